@@ -1,7 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
 # Chaos between two hosts, whose network is slow, cut, and cut in two halves, beside what happens to ranks. With
-# CHAOS_SECONDS=180 it is as long, and CHAOS_SEED another schedule.
+# CHAOS_SECONDS=180 it is as long, CHAOS_SEED another schedule, and CHAOS_ROOM another number of new ranks.
 set -u
 : "${top_srcdir:=.}" "${top_builddir:=.}"
 export top_srcdir top_builddir
@@ -15,7 +15,7 @@ hosts_cabled 0 || exit
 # Less than it takes to mend a network that was cut in two.
 export STEPAF_TCP_PEER_TIMEOUT_US=2000000 STEPAF_INIT_TIMEOUT_US=1500000
 hosts_fork h1,h2 "$top_builddir/test/mpi/chaos" --procs 6 --split attn=3,ffn=3 --seconds "$seconds" \
-    --seed "${CHAOS_SEED:-1}" --cable /run/cable --report 1
+    --seed "${CHAOS_SEED:-1}" --room "${CHAOS_ROOM:-2}" --cable /run/cable --report 1
 code=$?
 exec 9>&-
 [ $code -eq 0 ] || cat /run/said

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Ranks that work while anything may happen to them, all at once: they are killed, also in the middle of a commit or
  * of their return, stopped, started again, and the network between two hosts is cut and slow; commits go on as fast as
- * they can. Every byte is compared with a model; who lives may be lost to nobody; all commits come to one list; and in the
- * end the job is whole again.
+ * they can; new ranks join. Every byte is compared with a model; who lives may be lost to nobody; all commits come to one
+ * list; and in the end the job is whole again.
  *
  * --seconds N: how long (2). --seed N: the schedule of faults, the same for the same number; whether one of them can be
  * done depends on what the others have led to. --cable PATH: where the cable of test/hosts/delay.c is told what to
- * do, which joins the two hosts that ranks are on in turn. --mean-ms N: between two faults (60). --report 1: the
- * whole report. CHAOS_VERBOSE=1 in the environment: why processes that returned were not admitted. */
+ * do, which joins the two hosts that ranks are on in turn. --mean-ms N: between two faults (60). --room N: new ranks that
+ * may join, half of them attention ranks (2). --report 1: the whole report. CHAOS_VERBOSE=1 in the environment: why processes that returned were not admitted. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -41,6 +41,15 @@ static void await_restart(struct chaos_rank_page *me)
         hs_sleep_us(500);
 }
 
+/* A new rank waits until it may come. Its first life is no other than that of one that returns. */
+static bool await_begin(struct chaos_rank_page *me)
+{
+    while (!atomic_load(&me->has_begun) && !atomic_load(&page->failed) &&
+           atomic_load(&page->over) < 2)
+        hs_sleep_us(500);
+    return atomic_load(&me->has_begun);
+}
+
 /* How a life has ended; -1: it has been killed. */
 static int wait_for_life(pid_t pid)
 {
@@ -61,7 +70,9 @@ static void supervise(struct hs_job *job)
 {
     struct chaos_rank_page *me = &page->ranks[job->rank];
 
-    for (int life = 0; !atomic_load(&page->failed); life++) {
+    if (!await_begin(me))
+        return;
+    for (int life = job->rank >= job->size; !atomic_load(&page->failed); life++) {
         atomic_store(&me->done, -1);
         atomic_store(&me->quiet, -1);
         atomic_store(&me->beat_ns, hs_now_ns());
@@ -99,18 +110,47 @@ static void supervise(struct hs_job *job)
     atomic_store(&page->failed, 1);
 }
 
+/* Every rank writes the same. */
+static void lay_out_places(const struct hs_job *job)
+{
+    page->size = job->size;
+    page->attn = job->split ? atoi(job->split + strcspn(job->split, "=") + 1) : job->size / 2;
+    page->room = (int)hs_option_int(job, "--room", 2);
+    for (int r = 0; r < job->size; r++)
+        atomic_store(&page->ranks[r].has_begun, 1);
+}
+
 static void body(struct hs_job *job)
 {
-    pid_t director = job->rank == 0 ? fork_child_of() : -1;
+    pid_t director = -1, newcomer = -1;
+    char text[16];
     int status = 0;
 
+    lay_out_places(job);
+    if (!HS_INT(page->room % 2, ==, 0) || !HS_INT(page->room, <=, job->size))
+        return;
+    if (job->rank == 0)
+        director = fork_child_of();
     if (director == 0) {
         chaos_direct(job, page);
         fflush(NULL);
         exit(hs_failed() ? CHAOS_FAILED : CHAOS_DONE);
     }
+    snprintf(text, sizeof(text), "%d", page->room / 2);
+    setenv("STEPAF_ROOM_ATTENTION", text, 1);
+    setenv("STEPAF_ROOM_FFN", text, 1);
     setenv("STEPAF_SECRET", "of this test alone", 1);
+    if (job->rank < page->room)
+        newcomer = fork_child_of();
+    if (newcomer == 0) {
+        job->rank += job->size;
+        supervise(job);
+        fflush(NULL);
+        exit(hs_failed() ? CHAOS_FAILED : CHAOS_DONE);
+    }
     supervise(job);
+    if (newcomer > 0 && (waitpid(newcomer, &status, 0) != newcomer || status != 0))
+        HS_FAILED("new rank %d has ended with status %x", job->rank + job->size, status);
     if (director > 0 && (waitpid(director, &status, 0) != director || status != 0))
         HS_FAILED("the director has ended with status %x", status);
 }
@@ -118,7 +158,7 @@ static void body(struct hs_job *job)
 int main(int argc, char **argv)
 {
     static struct hs_test test = {.name = "chaos",
-                                  .options = "--seconds --seed --cable --mean-ms --report",
+                                  .options = "--seconds --seed --cable --mean-ms --room --report",
                                   .n_boots = 1,
                                   .body = body};
     const struct hs_job options = {.argc = argc, .argv = argv};

@@ -29,7 +29,7 @@ enum { CHAOS_DONE = 0, CHAOS_FAILED = 1, CHAOS_AGAIN = 2, CHAOS_GIVEN_UP = 3 };
     _(CHAOS_SLOW, "network slow", 10, 1)                               \
     _(CHAOS_CUT, "network cut, shorter than it takes to notice", 8, 1) \
     _(CHAOS_PART, "network cut, until both halves have noticed", 3, 1) \
-    _(CHAOS_GROW, "new rank (left to test/mpi/grow)", 0, 0)
+    _(CHAOS_GROW, "new rank", 4, 0)
 
 enum chaos_fault {
 #define CHAOS_FAULT_ENUM(name_, text_, weight_, on_net_) name_,
@@ -42,8 +42,9 @@ enum chaos_place { CHAOS_DOWN, CHAOS_COMING, CHAOS_SERVING };
 
 /* What is known of a rank. */
 struct chaos_rank_page {
-    _Atomic int place; /* enum chaos_place */
-    _Atomic int life;  /* processes so far */
+    _Atomic int has_begun; /* it is no place any more that waits for a new rank */
+    _Atomic int place;     /* enum chaos_place */
+    _Atomic int life;      /* processes so far */
     _Atomic int pid;
     _Atomic int faults;        /* that others may take for its loss, ever */
     _Atomic int faults_before; /* of these, before this life served */
@@ -65,6 +66,8 @@ struct chaos_samples {
 };
 
 struct chaos_page {
+    int size, attn;         /* ranks and attention ranks of the start */
+    int room;               /* places behind them: first attention ranks, as many FFN ranks */
     _Atomic int generation; /* commits that are wanted */
     _Atomic int over;       /* 1: no more faults, all are to be whole; 2: the end */
     _Atomic int failed;
@@ -113,6 +116,26 @@ static inline uint64_t chaos_draw(uint64_t *dice, uint64_t n)
 static inline void chaos_count(_Atomic int64_t *counts, stepaf_status_t status)
 {
     atomic_fetch_add(&counts[status > 0 ? 0 : 1 - status], 1);
+}
+
+static inline int chaos_places(const struct chaos_page *page)
+{
+    return page->size + page->room;
+}
+
+static inline bool chaos_is_attention(const struct chaos_page *page, int rank)
+{
+    return rank < page->attn || (rank >= page->size && rank < page->size + page->room / 2);
+}
+
+/* Attention ranks that have begun. */
+static inline int chaos_n_attention(const struct chaos_page *page)
+{
+    int n = 0;
+
+    for (int r = 0; r < chaos_places(page); r++)
+        n += chaos_is_attention(page, r) && atomic_load(&page->ranks[r].has_begun);
+    return n;
 }
 
 void chaos_sample(struct chaos_samples *samples, int64_t ns);

@@ -24,7 +24,6 @@ enum {
 struct director {
     const struct hs_job *job;
     struct chaos_page *page;
-    int attn;   /* of the split */
     int keeper; /* a rank that is never killed: what it holds shows what grows */
     int cable;  /* descriptor; -1: no network to cut */
     uint64_t dice;
@@ -67,24 +66,39 @@ static int place_of(const struct director *director, int rank)
     return atomic_load(&director->page->ranks[rank].place);
 }
 
-static int count_serving(const struct director *director, int first, int end)
+static int count_serving(const struct director *director, bool attention, bool ffn)
 {
     int n = 0;
 
-    for (int r = first; r < end; r++)
-        n += place_of(director, r) == CHAOS_SERVING;
+    for (int r = 0; r < chaos_places(director->page); r++)
+        n += place_of(director, r) == CHAOS_SERVING &&
+             (chaos_is_attention(director->page, r) ? attention : ffn);
     return n;
+}
+
+static int count_begun(const struct director *director)
+{
+    int n = 0;
+
+    for (int r = 0; r < chaos_places(director->page); r++)
+        n += atomic_load(&director->page->ranks[r].has_begun);
+    return n;
+}
+
+static bool all_serve(const struct director *director)
+{
+    return count_serving(director, true, true) == count_begun(director);
 }
 
 /* More than half have to be left, and one of each role. */
 static bool may_die(const struct director *director, int rank)
 {
-    int size = director->job->size, attn = director->attn;
-    int first = rank < attn ? 0 : attn, end = rank < attn ? attn : size;
+    bool is_attention = chaos_is_attention(director->page, rank);
+    int of_role = count_serving(director, is_attention, !is_attention);
+    int all = count_serving(director, true, true), begun = count_begun(director);
 
     return rank != director->keeper && place_of(director, rank) == CHAOS_SERVING &&
-           !director->is_parted && count_serving(director, first, end) > 1 &&
-           size - count_serving(director, 0, size) < (size - 1) / 2;
+           !director->is_parted && of_role > 1 && begun - all < (begun - 1) / 2;
 }
 
 static bool send_signal(const struct director *director, int rank, int number)
@@ -114,7 +128,7 @@ static bool kill_one(struct director *director, int rank, int64_t restart_ns)
 
 static bool kill_guest(struct director *director)
 {
-    for (int r = 0; r < director->job->size; r++)
+    for (int r = 0; r < chaos_places(director->page); r++)
         if (place_of(director, r) == CHAOS_COMING && atomic_load(&director->page->ranks[r].life)) {
             atomic_store(&director->page->ranks[r].restart_ns, hs_now_ns() + 1000000);
             return send_signal(director, r, SIGKILL);
@@ -129,6 +143,21 @@ static bool stop_one(struct director *director, int rank, int64_t span_ns)
         return false;
     director->go_on_ns[rank] = hs_now_ns() + span_ns;
     return true;
+}
+
+/* The next new rank, of one role and the other in turn. */
+static bool let_join(struct director *director)
+{
+    struct chaos_page *page = director->page;
+
+    if (director->is_parted)
+        return false;
+    for (int i = 0; i < page->room; i++) {
+        int r = page->size + (i % 2) * (page->room / 2) + i / 2;
+        if (!atomic_exchange(&page->ranks[r].has_begun, 1))
+            return true;
+    }
+    return false;
 }
 
 static bool tell_cable(struct director *director, const char *text, int64_t span_ns)
@@ -146,11 +175,9 @@ static bool tell_cable(struct director *director, const char *text, int64_t span
 /* Both halves will lose each other, unless some rank is down already: then it would be too many. */
 static bool part_hosts(struct director *director)
 {
-    int size = director->job->size;
-
-    if (director->cable < 0 || director->mended_ns || count_serving(director, 0, size) < size)
+    if (director->cable < 0 || director->mended_ns || !all_serve(director))
         return false;
-    for (int r = 0; r < size; r++)
+    for (int r = 0; r < chaos_places(director->page); r++)
         atomic_fetch_add(&director->page->ranks[r].faults, 1);
     director->is_parted = tell_cable(director, "cut\n", PART_MS * 1000000LL);
     return director->is_parted;
@@ -160,7 +187,7 @@ static bool part_hosts(struct director *director)
 static void make_fault(struct director *director)
 {
     uint64_t total = 0, at;
-    int fault = 0, size = director->job->size;
+    int fault = 0, size = chaos_places(director->page);
     bool is_made = false;
     char text[32];
 
@@ -213,6 +240,9 @@ static void make_fault(struct director *director)
     case CHAOS_PART:
         is_made = part_hosts(director);
         break;
+    case CHAOS_GROW:
+        is_made = let_join(director);
+        break;
     default:
         break;
     }
@@ -226,7 +256,7 @@ static bool all_have_committed(const struct director *director)
 {
     int generation = atomic_load(&director->page->generation);
 
-    for (int r = 0; r < director->job->size; r++)
+    for (int r = 0; r < chaos_places(director->page); r++)
         if (place_of(director, r) == CHAOS_SERVING &&
             atomic_load(&director->page->ranks[r].done) < generation)
             return false;
@@ -257,7 +287,7 @@ static void let_go_on(struct director *director, bool all)
 {
     int64_t now_ns = hs_now_ns();
 
-    for (int r = 0; r < director->job->size; r++)
+    for (int r = 0; r < chaos_places(director->page); r++)
         if (all || (director->go_on_ns[r] && now_ns >= director->go_on_ns[r])) {
             (void)send_signal(director, r, SIGCONT);
             director->go_on_ns[r] = 0;
@@ -266,18 +296,16 @@ static void let_go_on(struct director *director, bool all)
         director->mended_ns = 0;
         (void)tell_cable(director, "0\n", 0);
         director->mended_ns = 0;
-        director->is_parted = director->is_parted && !all &&
-                              count_serving(director, 0, director->job->size) < director->job->size;
+        director->is_parted = director->is_parted && !all && !all_serve(director);
     }
-    if (director->is_parted && !director->mended_ns &&
-        count_serving(director, 0, director->job->size) == director->job->size)
+    if (director->is_parted && !director->mended_ns && all_serve(director))
         director->is_parted = false; /* those that were given up are back */
 }
 
 /* A rank that does nothing for so long hangs. */
 static bool nobody_hangs(const struct director *director)
 {
-    for (int r = 0; r < director->job->size; r++) {
+    for (int r = 0; r < chaos_places(director->page); r++) {
         const struct chaos_rank_page *its = &director->page->ranks[r];
         int64_t still_ns = hs_now_ns() - atomic_load(&its->beat_ns);
         if (place_of(director, r) != CHAOS_DOWN &&
@@ -306,12 +334,11 @@ static bool turn(struct director *director, bool makes_faults)
 /* Everybody serves, and knows it. */
 static bool is_whole(const struct director *director)
 {
-    int size = director->job->size;
-
-    if (count_serving(director, 0, size) < size || !all_have_committed(director))
+    if (!all_serve(director) || !all_have_committed(director))
         return false;
-    for (int r = 0; r < size; r++)
-        if (atomic_load(&director->page->ranks[r].done) < 0)
+    for (int r = 0; r < chaos_places(director->page); r++)
+        if (place_of(director, r) == CHAOS_SERVING &&
+            atomic_load(&director->page->ranks[r].done) < 0)
             return false;
     return true;
 }
@@ -337,8 +364,8 @@ static bool play(struct director *director, int64_t until_ns)
     while (!is_whole(director)) {
         if (!turn(director, false))
             return false;
-        for (int r = 0; r < director->job->size && hs_now_ns() > give_up_ns; r++)
-            if (place_of(director, r) != CHAOS_SERVING)
+        for (int r = 0; r < chaos_places(its) && hs_now_ns() > give_up_ns; r++)
+            if (atomic_load(&its->ranks[r].has_begun) && place_of(director, r) != CHAOS_SERVING)
                 return HS_FAILED(
                     "the job is not whole again: rank %d, life %d, place %d, in \"%s\"", r,
                     atomic_load(&its->ranks[r].life), place_of(director, r),
@@ -361,14 +388,13 @@ void chaos_direct(const struct hs_job *job, struct chaos_page *page)
 
     if (path && !HS_TRUE(director.cable >= 0))
         return;
-    director.attn = job->split ? atoi(job->split + strcspn(job->split, "=") + 1) : job->size / 2;
     director.keeper =
         (int)(hs_mix((uint64_t)hs_option_int(job, "--seed", 1)) % (uint64_t)job->size);
     if (!play(&director, seconds * 1000000000LL)) {
         let_go_on(&director, true);
         atomic_store(&page->failed, 1);
     }
-    for (int r = 0; r < job->size; r++)
+    for (int r = 0; r < chaos_places(page); r++)
         while (place_of(&director, r) != CHAOS_DOWN && !atomic_load(&page->failed) &&
                nobody_hangs(&director))
             hs_sleep_us(TICK_US);

@@ -50,7 +50,7 @@ static bool look_at_all(struct chaos *chaos)
 
     if (!query_all(chaos, states))
         return false;
-    for (int r = 0; r < chaos->job->size; r++) {
+    for (int r = 0; r < chaos_places(chaos->page); r++) {
         struct chaos_rank_page *its = &chaos->page->ranks[r];
         if (is_there(states[r]))
             continue;
@@ -59,7 +59,7 @@ static bool look_at_all(struct chaos *chaos)
                              stepaf_members_reason(chaos->job->ctx, r));
         int killed = atomic_load(&its->killed);
         int64_t kill_ns = atomic_load(&its->kill_ns);
-        bool is_peer = (chaos->job->role == STEPAF_ATTENTION) == (r >= chaos->job->attn);
+        bool is_peer = (chaos->job->role == STEPAF_ATTENTION) != chaos_is_attention(chaos->page, r);
         if (killed > chaos->named[r] && kill_ns && is_peer)
             chaos_sample(&chaos->page->named, hs_now_ns() - kill_ns);
         chaos->named[r] = killed;
@@ -74,8 +74,9 @@ static bool all_quiet(struct chaos *chaos, int generation)
 
     if (!query_all(chaos, states))
         return false;
-    for (int r = 0; r < chaos->job->attn; r++)
-        if (is_there(states[r]) && atomic_load(&chaos->page->ranks[r].quiet) < generation)
+    for (int r = 0; r < chaos_places(chaos->page); r++)
+        if (chaos_is_attention(chaos->page, r) && is_there(states[r]) &&
+            atomic_load(&chaos->page->ranks[r].quiet) < generation)
             return false;
     return true;
 }
@@ -102,7 +103,7 @@ static bool compare_with_others(struct chaos *chaos, int generation)
 
     if (!query_all(chaos, states))
         return false;
-    for (int r = 0; r < chaos->job->size; r++) {
+    for (int r = 0; r < chaos_places(chaos->page); r++) {
         if (states[r] == STEPAF_MEMBER_OUT)
             atomic_fetch_or(out, (uint64_t)1 << r);
         else if (states[r] != STEPAF_MEMBER_ASKS)
@@ -176,7 +177,7 @@ static void list_addresses(const struct chaos *chaos, char *text, size_t room)
     size_t used = 0;
 
     text[0] = '\0';
-    for (int r = 0; r < chaos->job->size; r++) {
+    for (int r = 0; r < chaos_places(chaos->page); r++) {
         const struct chaos_rank_page *its = &chaos->page->ranks[r];
         if (r != chaos->job->rank && atomic_load(&its->place) == CHAOS_SERVING && used < room)
             used +=
@@ -221,11 +222,12 @@ static int become_member(struct chaos *chaos)
     struct hs_job *job = chaos->job;
 
     chaos_beat(chaos, "init");
+    job->fds = hs_count_fds();
     if (chaos->life == 0) {
-        if (!hs_open(job))
+        stepaf_params_t params = {.field_mask = STEPAF_PARAM_SPLIT, .split = job->split};
+        if (!HS_OK(hs_init(job, 0, &params, &job->ctx)))
             return CHAOS_FAILED;
     } else {
-        job->fds = hs_count_fds();
         stepaf_status_t status = init_again(chaos);
         chaos_count(chaos->page->guests, status);
         if (status)
@@ -305,14 +307,14 @@ static int come_to_an_end(struct chaos *chaos)
         stepaf_member_state_t states[HS_MAX_RANKS] = {0};
         if (!query_all(chaos, states) || !chaos_ask(chaos, i % 2 == 0))
             return CHAOS_FAILED;
-        for (int r = 0; r < chaos->job->size; r++)
-            if (!HS_TRUE(is_there(states[r])))
+        for (int r = 0; r < chaos_places(chaos->page); r++)
+            if (atomic_load(&chaos->page->ranks[r].has_begun) && !HS_TRUE(is_there(states[r])))
                 return CHAOS_FAILED;
     }
     if (!chaos_drain(chaos))
         return CHAOS_FAILED;
     atomic_fetch_add(&chaos->page->last_ops, chaos->job->role == STEPAF_ATTENTION);
-    while (atomic_load(&chaos->page->last_ops) < chaos->job->attn) {
+    while (atomic_load(&chaos->page->last_ops) < chaos_n_attention(chaos->page)) {
         if (chaos_is_over(chaos) || !HS_TRUE(hs_now_ns() < until_ns))
             return CHAOS_FAILED;
         if (chaos->job->role == STEPAF_ATTENTION)
@@ -339,7 +341,7 @@ int chaos_live(struct hs_job *job, struct chaos_page *page, int life)
         return code;
     if (!life)
         atomic_store(&chaos.me->done, 0);
-    for (int r = 0; r < job->size; r++)
+    for (int r = 0; r < chaos_places(page); r++)
         chaos.named[r] = atomic_load(&page->ranks[r].killed);
     note_served(&chaos);
     while (code < 0 && atomic_load(&page->over) < 2) {

@@ -104,7 +104,7 @@ bool chaos_may_be_lost(const struct chaos *chaos, int world)
     const struct chaos_rank_page *its = &chaos->page->ranks[world];
 
     return atomic_load(&its->place) != CHAOS_SERVING ||
-           atomic_load(&chaos->page->last_ops) >= chaos->job->attn || /* all leave */
+           atomic_load(&chaos->page->last_ops) >= chaos_n_attention(chaos->page) || /* all leave */
            atomic_load(&its->faults) > atomic_load(&its->faults_before);
 }
 
@@ -126,7 +126,7 @@ static bool accept_lost(struct chaos *chaos, stepaf_status_t status, const char 
 
     if (status != STEPAF_ERR_PEER_LOST)
         return HS_FAILED("%s: %s: %s", what, stepaf_status_name(status), stepaf_last_error()->text);
-    if (world < 0 || world >= chaos->job->size)
+    if (world < 0 || world >= chaos_places(chaos->page))
         return HS_FAILED("%s: nobody is named: %s", what, stepaf_last_error()->text);
     return chaos_may_be_lost(chaos, world) ||
            HS_FAILED("%s: world rank %d lives: %s", what, world, stepaf_last_error()->text);

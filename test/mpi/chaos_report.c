@@ -41,9 +41,9 @@ void chaos_report(const struct hs_job *job, struct chaos_page *page, double seco
 
     for (int i = 0; i < CHAOS_N_FAULTS; i++)
         n += atomic_load(&page->made[i]);
-    printf("chaos, seed %lld, %d ranks, %.1f s: %lld faults, %lld lives, %d commits, %.1f MiB "
-           "compared\n",
-           hs_option_int(job, "--seed", 1), job->size, seconds, (long long)n,
+    printf("chaos, seed %lld, %d ranks and room for %d, %.1f s: %lld faults, %lld lives, %d "
+           "commits, %.1f MiB compared\n",
+           hs_option_int(job, "--seed", 1), page->size, page->room, seconds, (long long)n,
            (long long)atomic_load(&page->lives), atomic_load(&page->generation),
            (double)atomic_load(&page->bytes) / 1048576);
     if (!hs_option_int(job, "--report", 0) && !atomic_load(&page->failed))
