@@ -3,15 +3,8 @@
  * Their rows are dealt among the FFN ranks that are left, each of which has the weights of all layers.
  * "engine lose" has the last FFN rank killed in the midst, "engine late" has it stopped, and "engine leave"
  * has the last attention rank killed. */
-#include <signal.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
+#include "engine_model.h"
 
-#include <stepaf/stepaf.h>
-
-enum { LAYERS = 24, MICROBATCHES = 3, ROWS = 48, WIDTH = 256, N = ROWS * WIDTH, PATIENCE = 100 };
-enum { ROW_BYTES = WIDTH * sizeof(float), BYTES = N * sizeof(float), STOP = -1 /* is no layer */ };
 enum { LAYER = 1, X = 2, Y = 3, KEYS = 10 }; /* of microbatch m: m * KEYS + LAYER and so on */
 
 struct microbatch {
@@ -22,61 +15,8 @@ struct microbatch {
     stepaf_request_h request;
 };
 
-static stepaf_context_h ctx;
 static int n_peers, n_left, me; /* n_left of the peers are not lost: */
 static char *is_left;
-static const char *trouble = "";
-
-static void check(stepaf_status_t status)
-{
-    if (status == STEPAF_OK)
-        return;
-    fprintf(stderr, "%s: %s\n", stepaf_status_name(status), stepaf_last_error()->text);
-    exit(1);
-}
-
-static void *allocate(size_t bytes)
-{
-    void *memory;
-    check(stepaf_alloc(ctx, bytes, STEPAF_MEM_HOST, &memory));
-    return memory;
-}
-
-static int is_lost(int peer)
-{
-    stepaf_link_info_t link = {.size = sizeof(link)};
-    check(stepaf_link_query(ctx, stepaf_peer_rank(ctx, peer), &link));
-    return link.is_lost;
-}
-
-static void suffer(const char *word, int signal)
-{
-    if (strcmp(trouble, word) == 0)
-        raise(signal);
-}
-
-/* The model, and what one process makes of number i of microbatch m. */
-static float input(int m, int i)
-{
-    return (float)(m + i % 64);
-}
-static float attention(float x)
-{
-    return 0.5F * x + 1;
-}
-static float experts(float x, int layer)
-{
-    return 0.25F * x - (float)layer;
-}
-static float expected(int m, int i)
-{
-    float x = input(m, i);
-    for (int layer = 0; layer < LAYERS; layer++) {
-        x = attention(x);
-        x += experts(x, layer);
-    }
-    return x;
-}
 
 /* Push each FFN rank its share. One that is lost has a share of 0 bytes: it is left out. */
 static void begin(struct microbatch *m, int layer)
