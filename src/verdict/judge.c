@@ -63,11 +63,18 @@ void stepaf_verdict_learn(struct stepaf_verdict_usual_peer *usual,
     learn(&usual->net, spent->net);
 }
 
+int64_t stepaf_verdict_usual_took(const struct stepaf_verdict_usual *usual)
+{
+    if (usual->lately.n < STEPAF_MEDIAN_SAMPLES) /* few are by chance short */
+        return usual->took.median;
+    return least(usual->took.median, usual->lately.median);
+}
+
 int64_t stepaf_verdict_late_took(const struct stepaf_verdict_usual *usual)
 {
-    if (usual->took.n < STEPAF_VERDICT_SURE)
-        return INT64_MAX;
-    return usual->took.median + no_less(usual->took.median, LATE_LEAST_NS);
+    int64_t took = stepaf_verdict_usual_took(usual);
+
+    return usual->took.n < STEPAF_VERDICT_SURE ? INT64_MAX : took + no_less(took, LATE_LEAST_NS);
 }
 
 /* A start that comes a little late is nothing beside an operation that takes long. */
@@ -77,24 +84,35 @@ int64_t stepaf_verdict_late_idle(const struct stepaf_verdict_usual *usual)
 
     if (usual->idle.n < STEPAF_VERDICT_SURE || usual->took.n < STEPAF_VERDICT_SURE)
         return INT64_MAX;
-    beyond = no_less(usual->idle.median, usual->took.median);
+    beyond = no_less(usual->idle.median, stepaf_verdict_usual_took(usual));
     return usual->idle.median + no_less(beyond, LATE_LEAST_NS);
 }
 
-/* What @a ns is beyond the usual; 0 where one of them is not known. */
-static int64_t beyond(int64_t ns, const struct stepaf_median *usual)
+/* What @a ns is beyond the usual; 0 where one of them is not known. @a part: of the usual, see part_of_usual. */
+static int64_t beyond(int64_t ns, const struct stepaf_median *usual, double part)
 {
-    return ns < 0 || usual->n < STEPAF_VERDICT_SURE ? 0 : no_less(ns - usual->median, 0);
+    return ns < 0 || usual->n < STEPAF_VERDICT_SURE
+               ? 0
+               : no_less(ns - (int64_t)(usual->median * part), 0);
+}
+
+/* Phases are known of half a minute alone, since to learn of them takes messages. Where operations are shorter lately,
+ * so is each phase, for all that is known: those that are not are taken for a little longer than they were. */
+static double part_of_usual(const struct stepaf_verdict_usual *usual)
+{
+    int64_t took = stepaf_verdict_usual_took(usual);
+
+    return took < usual->took.median ? (double)took / usual->took.median : 1;
 }
 
 /* The ways: each of them, if both clocks tell it for certain. The bound counts twice, as what is usual was between
  * these clocks as well. */
 static void judge_ways(const struct stepaf_verdict_seen *seen,
                        const struct stepaf_verdict_spent *spent,
-                       const struct stepaf_verdict_usual_peer *usual, int64_t *over)
+                       const struct stepaf_verdict_usual_peer *usual, double part, int64_t *over)
 {
-    int64_t there = beyond(spent->there, &usual->there);
-    int64_t back = beyond(spent->back, &usual->back);
+    int64_t there = beyond(spent->there, &usual->there, part);
+    int64_t back = beyond(spent->back, &usual->back, part);
     int64_t apart = there > back ? there - back : back - there;
 
     if (seen->bound >= 0 && spent->there >= 0 && no_less(there, back) > 0 &&
@@ -102,7 +120,7 @@ static void judge_ways(const struct stepaf_verdict_seen *seen,
         over[STEPAF_VERDICT_THERE] = there;
         over[STEPAF_VERDICT_BACK] = back;
     } else {
-        over[STEPAF_VERDICT_NETWORK] = beyond(spent->net, &usual->net);
+        over[STEPAF_VERDICT_NETWORK] = beyond(spent->net, &usual->net, part);
     }
 }
 
@@ -123,25 +141,26 @@ void stepaf_verdict_judge(const struct stepaf_verdict_seen *seen,
     struct stepaf_verdict_spent spent = stepaf_verdict_split(seen);
     int64_t *over = verdict_p->over_ns, left;
     bool is_late = seen->took >= stepaf_verdict_late_took(usual);
+    double part = part_of_usual(usual);
 
     for (int i = 0; i < STEPAF_VERDICT_PHASES; i++)
         over[i] = 0;
     verdict_p->took_ns = seen->took;
-    verdict_p->usual_ns = usual->took.median;
+    verdict_p->usual_ns = stepaf_verdict_usual_took(usual);
     if (seen->idle >= stepaf_verdict_late_idle(usual)) {
         verdict_p->took_ns += seen->idle;
         verdict_p->usual_ns += usual->idle.median;
         over[STEPAF_VERDICT_START] = seen->idle - usual->idle.median;
     }
     if (is_late) {
-        over[STEPAF_VERDICT_START] += beyond(spent.post, &usual->post);
-        over[STEPAF_VERDICT_FFN_QUEUE] = beyond(spent.queue, &usual_peer->queue);
-        over[STEPAF_VERDICT_FFN_WORK] = beyond(spent.work, &usual_peer->work);
-        over[STEPAF_VERDICT_WAIT] = beyond(spent.wait, &usual_peer->wait);
+        over[STEPAF_VERDICT_START] += beyond(spent.post, &usual->post, part);
+        over[STEPAF_VERDICT_FFN_QUEUE] = beyond(spent.queue, &usual_peer->queue, part);
+        over[STEPAF_VERDICT_FFN_WORK] = beyond(spent.work, &usual_peer->work, part);
+        over[STEPAF_VERDICT_WAIT] = beyond(spent.wait, &usual_peer->wait, part);
         /* Who waits and does not poll has no core. */
         over[STEPAF_VERDICT_STARVED] = least(over[STEPAF_VERDICT_WAIT], seen->in_wait);
         over[STEPAF_VERDICT_WAIT] -= over[STEPAF_VERDICT_STARVED];
-        judge_ways(seen, &spent, usual_peer, over);
+        judge_ways(seen, &spent, usual_peer, part, over);
     }
     judge_starved(seen->starved, over, STEPAF_VERDICT_START);
     judge_starved(seen->starved, over, STEPAF_VERDICT_WAIT);

@@ -38,9 +38,10 @@ struct stepaf_verdict_spent {
     int64_t net; /* there and back together: this takes one clock alone */
 };
 
-/* What is usual of a plan, and of a plan at one peer. */
+/* What is usual of a plan, and of a plan at one peer: over about half a minute, but for lately, which is how long
+ * its last operations took. */
 struct stepaf_verdict_usual {
-    struct stepaf_median took, idle, post;
+    struct stepaf_median took, idle, post, lately;
 };
 
 struct stepaf_verdict_usual_peer {
@@ -52,6 +53,9 @@ enum { STEPAF_VERDICT_SURE = 9 /* samples that make a median */ };
 struct stepaf_verdict_spent stepaf_verdict_split(const struct stepaf_verdict_seen *seen);
 void stepaf_verdict_learn(struct stepaf_verdict_usual_peer *usual,
                           const struct stepaf_verdict_spent *spent);
+/* How long one takes usually, ns: of half a minute and lately the shorter. What was slow until a moment ago is no
+ * measure for what is late now, and what is slow since a moment ago is not usual yet. */
+int64_t stepaf_verdict_usual_took(const struct stepaf_verdict_usual *usual);
 /* How long an operation may take, and how late its start may come, before it counts as late; ns. */
 int64_t stepaf_verdict_late_took(const struct stepaf_verdict_usual *usual);
 int64_t stepaf_verdict_late_idle(const struct stepaf_verdict_usual *usual);

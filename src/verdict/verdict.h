@@ -28,6 +28,7 @@ struct stepaf_verdict_plan {
     uint32_t stride;
     uint32_t turn;        /* the peer to learn of next */
     uint64_t first, last; /* ticks: when one was picked to learn from */
+    uint64_t learnt;      /* ticks: and when for the half minute, with what its peers tell */
     uint64_t slot_done[STEPAF_MAX_DEPTH];
     struct stepaf_verdict_usual usual;
     struct stepaf_verdict_usual_peer at[]; /* peers */

@@ -19,6 +19,7 @@ enum {
     STARVE_EVERY_US = 1000, /* readings are no closer than that */
     ANSWER_WITHIN_US = 1000000,
     LEARN_EVERY_US = 1000000, /* from a plan, once it is known well */
+    LATELY_EVERY_US = 5000,   /* likewise, but only how long it took: that is its own to know */
     LEARN_OF_PEERS = 4,       /* at a time */
     WAITED_WITHIN = 512       /* entries of the trace that are searched */
 };
@@ -173,17 +174,21 @@ static void pick_late(struct stepaf_verdict_state *state, const struct stepaf_op
     one->starved_ns = stepaf_starve_read(state, now, STARVE_EVERY_US);
 }
 
-/* Once in a while: as many as make a median at once, then the fewer the longer the plan is known. */
-static void pick_next(struct stepaf_verdict_state *state, struct stepaf_verdict_plan *plan,
-                      uint64_t now)
+/* How far apart picks are: as many as make a median at once, then the fewer the longer the plan is known. */
+static uint64_t spacing(const struct stepaf_ctx *ctx, const struct stepaf_verdict_plan *plan,
+                        uint64_t now, int64_t most_us)
 {
-    uint64_t most = stepaf_ticks_of_us(state->ctx, LEARN_EVERY_US), wanted;
+    uint64_t most = stepaf_ticks_of_us(ctx, most_us);
+    uint64_t wanted = (now - plan->first) / STEPAF_MEDIAN_SAMPLES;
 
-    if (plan->usual.took.n == 1)
-        plan->first = now;
-    wanted = (now - plan->first) / STEPAF_MEDIAN_SAMPLES;
-    wanted = wanted < most ? wanted : most;
-    if (plan->usual.took.n > STEPAF_MEDIAN_SAMPLES) {
+    return wanted < most ? wanted : most;
+}
+
+static void pick_next(const struct stepaf_ctx *ctx, struct stepaf_verdict_plan *plan, uint64_t now)
+{
+    uint64_t wanted = spacing(ctx, plan, now, LATELY_EVERY_US);
+
+    if (plan->usual.lately.n > STEPAF_MEDIAN_SAMPLES) {
         if (now - plan->last < wanted && plan->stride < UINT32_MAX / 2)
             plan->stride *= 2;
         else if (now - plan->last > 2 * wanted && plan->stride > 1)
@@ -193,19 +198,21 @@ static void pick_next(struct stepaf_verdict_state *state, struct stepaf_verdict_
     plan->left = plan->stride;
 }
 
-static void pick_usual(struct stepaf_verdict_state *state, struct stepaf_verdict_plan *plan,
-                       const struct stepaf_op *op, uint64_t now, uint64_t idle, bool refused)
+/* For the half minute, and of some peers. */
+static void learn_of(struct stepaf_verdict_state *state, struct stepaf_verdict_plan *plan,
+                     const struct stepaf_op *op, uint64_t now, uint64_t idle, bool refused)
 {
     const struct stepaf_ctx *ctx = state->ctx;
     struct stepaf_verdict_usual *usual = &plan->usual;
     uint32_t n = ctx->n_peers < LEARN_OF_PEERS ? ctx->n_peers : LEARN_OF_PEERS;
 
+    if (!usual->took.n)
+        plan->first = now;
+    plan->learnt = now;
     stepaf_median_add(&usual->took, ns_of_ticks(ctx, now - op->trace.started));
     stepaf_median_add(&usual->post, ns_of_ticks(ctx, op->trace.notified - op->trace.started));
     if (!refused)
         stepaf_median_add(&usual->idle, ns_of_ticks(ctx, idle));
-    plan->late_took = ticks_of_ns(ctx, stepaf_verdict_late_took(usual));
-    plan->late_idle = ticks_of_ns(ctx, stepaf_verdict_late_idle(usual));
     for (; n > 0; n--) {
         plan->turn = plan->turn + 1 < ctx->n_peers ? plan->turn + 1 : 0;
         struct stepaf_verdict_case *one = has_answered(&op->op_peers[plan->turn])
@@ -214,7 +221,21 @@ static void pick_usual(struct stepaf_verdict_state *state, struct stepaf_verdict
         if (one)
             one->is_learnt = true;
     }
-    pick_next(state, plan, now);
+}
+
+static void pick_usual(struct stepaf_verdict_state *state, struct stepaf_verdict_plan *plan,
+                       const struct stepaf_op *op, uint64_t now, uint64_t idle, bool refused)
+{
+    const struct stepaf_ctx *ctx = state->ctx;
+    struct stepaf_verdict_usual *usual = &plan->usual;
+
+    stepaf_median_add(&usual->lately, ns_of_ticks(ctx, now - op->trace.started));
+    if (usual->took.n < STEPAF_MEDIAN_SAMPLES ||
+        now - plan->learnt >= spacing(ctx, plan, now, LEARN_EVERY_US))
+        learn_of(state, plan, op, now, idle, refused);
+    plan->late_took = ticks_of_ns(ctx, stepaf_verdict_late_took(usual));
+    plan->late_idle = ticks_of_ns(ctx, stepaf_verdict_late_idle(usual));
+    pick_next(ctx, plan, now);
 }
 
 static __attribute__((noinline)) void pick(struct stepaf_verdict_state *state,

@@ -14,7 +14,7 @@ export STEPAF_TRANSPORTS=tcp STEPAF_SLEEP_AFTER_US=100 TEST_TIMEOUT_S=$((120 + 2
 
 hosts_cabled 1000 || exit
 hosts_run h1 ping -c 2 -q h2 2>/dev/null | grep rtt
-hosts_fork h1,h2 "$top_builddir/test/mpi/verdict" --procs 2 --split attn=1,ffn=1 --kinds there,back,work,queue \
+hosts_fork h1,h2 "$top_builddir/test/mpi/verdict" --procs 2 --split attn=1,ffn=1 --kinds "${VERDICT_KINDS:-there,back,work,queue}" \
     --pairs 0 --times "$times" --percent "${VERDICT_PERCENT:-33}"
 code=$?
 exec 9>&-

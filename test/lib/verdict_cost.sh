@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # What verdicts cost an operation in instructions, at an attention and at an FFN rank, counted by callgrind: with
 # STEPAF_VERDICT=on and off. Of some blocks of operations the cheapest counts; in none of them one is late, or picked
-# to learn from, as happens once a second. Fails if it is more than 10 ns can be.
+# to learn from, as happens every 5 ms. Fails if it is more than 10 ns can be.
 set -u
 : "${top_builddir:=.}"
 program=$top_builddir/test/unit/verdict/verdict_cost

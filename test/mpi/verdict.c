@@ -6,6 +6,7 @@
  * --times N        delays of each kind and size, at each attention rank in turn
  * --work-us N      how long an FFN rank takes for a batch
  * --kinds LIST     such as start,work; else all that the transport allows
+ * --busy-s N       before, so long FFN ranks take four times as long, as on a machine that has been busy
  * --percent N      of each kind so many are to be right
  * --pairs 0|1      two at once as well
  * --quiet-s N      instead, so long without any delay
@@ -56,6 +57,7 @@ struct attention {
     uint32_t sequence; /* of the next operation */
     int64_t pause_us;  /* before each start */
     int64_t median_ns;
+    int64_t took_ns; /* the last operation */
     int64_t work_ns; /* what an FFN rank takes */
     int64_t
         starved_ns; /* this thread had no core for so long in the last operation, says the kernel */
@@ -108,7 +110,7 @@ static bool operate(struct attention *self, const struct delay *delay, bool last
         vd_shared->stop_ns[self->job->index] = self->median_ns + delay->ns[VD_STARVED];
     if (!HS_OK(stepaf_wait(request, STEPAF_TIMEOUT_DEFAULT)))
         return false;
-    *took_p = hs_now_ns() - began;
+    *took_p = self->took_ns = hs_now_ns() - began;
     self->starved_ns = delay ? read_starved_ns() - starved : 0;
     self->sequence++;
     return true;
@@ -163,7 +165,10 @@ static void describe(const struct attention *self, const char *what, const struc
             at += (size_t)snprintf(text + at, sizeof(text) - at, " %s %lld",
                                    stepaf_verdict_phase_name((stepaf_verdict_phase_t)i),
                                    (long long)verdict->over_ns[i] / 1000);
-    printf("  attention %d, %s:%s%s\n", self->job->index, what, text, verdict ? "" : " no verdict");
+    if (!verdict)
+        snprintf(text + at, sizeof(text) - at, " no verdict, took %lld us, and %lld lately",
+                 (long long)self->took_ns / 1000, (long long)self->median_ns / 1000);
+    printf("  attention %d, %s:%s\n", self->job->index, what, text);
 }
 
 /* Whether the verdict is what the delay was. */
@@ -248,6 +253,18 @@ static bool put_in(struct attention *self, const struct delay *delay)
         return true;
     }
     return true;
+}
+
+/* FFN ranks are slow for a while, all operations alike: what is usual over half a minute is long from then on. */
+static bool be_busy(const struct hs_job *job, struct attention *self)
+{
+    int64_t until = hs_now_ns() + hs_option_int(job, "--busy-s", 0) * 1000000000, took;
+    bool good = true;
+
+    while (good && hs_now_ns() < until)
+        good = operate(self, NULL, false, &took);
+    vd_shared->busy--;
+    return good;
 }
 
 /* The median of some operations without a delay. */
@@ -430,8 +447,9 @@ static void ask_for(struct hs_job *job, uint8_t *memory, int64_t work_ns)
     if (!make_plan(&self, memory) || !HS_OK(stepaf_commit(job->ctx)))
         return;
     child = vd_stop_fork(job->index, by_core);
+    vd_shared->busy++;
     hs_step("put in delays");
-    if (measure(&self, WARM_UP)) {
+    if (be_busy(job, &self) && measure(&self, WARM_UP)) {
         printf("attention %d: median %lld us\n", job->index, (long long)self.median_ns / 1000);
         if (hs_option_int(job, "--quiet-s", 0))
             stay_quiet(&self);
@@ -473,13 +491,12 @@ static void body(struct hs_job *job)
 
 int main(int argc, char **argv)
 {
-    static const struct hs_test test = {
-        .name = "verdict",
-        .options =
-            "--times --work-us --kinds --percent --pairs --quiet-s --pause-us --look-us --by",
-        .limit_s = 7200,
-        .n_boots = 1,
-        .body = body};
+    static const struct hs_test test = {.name = "verdict",
+                                        .options = "--times --work-us --kinds --busy-s --percent "
+                                                   "--pairs --quiet-s --pause-us --look-us --by",
+                                        .limit_s = 7200,
+                                        .n_boots = 1,
+                                        .body = body};
 
     vd_shared =
         mmap(NULL, sizeof(*vd_shared), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);

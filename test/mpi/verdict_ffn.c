@@ -2,7 +2,7 @@
 /* The FFN ranks: each batch takes as long, at the same time as others', unless it is to be slow. */
 #include "verdict.h"
 
-enum { LOOK_EVERY_US = 300 };
+enum { LOOK_EVERY_US = 300, BUSY_TIMES = 4 };
 static const int64_t AWAY_NS = 10000000000; /* at most */
 
 struct batch {
@@ -143,8 +143,8 @@ static bool take(struct server *server, int64_t work_ns)
     batch->attention = info.attention_rank;
     batch->sequence = said->sequence;
     batch->last = said->last;
-    batch->due_ns =
-        hs_now_ns() + work_ns + ordered(server, batch->attention, batch->sequence, VD_WORK);
+    batch->due_ns = hs_now_ns() + (vd_shared->busy ? BUSY_TIMES : 1) * work_ns +
+                    ordered(server, batch->attention, batch->sequence, VD_WORK);
     server->n++;
     return true;
 }

@@ -158,6 +158,53 @@ static void two_at_once_are_found(void)
         }
 }
 
+/* What was slow for half a minute, all of it or the FFN rank alone, hides nothing that is slow now. */
+static void what_was_slow_before_is_no_measure(void)
+{
+    for (int all = 0; all <= 1; all++)
+        for (int i = 0; i < N_PHASES; i++) {
+            memset(&usual, 0, sizeof(usual));
+            memset(&usual_peer, 0, sizeof(usual_peer));
+            for (int n = 0; n < 2 * STEPAF_MEDIAN_SAMPLES; n++) {
+                bool was_slow = n < STEPAF_MEDIAN_SAMPLES;
+                int64_t ways = was_slow && all ? 4 * WAY : WAY;
+                struct stepaf_verdict_seen seen = see(ways, was_slow && all ? 4 * QUEUE : QUEUE,
+                                                      was_slow ? 4 * WORK : WORK, ways);
+                struct stepaf_verdict_spent spent = stepaf_verdict_split(&seen);
+                stepaf_median_add(&usual.lately, seen.took);
+                if (!was_slow)
+                    continue;
+                stepaf_median_add(&usual.took, seen.took);
+                stepaf_median_add(&usual.idle, seen.idle);
+                stepaf_median_add(&usual.post, seen.post);
+                stepaf_verdict_learn(&usual_peer, &spent);
+            }
+            struct stepaf_verdict_seen seen = see_usual();
+            int64_t ns = 2 * seen.took;
+            put_in(&seen, phases[i], ns);
+            CU_ASSERT(seen.took >= stepaf_verdict_late_took(&usual) ||
+                      seen.idle >= stepaf_verdict_late_idle(&usual));
+            stepaf_verdict_t verdict = judge(&seen);
+            CU_ASSERT_EQUAL(verdict.phase, phases[i]);
+            CU_ASSERT(verdict.over_ns[phases[i]] > ns / 2);
+        }
+}
+
+/* What is slow since a moment ago is late for a while, and a few that are quick change nothing. */
+static void what_is_slow_lately_is_not_usual_yet(void)
+{
+    learn_usual();
+    for (int i = 0; i < STEPAF_MEDIAN_SAMPLES; i++)
+        stepaf_median_add(&usual.lately, 4 * (int64_t)usual.took.median);
+    CU_ASSERT_EQUAL(stepaf_verdict_late_took(&usual), 2 * (int64_t)usual.took.median);
+    memset(&usual.lately, 0, sizeof(usual.lately));
+    for (int i = 0; i < STEPAF_MEDIAN_SAMPLES; i++) {
+        CU_ASSERT_EQUAL(stepaf_verdict_late_took(&usual), 2 * (int64_t)usual.took.median);
+        stepaf_median_add(&usual.lately, 50 * US);
+    }
+    CU_ASSERT_EQUAL(stepaf_verdict_late_took(&usual), 100 * US);
+}
+
 static void clocks_that_are_not_known_accuse_neither_way(void)
 {
     learn_usual();
@@ -265,6 +312,8 @@ int main(void)
         {"nothing is late before the usual is known", nothing_is_late_before_the_usual_is_known},
         {"each kind is found", each_kind_is_found},
         {"two at once are found", two_at_once_are_found},
+        {"what was slow before is no measure", what_was_slow_before_is_no_measure},
+        {"what is slow lately is not usual yet", what_is_slow_lately_is_not_usual_yet},
         {"clocks that are not known accuse neither way",
          clocks_that_are_not_known_accuse_neither_way},
         {"no error of a clock turns a verdict round", no_error_of_a_clock_turns_a_verdict_round},
