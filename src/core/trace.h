@@ -22,6 +22,8 @@ enum {
 
 _Static_assert((int)STEPAF_EVENT_LAST <= (int)STEPAF_TRACE_EVENT, "events leave room for the bits");
 
+struct stepaf_trace_saver;
+
 struct stepaf_trace_entry {
     uint64_t ticks;
     uint32_t seq;
@@ -47,7 +49,8 @@ struct stepaf_trace {
     uint32_t number; /* contexts of this process before this one: the same at all ranks */
     bool heeds;      /* signals, see trace_signal.h */
     uint32_t n_heeded;
-    uint32_t n_signals_before; /* that the others had had when this process came */
+    uint32_t n_signals_before;          /* that the others had had when this process came */
+    struct stepaf_trace_saver *saver; /* of the last signal's file; NULL: it is done */
 };
 
 bool stepaf_trace_open(struct stepaf_trace *trace, uint32_t records);

@@ -6,23 +6,15 @@
 #include <limits.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/file.h>
 #include <sys/stat.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "base/fd.h"
 #include "base/log.h"
-#include "base/quiet.h"
-#include "base/time.h"
 #include "core/clock_keep.h"
 #include "core/lock.h"
 #include "core/trace_read.h"
-
-static const char file_head[] = "[\n", file_tail[] = "\n]\n", between[] = ",\n";
-
-enum { HEAD = sizeof(file_head) - 1, TAIL = sizeof(file_tail) - 1, BETWEEN = sizeof(between) - 1 };
-enum { NOW_PATIENCE_US = 1000000 }; /* of a rank that others wait for meanwhile */
+#include "core/trace_save.h"
 
 bool stepaf_trace_file_is_on(const struct stepaf_ctx *ctx)
 {
@@ -51,11 +43,12 @@ static bool name_of_signal(const struct stepaf_ctx *ctx, uint32_t n, char *path)
 /* Whether there is such a file, which begins as a trace does. */
 static bool is_trace(const char *path)
 {
-    char begin[HEAD];
+    char begin[sizeof(STEPAF_TRACE_HEAD) - 1];
     struct stat facts;
     int fd = stepaf_fd_open(path, O_RDONLY | O_NONBLOCK); /* it may be a FIFO */
     bool is = fd >= 0 && !fstat(fd, &facts) && S_ISREG(facts.st_mode) &&
-              pread(fd, begin, HEAD, 0) == HEAD && !memcmp(begin, file_head, HEAD);
+              pread(fd, begin, sizeof(begin), 0) == sizeof(begin) &&
+              !memcmp(begin, STEPAF_TRACE_HEAD, sizeof(begin));
 
     if (fd >= 0)
         close(fd);
@@ -104,75 +97,6 @@ void stepaf_trace_file_begin(struct stepaf_ctx *ctx, bool anew)
         remove_earlier(ctx);
 }
 
-/* Other ranks that add theirs are through soon, if they live. */
-static bool lock_file(int fd, int64_t deadline_ns)
-{
-    const struct timespec pause = {0, 1000000};
-
-    while (flock(fd, LOCK_EX | LOCK_NB)) {
-        if (errno != EWOULDBLOCK && errno != EINTR)
-            return false;
-        if (stepaf_monotonic_ns() > deadline_ns) {
-            errno = ETIMEDOUT;
-            return false;
-        }
-        nanosleep(&pause, NULL);
-    }
-    return true;
-}
-
-static bool write_all(int fd, const char *text, size_t bytes, off_t at)
-{
-    while (bytes > 0) {
-        ssize_t n = pwrite(fd, text, bytes, at);
-
-        if (n < 0 && errno == EINTR)
-            continue;
-        if (n <= 0)
-            return false;
-        text += n;
-        bytes -= (size_t)n;
-        at += n;
-    }
-    return true;
-}
-
-/* Where events go: behind those that are there, over the end. -1: it is no such file. */
-static off_t find_end(int fd)
-{
-    char end[TAIL];
-    off_t size = lseek(fd, 0, SEEK_END);
-
-    if (size <= 0)
-        return size;
-    if (size < HEAD + TAIL || pread(fd, end, TAIL, size - TAIL) != TAIL ||
-        memcmp(end, file_tail, TAIL) != 0) {
-        errno = EILSEQ;
-        return -1;
-    }
-    return size - TAIL;
-}
-
-/* @a text: events, with room for file_head or between before them, and file_tail behind. */
-static bool append(int fd, char *text, size_t bytes, int64_t deadline_ns)
-{
-    if (!lock_file(fd, deadline_ns))
-        return false;
-    off_t at = find_end(fd);
-    if (at < 0)
-        return false;
-    memcpy(text, at ? between : file_head, BETWEEN);
-    if (write_all(fd, text, bytes, at))
-        return true;
-    int error = errno; /* a full disk: what others have written stays whole */
-    if (stepaf_fd_resize(fd, (size_t)at) || (at && !write_all(fd, file_tail, TAIL, at)))
-        stepaf_log_warn("STEPAF_TRACE_FILE: the file is cut off");
-    errno = error;
-    return false;
-}
-
-_Static_assert((int)HEAD == (int)BETWEEN, "either begins what is added");
-
 /* This rank's events as text; NULL: out of memory. */
 static char *make_text(const struct stepaf_ctx *ctx, size_t *bytes_p)
 {
@@ -186,9 +110,9 @@ static char *make_text(const struct stepaf_ctx *ctx, size_t *bytes_p)
         return NULL;
     }
     size_t n = stepaf_trace_copy(ctx, records, sizeof(*records), capacity);
-    fwrite(between, 1, BETWEEN, stream);
+    fputs(STEPAF_TRACE_BETWEEN, stream);
     stepaf_trace_events_print(ctx, records, n, stream);
-    fwrite(file_tail, 1, TAIL, stream);
+    fputs(STEPAF_TRACE_TAIL, stream);
     bool good = !ferror(stream);
     good = !fclose(stream) && good;
     free(records);
@@ -196,24 +120,6 @@ static char *make_text(const struct stepaf_ctx *ctx, size_t *bytes_p)
         return text;
     free(text);
     return NULL;
-}
-
-/* @a text is freed. */
-static void add_text(const struct stepaf_ctx *ctx, const char *path, char *text, size_t bytes,
-                     int64_t patience_us)
-{
-    int64_t deadline_ns = stepaf_monotonic_ns() + patience_us * 1000;
-    struct stepaf_quiet quiet;
-    int fd = text ? stepaf_fd_open(path, O_RDWR | O_CREAT) : -1;
-
-    stepaf_quiet_begin(&quiet); /* a limit of file sizes is no reason to end the process */
-    if (fd < 0 || !append(fd, text, bytes, deadline_ns))
-        stepaf_log_warn("STEPAF_TRACE_FILE=%.200s: world rank %d has not added its events: %s",
-                        path, ctx->job.boot.rank, strerror(errno));
-    stepaf_quiet_end(&quiet);
-    if (fd >= 0)
-        close(fd);
-    free(text);
 }
 
 void stepaf_trace_file_add(struct stepaf_ctx *ctx)
@@ -227,7 +133,12 @@ void stepaf_trace_file_add(struct stepaf_ctx *ctx)
     errno = ENOMEM;
     char *text = make_text(ctx, &bytes);
     stepaf_lock_leave(&ctx->lock);
-    add_text(ctx, ctx->env.trace_file, text, bytes, ctx->env.timeout_us);
+    struct stepaf_trace_text what = {.path = ctx->env.trace_file,
+                                     .text = text,
+                                     .bytes = bytes,
+                                     .world_rank = ctx->job.boot.rank,
+                                     .patience_us = ctx->env.timeout_us};
+    stepaf_trace_save_end(stepaf_trace_save_begin(&what), ctx->env.timeout_us);
 }
 
 void stepaf_trace_file_add_now(struct stepaf_ctx *ctx, uint32_t n)
@@ -243,5 +154,10 @@ void stepaf_trace_file_add_now(struct stepaf_ctx *ctx, uint32_t n)
     stepaf_clock_refresh(ctx);
     errno = ENOMEM;
     char *text = make_text(ctx, &bytes);
-    add_text(ctx, path, text, bytes, NOW_PATIENCE_US);
+    struct stepaf_trace_text what = {.path = path,
+                                     .text = text,
+                                     .bytes = bytes,
+                                     .world_rank = ctx->job.boot.rank,
+                                     .patience_us = ctx->env.timeout_us};
+    ctx->trace.saver = stepaf_trace_save_begin(&what);
 }

@@ -9,6 +9,7 @@
 #include "base/log.h"
 #include "boot/boot_return.h"
 #include "core/trace_file.h"
+#include "core/trace_save.h"
 
 _Atomic uint32_t stepaf_trace_n_signals;
 _Static_assert(ATOMIC_INT_LOCK_FREE == 2, "a handler may count");
@@ -86,6 +87,8 @@ void stepaf_trace_signal_end(struct stepaf_ctx *ctx)
     if (!ctx->trace.heeds)
         return;
     ctx->trace.heeds = false;
+    stepaf_trace_save_end(ctx->trace.saver, ctx->env.timeout_us);
+    ctx->trace.saver = NULL;
     pthread_mutex_lock(&signal_lock);
     if (--n_heeding == 0 && !sigaction(our_signal, NULL, &now) && now.sa_handler == count_signal) {
         /* A signal to a job is to end no rank that is through before others. */
@@ -97,6 +100,9 @@ void stepaf_trace_signal_end(struct stepaf_ctx *ctx)
 
 void stepaf_trace_signal_heed(struct stepaf_ctx *ctx)
 {
+    if (ctx->trace.saver && !stepaf_trace_save_is_over(ctx->trace.saver))
+        return; /* this one's turn comes */
+    ctx->trace.saver = NULL;
     ctx->trace.n_heeded++; /* a file each, as at ranks that look more often */
     stepaf_trace_file_add_now(ctx, ctx->trace.n_signals_before + ctx->trace.n_heeded);
 }
