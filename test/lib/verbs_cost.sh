@@ -10,37 +10,16 @@
 # instructions for each answer at the attention rank, and 50 at the FFN rank: 10 ns. "verbs_cost time" measures these.
 set -u
 : "${top_builddir:=.}"
+. "${top_srcdir:=.}/test/lib/cost_count.sh"
 program=$top_builddir/test/unit/transport/verbs/verbs_cost
-directory=$(mktemp -d) || exit 99
-trap 'rm -rf "$directory"' EXIT
 # Also without valgrind: it checks numbers of work requests itself.
 timeout -k 10 120 "$program" >"$directory/labels" || exit 1
-if ! command -v valgrind >/dev/null; then
-    echo "skipped: valgrind is not installed"
-    exit 77
-fi
+cost_begin
 # What is not optimized takes more.
 judged=0
 grep -q '^CFLAGS = .*-O[23]' "$top_builddir/Makefile" && judged=1
-# count METRICS TABLE: the n-th dump is of the n-th line.
-count()
-{
-    rm -f "$directory"/counts*
-    if ! STEPAF_METRICS=$1 timeout -k 10 120 valgrind --tool=callgrind --callgrind-out-file="$directory/counts" \
-        --toggle-collect='counted_*' --dump-after=counts_end \
-        "$program" >"$directory/labels" 2>"$directory/log"; then
-        cat "$directory/log"
-        exit 1
-    fi
-    n=0
-    while read -r what ffn tensors bytes operations; do
-        n=$((n + 1))
-        total=$(sed -n 's/^summary: //p' "$directory/counts.$n" | head -n 1)
-        echo "$what $ffn $tensors $bytes $operations $total"
-    done <"$directory/labels" >"$2"
-}
-count off "$directory/table"
-count on "$directory/measured"
+cost_count off "$directory/table" "$program"
+cost_count on "$directory/measured" "$program"
 
 # Bounds are those of gcc 12. gcc 14 makes up to 2 % more of the same code, and gets 3.
 slack=1.03

@@ -108,6 +108,17 @@ static bool is_stuck(const struct write *write)
     return !write->rung || ofi_fabric.mute & 1u << (write->from - endpoints);
 }
 
+/* Whether a write ends by an error. */
+static bool fails(struct write *write, unsigned at)
+{
+    if (!write->fails && write->target && write->to->used &&
+        !(ofi_fabric.dead & 1u << (write->to - endpoints)))
+        return false;
+    fail(write->from->queue, write->context, write->target ? FI_ECONNRESET : FI_EACCES);
+    end_write(write, at);
+    return true;
+}
+
 /* One thing happens to a write: a part of it lands, or one end hears of it. */
 static void advance(unsigned at)
 {
@@ -116,12 +127,8 @@ static void advance(unsigned at)
 
     if (is_stuck(write) || (ofi_fabric.in_order && is_overtaking(write)))
         return;
-    if (write->fails || !write->target || !write->to->used ||
-        ofi_fabric.dead & 1u << (write->to - endpoints)) {
-        fail(write->from->queue, write->context, write->target ? FI_ECONNRESET : FI_EACCES);
-        end_write(write, at);
+    if (fails(write, at))
         return;
-    }
     if (write->placed != (1u << PARTS) - 1) {
         while (write->placed & 1u << part)
             part = (part + 1) % PARTS;
@@ -171,11 +178,38 @@ static bool is_own(const void *source, size_t bytes, const void *desc)
     return false;
 }
 
+/* All of the write, at once. */
+static void do_write(unsigned at)
+{
+    struct write *write = &writes[active[at]];
+
+    if (fails(write, at))
+        return;
+    memcpy(write->target, write->source, write->bytes);
+    complete(write->to->queue, NULL, FI_RMA | FI_REMOTE_WRITE | FI_REMOTE_CQ_DATA, write->data);
+    complete(write->from->queue, write->context, FI_RMA | FI_WRITE, 0);
+    end_write(write, at);
+}
+
+/* The earliest write of all. */
+static unsigned earliest(void)
+{
+    unsigned at = 0;
+
+    for (unsigned i = 1; i < n_active; i++)
+        if (writes[active[i]].number < writes[active[at]].number)
+            at = i;
+    return at;
+}
+
 static void ring(const struct endpoint *from)
 {
+    ofi_fabric.n_rung++;
     for (unsigned i = 0; i < n_active; i++)
         if (writes[active[i]].from == from)
             writes[active[i]].rung = true;
+    while (ofi_fabric.prompt && n_active)
+        do_write(earliest());
 }
 
 static ssize_t ep_writemsg(struct fid_ep *ep, const struct fi_msg_rma *msg, uint64_t flags)
@@ -219,7 +253,7 @@ static ssize_t ep_writemsg(struct fid_ep *ep, const struct fi_msg_rma *msg, uint
     return 0;
 }
 
-static struct fi_ops_rma rma_ops = {.size = sizeof(rma_ops), .writemsg = ep_writemsg};
+struct fi_ops_rma ofi_fabric_rma = {.size = sizeof(ofi_fabric_rma), .writemsg = ep_writemsg};
 
 static int ep_getname(fid_t fid, void *address, size_t *bytes)
 {
@@ -279,7 +313,7 @@ static int domain_endpoint(struct fid_domain *domain, struct fi_info *info, stru
     endpoints[at] = (struct endpoint){.used = true};
     endpoints[at].ep.fid.ops = &ep_fid_ops;
     endpoints[at].ep.cm = &cm_ops;
-    endpoints[at].ep.rma = &rma_ops;
+    endpoints[at].ep.rma = &ofi_fabric_rma;
     *ep_p = &endpoints[at].ep;
     ofi_fabric.n_open++;
     return 0;
@@ -298,7 +332,8 @@ static ssize_t cq_read(struct fid_cq *cq, void *entries, size_t n)
         return -FI_EAVAIL;
     if (!queue->n)
         return -FI_EAGAIN;
-    n = 1 + ofi_fabric_random((uint32_t)n);
+    if (!ofi_fabric.prompt)
+        n = 1 + ofi_fabric_random((uint32_t)n);
     n = n < queue->n ? n : queue->n;
     memcpy(entries, queue->entries, n * sizeof(*queue->entries));
     queue->n -= (unsigned)n;
@@ -317,7 +352,8 @@ static ssize_t cq_readerr(struct fid_cq *cq, struct fi_cq_err_entry *entry, uint
     return 1;
 }
 
-static struct fi_ops_cq cq_ops = {.size = sizeof(cq_ops), .read = cq_read, .readerr = cq_readerr};
+struct fi_ops_cq ofi_fabric_cq = {
+    .size = sizeof(ofi_fabric_cq), .read = cq_read, .readerr = cq_readerr};
 
 static int free_close(struct fid *fid)
 {
@@ -350,7 +386,7 @@ static int domain_cq_open(struct fid_domain *domain, struct fi_cq_attr *attr, st
     side_must(attr->format == FI_CQ_FORMAT_DATA, "completions with data");
     if (!queue)
         return -FI_ENOMEM;
-    queue->cq.ops = &cq_ops;
+    queue->cq.ops = &ofi_fabric_cq;
     *cq_p = &queue->cq;
     return 0;
 }

@@ -28,9 +28,11 @@ struct ofi_fabric {
     bool holds;      /* nothing moves */
     bool broken;     /* completion queues cannot be read */
     bool in_order;   /* one write after the other */
+    bool prompt;     /* what has been rung for is done at once, in order, and all of it told */
     /* counts */
     int n_open; /* objects that are not closed */
     unsigned n_writes;
+    unsigned n_rung; /* of them, those that were no FI_MORE */
     unsigned n_refused;
     unsigned n_overtaken; /* completions at the target behind which an earlier write still goes */
     unsigned n_foreign;   /* writes from memory that is not registered, or to such */
@@ -39,6 +41,9 @@ struct ofi_fabric {
 
 extern struct ofi_fabric ofi_fabric;
 extern const struct stepaf_ofi_library ofi_fabric_library;
+/* What an operation calls: another function may be put in between. */
+extern struct fi_ops_rma ofi_fabric_rma;
+extern struct fi_ops_cq ofi_fabric_cq;
 
 /* Take the library's place, with the defaults and this seed. */
 void ofi_fabric_reset(uint32_t seed);

@@ -222,7 +222,7 @@ static const char *fake_status_string(ucs_status_t status)
                                               : "an error";
 }
 
-static const struct stepaf_ucx_library fake_library = {
+const struct stepaf_ucx_library ucx_fabric_library = {
     .get_version = fake_get_version,
     .init_version = fake_init,
     .cleanup = fake_cleanup,
@@ -261,7 +261,7 @@ void ucx_fabric_reset(uint32_t seed)
                  "#   lane[1]:  2:rc_verbs/mlx5_1:1.0 md[2] -> md[2]/ib rma#1\n",
         .at_once_in = 3,
         .told_in = 3};
-    stepaf_ucx_library_fake = &fake_library;
+    stepaf_ucx_library_fake = &ucx_fabric_library;
     side_ops = &stepaf_ucx_ops;
 }
 

@@ -19,15 +19,19 @@ struct ucx_fabric {
     unsigned
         twice_in; /* one in so many active messages of the kind MESSAGE comes twice; 0: none does */
     unsigned flush_forgets; /* one in so many flushes is told too early; 0: none is */
-    bool no_peer_errors;    /* endpoints that tell of errors cannot be made */
-    ucs_status_t refuse;    /* all that is sent is refused by this, at once */
-    int refuse_call;        /* the n-th call from now that opens something fails; 0: none does */
-    int fail_after;         /* the n-th send from now ends by an error; 0: none does */
-    unsigned dead;          /* workers that sends to end by an error, a bit each */
-    unsigned mute;          /* workers from which nothing goes */
+    bool
+        prompt; /* what can be done in a worker's progress is done, in order; messages without data are sent at
+                  * once, and no flush waits for a peer to take them */
+    bool no_peer_errors; /* endpoints that tell of errors cannot be made */
+    ucs_status_t refuse; /* all that is sent is refused by this, at once */
+    int refuse_call;     /* the n-th call from now that opens something fails; 0: none does */
+    int fail_after;      /* the n-th send from now ends by an error; 0: none does */
+    unsigned dead;       /* workers that sends to end by an error, a bit each */
+    unsigned mute;       /* workers from which nothing goes */
     /* counts */
     int n_open; /* objects that are not closed */
     unsigned n_puts;
+    unsigned n_flushes;
     unsigned n_messages;
     unsigned n_told;
     unsigned
@@ -37,6 +41,7 @@ struct ucx_fabric {
 };
 
 extern struct ucx_fabric ucx_fabric;
+extern const struct stepaf_ucx_library ucx_fabric_library;
 
 /* Take the library's place, with the defaults and this seed. */
 void ucx_fabric_reset(uint32_t seed);

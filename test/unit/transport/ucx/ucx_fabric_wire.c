@@ -15,6 +15,12 @@ static uint32_t draw(uint32_t below)
     return (uint32_t)((uint64_t)(ucx_made.random_state >> 4) * below >> 28);
 }
 
+/* Whether something happens now that may as well happen later. */
+static bool at_will(void)
+{
+    return ucx_fabric.prompt || draw(2);
+}
+
 static bool one_in(unsigned n)
 {
     return n && !draw(n);
@@ -88,7 +94,7 @@ static void tell(struct request *request, ucs_status_t status)
 static bool is_earlier(const struct request *other, const struct request *request)
 {
     return other->endpoint == request->endpoint && other->number < request->number &&
-           (other->kind == PUT || other->kind == MESSAGE);
+           (other->kind == PUT || (other->kind == MESSAGE && !ucx_fabric.prompt));
 }
 
 static bool is_behind_others(const struct request *request)
@@ -147,10 +153,10 @@ static void advance_message(struct request *request)
 {
     struct worker *to = request->endpoint->to;
 
-    if (!request->at_target && to == in_progress && draw(2))
+    if (!request->at_target && to == in_progress && at_will())
         deliver(request);
     else if (!request->told_source && request->endpoint->from == in_progress &&
-             !request->fetched_by && (request->at_target || draw(2)))
+             !request->fetched_by && (request->at_target || at_will()))
         tell(request, UCS_OK);
     if (request->at_target && request->told_source)
         ucx_fake_end(request);
@@ -214,13 +220,37 @@ static void advance(struct request *request)
     }
 }
 
+/* The earliest that is under way, from a number on. */
+static struct request *earliest(uint64_t from)
+{
+    struct request *first = NULL;
+
+    for (unsigned i = 0; i < ucx_made.n_active; i++) {
+        struct request *request = &ucx_made.requests[ucx_made.active[i]];
+        if (request->number >= from && (!first || request->number < first->number))
+            first = request;
+    }
+    return first;
+}
+
+static void advance_all(void)
+{
+    struct request *request;
+
+    for (uint64_t from = 0; (request = earliest(from)); from = request->number + 1)
+        for (int i = 0; i < PARTS + 2 && request->used; i++)
+            advance(request);
+}
+
 unsigned ucx_fake_progress(ucp_worker_h worker)
 {
-    unsigned steps = draw(STEPS);
+    unsigned steps = ucx_fabric.prompt ? 0 : draw(STEPS);
 
     if (in_progress)
         ucx_fabric.n_misused++;
     in_progress = (struct worker *)worker;
+    if (ucx_fabric.prompt)
+        advance_all();
     for (unsigned i = 0; i < steps && ucx_made.n_active; i++)
         advance(&ucx_made.requests[ucx_made.active[draw(ucx_made.n_active)]]);
     in_progress = NULL;
@@ -258,7 +288,7 @@ ucs_status_ptr_t ucx_fake_put(ucp_ep_h ep, const void *buffer, size_t count, uin
     ucx_fabric.n_puts++;
     if (!is_own(buffer, count, (struct region *)param->memh) || !is_own(target, count, there))
         ucx_fabric.n_foreign++;
-    if (one_in(ucx_fabric.at_once_in)) {
+    if (!ucx_fabric.prompt && one_in(ucx_fabric.at_once_in)) {
         memcpy(target, buffer, count);
         return NULL;
     }
@@ -283,7 +313,8 @@ ucs_status_ptr_t ucx_fake_am_send(ucp_ep_h ep, unsigned id, const void *header, 
     request->source = buffer;
     request->bytes = count;
     (void)ucx_fake_send(request, param);
-    if (request->fails || !one_in(ucx_fabric.at_once_in))
+    bool at_once = ucx_fabric.prompt ? !count : one_in(ucx_fabric.at_once_in);
+    if (request->fails || !at_once)
         return request;
     request->copy = malloc(count + 1); /* done, as far as the sender is concerned */
     side_must(request->copy != NULL, "memory");
@@ -325,6 +356,7 @@ ucs_status_ptr_t ucx_fake_flush(ucp_ep_h ep, const ucp_request_param_t *param)
 
     if (ucx_fabric.refuse)
         return UCS_STATUS_PTR(ucx_fabric.refuse);
+    ucx_fabric.n_flushes++;
     if (!endpoint->under_way && one_in(ucx_fabric.at_once_in))
         return NULL;
     return ucx_fake_send(ucx_fake_request(FLUSH, endpoint), param);
