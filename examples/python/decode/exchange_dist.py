@@ -88,8 +88,9 @@ class DistExchange:
 
     def gather(self, numbers):
         """The numbers of all ranks, attention ranks first, at attention ranks; FFN ranks get None."""
-        parts = [torch.zeros(self._sizes.report, dtype=torch.float64, device=self._sizes.device)
-                 for _ in range(self.n_attention + self.n_ffn)]
+        with torch.inference_mode(False):  # gloo writes from a thread that is not in this mode
+            parts = [torch.zeros(self._sizes.report, dtype=torch.float64, device=self._sizes.device)
+                     for _ in range(self.n_attention + self.n_ffn)]
         dist.all_gather(parts, numbers.to(self._sizes.device))
         return torch.stack(parts).cpu() if self.attention else None
 
