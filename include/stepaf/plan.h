@@ -113,7 +113,8 @@ STEPAF_API stepaf_status_t stepaf_plan_destroy(stepaf_plan_h plan);
  *  handle. Never blocks. */
 STEPAF_API unsigned stepaf_plan_depth(stepaf_plan_h plan);
 
-/** Say how many answers complete an operation of @a plan (attention ranks), from its next start on.
+/** Say how many answers complete an operation of @a plan (attention ranks), from its next start on;
+ *  of a plan on streams, from the next commit on.
  *
  *  stepaf_answers(7) tells what becomes of the other answers.
  *  @param n_answers    as many FFN ranks must have answered, 1 .. number of peers; 0: all. Ranks that
@@ -122,10 +123,10 @@ STEPAF_API unsigned stepaf_plan_depth(stepaf_plan_h plan);
  *                      too few are left.
  *  @param patience_us  for so long from the start on the operation waits for all the same, even if
  *                      enough have answered; 0: it does not. A wait or test that goes on notices the
- *                      end of that time.
+ *                      end of that time. On streams it is from when the stream comes to the wait.
  *  @return STEPAF_OK; STEPAF_ERR_HANDLE; STEPAF_ERR_ROLE; STEPAF_ERR_INVALID (@a n_answers,
- *  @a patience_us); STEPAF_ERR_UNSUPPORTED (a plan on streams). Nothing changed on failure. Never
- *  blocks. */
+ *  @a patience_us); STEPAF_ERR_LIMIT (a plan on streams that pulls more than 64 tensors over all
+ *  peers). Nothing changed on failure. Never blocks. */
 STEPAF_API stepaf_status_t stepaf_plan_set_answers(stepaf_plan_h plan, int n_answers,
                                                    int64_t patience_us);
 

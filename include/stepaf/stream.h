@@ -26,8 +26,8 @@ typedef void *stepaf_stream_t;
 
 /** Enqueue the pushes of an operation on @a stream (attention ranks).
  *
- *  @param params     NULL: as planned. Otherwise its flags must be 0, and push gives sizes, no
- *                    larger than planned, and sources, where NULL stands for the planned one:
+ *  @param params     NULL: as planned. Otherwise its flags, n_answers and patience_us must be 0,
+ *                    and push gives sizes, no larger than planned, and sources, where NULL stands for the planned one:
  *                    n_push entries with the planned keys, in a scattered plan so many for each
  *                    peer. They become part of a captured graph.
  *  @param stream     of this context's GPU.
@@ -43,7 +43,7 @@ typedef void *stepaf_stream_t;
  *  registered GPU memory nor in host memory that a stream plan names); STEPAF_ERR_UNSUPPORTED (a
  *  source in host memory where GPU memory was planned, with a STEPAF_CUDA_ENGINE whose copy
  *  engine cannot read it; a source in GPU memory that no commit has prepared, where an RDMA
- *  device is to read it); STEPAF_ERR_TRANSPORT (CUDA refused a launch: if a part of the
+ *  device is to read it; n_answers or patience_us of @a params, which the plan has on streams); STEPAF_ERR_TRANSPORT (CUDA refused a launch: if a part of the
  *  operation was enqueued, every further call returns this until the next commit); the plan's
  *  failure, see stepaf_plan_status. Nothing was enqueued on other failures. Blocks while the
  *  queue of @a stream is full. */
@@ -53,7 +53,8 @@ STEPAF_API stepaf_status_t stepaf_start_on_stream(stepaf_plan_h plan,
                                                   stepaf_request_h *request_p);
 
 /** Make @a stream wait for the oldest operation that was started and not waited for (attention
- *  ranks): what is enqueued later finds all pull tensors in place.
+ *  ranks): what is enqueued later finds all pull tensors in place, or those that
+ *  stepaf_plan_answers tells of.
  *  @return STEPAF_OK; STEPAF_ERR_HANDLE; STEPAF_ERR_ROLE; STEPAF_ERR_STATE (not a stream plan,
  *  or nothing to wait for); STEPAF_ERR_INVALID (@a stream is captured, and the operation has a
  *  request); STEPAF_ERR_TRANSPORT; the plan's failure. Blocks while the queue of @a stream is
@@ -100,6 +101,20 @@ STEPAF_API stepaf_status_t stepaf_plan_tensor(stepaf_plan_h plan, unsigned slot,
  *  if @a plan is not a committed stream plan or has no such slot. Valid until the next commit.
  *  Never blocks. */
 STEPAF_API const uint32_t *stepaf_plan_bytes(stepaf_plan_h plan, unsigned slot);
+
+/** Whose answers are there, as the GPU reads it: a bit for each peer, see stepaf_peer_rank. Never
+ *  changes. */
+typedef struct stepaf_answers {
+    uint64_t mask;     /* peers whose tensors are valid; of all others stepaf_plan_bytes says 0 */
+    uint64_t given_up; /* peers that are not asked any more, until the next commit */
+    uint64_t late;     /* answers that the plan's starts have waited for since the last commit */
+} stepaf_answers_t;
+
+/** Return the GPU memory that says whose answers to the operation in @a slot are there (attention
+ *  ranks), of a plan that does not wait for all of them: see stepaf_plan_set_answers. It is written
+ *  before the wait of the stream ends. NULL if @a plan is no such plan since the last commit, or has
+ *  no such slot. Valid until the next commit. Never blocks. */
+STEPAF_API const stepaf_answers_t *stepaf_plan_answers(stepaf_plan_h plan, unsigned slot);
 
 /** The origin of a batch, as the GPU reads it. Never changes. */
 typedef struct stepaf_origin {

@@ -31,7 +31,7 @@
     _(dtype_bytes) _(dtype_name) _(epoch) _(event_name) _(finalize) _(free) _(init) \
     _(key_declare) _(key_set_recv) _(key_withdraw) _(last_error) _(link_query) \
     _(map_check) _(memory_query) _(n_peers) _(peer_index) _(peer_rank) _(phase_name) \
-    _(plan_bytes) _(plan_create) _(plan_create_ffn) _(plan_depth) _(plan_destroy) \
+    _(plan_answers) _(plan_bytes) _(plan_create) _(plan_create_ffn) _(plan_depth) _(plan_destroy) \
     _(plan_origin) _(plan_set_answers) _(plan_status) _(plan_tensor) _(progress) _(push_pull) _(rank) _(recv) \
     _(recv_on_stream) _(register) _(release) _(request_answers) _(request_peer) _(request_sent) \
     _(request_slot) _(request_tensor) _(respond) _(respond_many) _(respond_on_stream) \

@@ -170,6 +170,16 @@ static PyObject *plan_bytes(plan_obj *self, PyObject *args)
     return words(self, LIB(plan_bytes)(self->handle, slot), n);
 }
 
+static PyObject *plan_answers(plan_obj *self, PyObject *args)
+{
+    unsigned slot;
+
+    if (!PyArg_ParseTuple(args, "I", &slot) || !is_usable(self))
+        return NULL;
+    return words(self, LIB(plan_answers)(self->handle, slot),
+                 sizeof(stepaf_answers_t) / sizeof(uint32_t));
+}
+
 static PyObject *plan_origin(plan_obj *self, PyObject *unused)
 {
     (void)unused;
@@ -193,6 +203,11 @@ PyMethodDef stepaf_py_plan_stream[] = {
      "tensor(slot, peer, index)\n\nA tensor that this rank receives; after the commit."},
     {"arrived_bytes", (PyCFunction)plan_bytes, METH_VARARGS,
      "arrived_bytes(slot, n)\n\nThe GPU's n counts of bytes that have arrived in a slot; or None."},
+    {"answers", (PyCFunction)plan_answers, METH_VARARGS,
+     "answers(slot)\n\nThe GPU's words for whose answers are there, two each: a mask of the peers' "
+     "bits,\n"
+     "those that are given up, and how many answers have come late; or None if all are waited "
+     "for."},
     {"origin", (PyCFunction)plan_origin, METH_NOARGS,
      "The GPU's words for where the last batch came from, peer and slot; or None."},
     {NULL, NULL, 0, NULL},

@@ -8,6 +8,7 @@
 #include "core/progress.h"
 #include "core/start.h"
 #include "core/start_check.h"
+#include "gpu/stream_some.h"
 
 static stepaf_status_t check_role(const struct stepaf_ctx *ctx)
 {
@@ -154,7 +155,9 @@ stepaf_status_t stepaf_plan_set_answers(stepaf_plan_h handle, int n_answers, int
     status = check_role(ctx);
     if (!status)
         status = stepaf_start_check_answers(plan, n_answers, patience_us);
-    if (!status)
+    if (!status && plan->stream)
+        status = stepaf_some_set(plan->stream, (uint32_t)n_answers, patience_us);
+    else if (!status)
         stepaf_plan_need(plan, (uint32_t)n_answers, patience_us);
     stepaf_leave(ctx);
     return status;

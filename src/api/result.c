@@ -37,6 +37,11 @@ stepaf_status_t stepaf_part_status(struct stepaf_op *op, uint32_t p)
             ": a source in this rank's registered memory is not mapped any more",
             op->seq, op->plan->index, STEPAF_WHO_ARGS(peer->who));
     case STEPAF_OP_PEER_LEFT_OUT:
+        if (op->plan->stream)
+            return stepaf_error_set_peer(
+                STEPAF_ERR_WOULD_BLOCK, STEPAF_PHASE_RESPONSE, peer->who,
+                "operation %u of plan %u was complete before " STEPAF_WHO_FORMAT " had answered",
+                op->seq, op->plan->index, STEPAF_WHO_ARGS(peer->who));
         return stepaf_error_set_peer(
             STEPAF_ERR_WOULD_BLOCK, STEPAF_PHASE_START, peer->who,
             STEPAF_WHO_FORMAT " was left out of operation %u of plan %u: it had not released an "

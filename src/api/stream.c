@@ -8,6 +8,7 @@
 #include "core/progress.h"
 #include "core/wait.h"
 #include "gpu/stream_any.h"
+#include "gpu/stream_some.h"
 
 /* A stream plan of a rank of @a role; the lock is held on success. */
 static stepaf_status_t enter(stepaf_plan_h handle, stepaf_role_t role,
@@ -83,6 +84,10 @@ stepaf_status_t stepaf_start_on_stream(stepaf_plan_h handle, const stepaf_start_
     if (!status && named.flags)
         status = stepaf_error_set(STEPAF_ERR_INVALID, STEPAF_PHASE_START,
                                   "a start on a stream takes no flags");
+    if (!status && (named.n_answers || named.patience_us))
+        status = stepaf_error_set(STEPAF_ERR_UNSUPPORTED, STEPAF_PHASE_START,
+                                  "on streams it is the plan that says how many answers complete "
+                                  "its operations (stepaf_plan_set_answers)");
     if (!status)
         status = stepaf_stream_status(stream);
     if (!status && (stream->n_sent - stream->n_received >= plan->depth ||
@@ -196,6 +201,19 @@ const uint32_t *stepaf_plan_bytes(stepaf_plan_h handle, unsigned slot)
         landed = stream->launches.receive[slot * stream->launches.n_receive].args.landed;
     stepaf_leave(stream->plan->ctx);
     return landed;
+}
+
+const stepaf_answers_t *stepaf_plan_answers(stepaf_plan_h handle, unsigned slot)
+{
+    struct stepaf_stream *stream;
+    const stepaf_answers_t *answers = NULL;
+
+    if (enter(handle, STEPAF_ROLE_AUTO, &stream))
+        return NULL;
+    if (stream->epoch && stream->some && slot < stream->plan->depth)
+        answers = (const stepaf_answers_t *)&stream->some->slots[slot];
+    stepaf_leave(stream->plan->ctx);
+    return answers;
 }
 
 const stepaf_origin_t *stepaf_plan_origin(stepaf_plan_h handle)

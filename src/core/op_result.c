@@ -9,7 +9,7 @@ void stepaf_op_end(struct stepaf_op *op, stepaf_status_t status, int peer)
     for (uint32_t p = 0; p < op->plan->ctx->n_peers; p++)
         if (op->op_peers[p].state == STEPAF_OP_PEER_WAITING)
             op->op_peers[p].state = status ? STEPAF_OP_PEER_LOST : STEPAF_OP_PEER_ANSWERED;
-    op->answers.pending = 0;
+    op->answers.pending = op->answers.spare = 0;
     op->failed_peer = peer;
     atomic_store_explicit(&op->status, status,
                           memory_order_release); /* neither counted nor traced */

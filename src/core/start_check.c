@@ -19,9 +19,6 @@ stepaf_status_t stepaf_start_check_answers(const struct stepaf_plan_obj *plan, i
     if (patience_us < 0)
         return stepaf_error_set(STEPAF_ERR_INVALID, STEPAF_PHASE_START,
                                 "patience_us is %lld, which is negative", (long long)patience_us);
-    if (plan->stream)
-        return stepaf_error_set(STEPAF_ERR_UNSUPPORTED, STEPAF_PHASE_START,
-                                "operations on streams wait for all answers");
     return STEPAF_OK;
 }
 

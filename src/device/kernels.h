@@ -159,6 +159,13 @@ enum stepaf_kernel {
      * sending does. */
     STEPAF_KERNEL_SEND_CHUNKS,
     STEPAF_KERNEL_UNPACK_CHUNKS,
+    /* The same for plans of which some answers are enough: see the end. */
+    STEPAF_KERNEL_SEND_SOME,
+    STEPAF_KERNEL_GATE_SOME,
+    STEPAF_KERNEL_UNPACK_SOME,
+    STEPAF_KERNEL_SEND_SOME_CHUNKS,
+    STEPAF_KERNEL_UNPACK_SOME_CHUNKS,
+    STEPAF_KERNEL_SETTLE, /* one block: wait for those who are late in the slot, or give them up */
     STEPAF_KERNEL_COUNT
 };
 
@@ -197,21 +204,34 @@ struct stepaf_kernel_tensor {
 
 #define STEPAF_WATCH_ANY UINT32_C(0x80000000) /* with a peer: any would have done, it was next */
 
+enum { STEPAF_SOME_SLOTS = 32 }; /* STEPAF_MAX_DEPTH */
+
 /* In pinned host memory, one for each plan. */
 struct stepaf_gpu_watch {
     uint32_t abort; /* the host asks all waits of this plan to end */
     uint32_t fault; /* stepaf_fault: the first that a wait has met */
     uint32_t peer;  /* index of the peer that was waited for */
     uint32_t slot;
+    /* Of plans of which some answers are enough, a bit a peer. */
+    uint64_t lost; /* the host's word: they are lost, and not waited for */
+    struct {
+        uint64_t mask, given_up; /* of the slot's last operation, as in stepaf_some_slot */
+    } answers[STEPAF_SOME_SLOTS];
 };
 
 /* All that a launch has to know. It goes as the kernel's parameter, so that nothing but the
  * operation's number has to be fetched from memory. */
 struct stepaf_kernel_args {
     uint32_t *counts; /* operations so far: [0] of the gate, or [1 + b] of the sending block b */
-    uint32_t *done;   /* sender, ZCOPY and BCOPY: blocks that are through, one a lane */
+    union {
+        uint32_t *done; /* sender, ZCOPY and BCOPY: blocks that are through, one a lane */
+        struct stepaf_some *awaited; /* receiver, of some: what is known of the peers */
+    };
     uint32_t *failed; /* GPU memory, two a plan: nothing is to be done any more; being noted */
-    uint32_t *landed; /* receiver: actual bytes, one a lane */
+    union {
+        uint32_t *landed;          /* receiver: actual bytes, one a lane */
+        struct stepaf_some *asked; /* sender, of some: the same as awaited */
+    };
     struct stepaf_gpu_watch *watch; /* pinned */
     uint64_t timeout_ns;
     uint32_t epoch; /* of the commit */
@@ -250,6 +270,32 @@ static inline void stepaf_lanes_fill(struct stepaf_kernel_args *args)
 /* The beginning of a flow with few lanes, as a parameter of its own. */
 struct stepaf_flow_few {
     uint64_t words[offsetof(struct stepaf_kernel_args, lanes[STEPAF_FLOW_FEW]) / sizeof(uint64_t)];
+};
+
+/* ---- some: operations that are complete before all peers have answered ----
+ *
+ * The gate ends when enough peers have all their tensors there. Whoever has not is late in that slot. What is late
+ * is taken by the next start in the slot, before anything is sent, or its peer is given up: nothing is sent to
+ * it, and nothing taken of it, until the next commit. So whoever is asked has given back the slot, and all
+ * count as ever. All tensors of the operation are in one launch, so that bits do for the peers. */
+
+/* Of a slot. The first three words are stepaf_answers_t. */
+struct stepaf_some_slot {
+    uint64_t mask;     /* whose tensors were there when the wait ended */
+    uint64_t given_up; /* who was not waited for any more: also those that are lost */
+    uint64_t late;     /* answers of the plan that a start has waited for, until then */
+    uint64_t missing;  /* who is late */
+    uint64_t now;      /* whose tensors the unpacking that comes next takes */
+};
+
+/* Of a plan, in GPU memory. */
+struct stepaf_some {
+    uint64_t gone; /* who has been given up, or is lost */
+    uint64_t late;
+    uint64_t patience_ns; /* for so long a gate waits for all */
+    uint32_t need;        /* answers, then */
+    uint32_t n_each;      /* lanes of a peer that come in */
+    struct stepaf_some_slot slots[STEPAF_SOME_SLOTS];
 };
 
 /* ---- any: one batch of whichever peer has sent one ----

@@ -3,6 +3,7 @@
 #include "core/plan.h"
 #include "core/region_kind.h"
 #include "gpu/proxy.h"
+#include "gpu/stream_some.h"
 
 #include <stdlib.h>
 
@@ -177,6 +178,16 @@ stepaf_status_t stepaf_stream_break(struct stepaf_stream *stream, stepaf_status_
     return status;
 }
 
+/* Whether @a watch is that of plan number @a i, which does without the peers that are lost. */
+static bool does_without(const struct stepaf_ctx *ctx, uint32_t i,
+                         const struct stepaf_gpu_watch *watch)
+{
+    const struct stepaf_plan_obj *plan = stepaf_table_get(&ctx->tables.plans, i);
+
+    return plan && plan->stream && plan->stream->watch == watch &&
+           stepaf_some_goes_on(plan->stream);
+}
+
 void stepaf_streams_peer_lost(struct stepaf_peer *peer)
 {
     struct stepaf_ctx *ctx = peer->ctx;
@@ -186,14 +197,19 @@ void stepaf_streams_peer_lost(struct stepaf_peer *peer)
         struct stepaf_stream *stream = plan ? plan->stream : NULL;
         if (!stream || !stream->epoch || stream->failure)
             continue;
+        if (stepaf_some_goes_on(stream)) {
+            stepaf_some_lose(stream, peer->index);
+            continue;
+        }
         if (stream->proxy)
             (void)stepaf_proxy_land(stream->proxy); /* what it had sent before */
         stepaf_stream_fail(stream, STEPAF_ERR_PEER_LOST, (int)peer->index);
     }
-    /* Plans that have ended may have left waits on streams: all need all peers. */
+    /* Plans that have ended may have left waits on streams. */
     for (struct stepaf_streams *streams = ctx->gpu.streams; streams; streams = streams->before)
         for (uint32_t i = 0; i < streams->n_watches; i++)
-            __atomic_store_n(&streams->watches[i].abort, 1, __ATOMIC_RELEASE);
+            if (!does_without(ctx, i, &streams->watches[i]))
+                __atomic_store_n(&streams->watches[i].abort, 1, __ATOMIC_RELEASE);
 }
 
 stepaf_status_t stepaf_stream_check(struct stepaf_stream *stream)

@@ -48,6 +48,13 @@ struct stepaf_launch {
     const void *places[STEPAF_KERNEL_TENSORS];
 };
 
+/* Which kernels the launches are of; [1] where there are chunks. */
+struct stepaf_stream_kernels {
+    enum stepaf_kernel send[2];
+    enum stepaf_kernel gate;
+    enum stepaf_kernel unpack[2];
+};
+
 struct stepaf_proxy_recv;
 struct stepaf_proxy;
 struct stepaf_any;
@@ -56,7 +63,9 @@ struct stepaf_stream {
     struct stepaf_plan_obj *plan;
     struct stepaf_proxy *proxy; /* NULL: all peers are reached directly */
     struct stepaf_any *any;     /* STEPAF_PLAN_ANY, see stream_any.h; NULL: all peers at once */
-    uint8_t n_in;               /* per peer */
+    struct stepaf_some *some; /* GPU memory, see stream_some.h; NULL: all answers are waited for */
+    uint32_t need;            /* then: so many of them are enough */
+    uint8_t n_in;             /* per peer */
     uint8_t n_out;
     uint32_t epoch;                   /* in which the flows were made; 0: never */
     struct stepaf_mailbox *mailboxes; /* peer by peer: n_in */
@@ -71,6 +80,7 @@ struct stepaf_stream {
         bool guarded;                  /* behind the sends of an operation as planned */
         bool sees_graphs;              /* a wait asks whether it is captured */
         bool counts;                   /* unpacking does: see STEPAF_KERNEL_UNPACK_CHUNKS */
+        const struct stepaf_stream_kernels *kernels;
     } launches;
     struct stepaf_gpu_watch *watch;
     uint64_t n_sent; /* operations enqueued */
@@ -246,8 +256,9 @@ bool stepaf_stream_is_copied(uint32_t engine, uint8_t proto, uint32_t planned);
 
 /* Blocks that a launch of one of the context's stream plans has at most. */
 uint32_t stepaf_stream_blocks(const struct stepaf_ctx *ctx);
-/* Decide what the gate takes; return its threads. Then share out the blocks: return how many. */
-uint32_t stepaf_stream_set_gate(struct stepaf_kernel_args *args);
+/* Decide what the gate takes, if it takes pieces at all; return its threads. Then share out the blocks: return how
+ * many. */
+uint32_t stepaf_stream_set_gate(struct stepaf_kernel_args *args, bool takes);
 uint32_t stepaf_stream_distribute(struct stepaf_kernel_args *args, bool sending, uint32_t limit);
 
 /* After sources of a flow have changed. */

@@ -127,7 +127,7 @@ static uint32_t share_out(const struct stepaf_stream *stream, const struct stepa
     }
     if (!sending) {
         uint32_t threads = (uint32_t)stepaf_round_up(slot->n_lanes * OCTET, STEPAF_WARP);
-        stream->any->gate_threads = stepaf_stream_set_gate(&widest);
+        stream->any->gate_threads = stepaf_stream_set_gate(&widest, true);
         if (stream->any->gate_threads < threads)
             stream->any->gate_threads = threads;
     }

@@ -26,14 +26,14 @@ uint32_t stepaf_stream_blocks(const struct stepaf_ctx *ctx)
 }
 
 /* Few pieces are not worth a kernel of their own. */
-uint32_t stepaf_stream_set_gate(struct stepaf_kernel_args *args)
+uint32_t stepaf_stream_set_gate(struct stepaf_kernel_args *args, bool takes)
 {
     uint64_t groups = 0, threads;
 
     for (uint32_t i = 0; i < args->n_lanes; i++)
         if (args->lanes[i].proto == STEPAF_PROTO_LL)
             groups += stepaf_piece_groups(args->lanes[i].bytes);
-    args->gate_takes = groups && groups <= STEPAF_GATE_GROUPS;
+    args->gate_takes = takes && groups && groups <= STEPAF_GATE_GROUPS;
     threads = args->n_lanes * 8ull;
     if (args->gate_takes && threads < groups * STEPAF_WARP)
         threads = groups * STEPAF_WARP;

@@ -5,6 +5,13 @@
 #include "core/region.h"
 #include "gpu/proxy.h"
 #include "gpu/stream_any.h"
+#include "gpu/stream_some.h"
+
+static const struct stepaf_stream_kernels all_kernels = {
+    .send = {STEPAF_KERNEL_SEND, STEPAF_KERNEL_SEND_CHUNKS},
+    .gate = STEPAF_KERNEL_GATE,
+    .unpack = {STEPAF_KERNEL_UNPACK, STEPAF_KERNEL_UNPACK_CHUNKS},
+};
 
 enum {
     ALIGN = 512,        /* of what the control memory holds */
@@ -43,7 +50,7 @@ uint64_t stepaf_stream_control_bytes(const struct stepaf_stream *stream)
                     stream->launches.n_receive * receive_counts_bytes(stream);
 
     return ALIGN + stream->plan->depth * slot + stepaf_stream_guard_bytes(stream) +
-           (stream->any ? stepaf_any_control_bytes(stream) : 0);
+           (stream->any ? stepaf_any_control_bytes(stream) : 0) + stepaf_some_control_bytes(stream);
 }
 
 /* ---- flows ---- */
@@ -162,6 +169,7 @@ static void compile_send(const struct stepaf_stream *stream,
                                    : lane->head + STEPAF_HEAD_BYTES;
         set_source(stream, lane->peer, at % stream->n_out, args->slot, lane);
         lane->copied =
+            !stepaf_some_is_asked(stream) && /* a copy engine would copy in any case */
             stepaf_stream_is_copied((uint32_t)ctx->env.cuda_engine, lane->proto, lane->bytes) &&
             stepaf_stream_copies(ctx, lane->peer, launch->sources[at - first]);
         launch->copies = launch->copies || lane->copied;
@@ -206,7 +214,7 @@ static void compile_receive(const struct stepaf_stream *stream, uint32_t first, 
     }
     set_leaders(ctx, args);
     stepaf_lanes_fill(args);
-    launch->threads = stepaf_stream_set_gate(args);
+    launch->threads = stepaf_stream_set_gate(args, !stepaf_some_is_asked(stream));
     launch->blocks = stepaf_stream_distribute(args, false, stepaf_stream_blocks(ctx));
     args->gate_ends = !launch->blocks;
     stepaf_stream_touch(args);
@@ -227,6 +235,7 @@ void stepaf_stream_compile(struct stepaf_stream *stream, const struct stepaf_str
     uint8_t *landed = control + ALIGN, *at = landed + stream->plan->depth * landed_bytes(stream);
     struct stepaf_launch *launch = stream->launches.send;
 
+    stream->launches.kernels = &all_kernels;
     stream->launches.guarded = stepaf_stream_is_guarded(stream);
     for (uint8_t slot = 0; slot < stream->plan->depth; slot++)
         for (uint32_t first = 0; first < n_out; first += each_out, launch++) {
@@ -253,4 +262,5 @@ void stepaf_stream_compile(struct stepaf_stream *stream, const struct stepaf_str
         struct stepaf_kernel_args args = kernel_args_begin(stream, slot, control);
         at = stepaf_stream_guard_compile(stream, &args, at);
     }
+    stepaf_some_compile(stream, at);
 }

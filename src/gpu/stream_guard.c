@@ -40,7 +40,7 @@ static uint32_t compile_launch(const struct stepaf_proxy *proxy, uint32_t n_peer
                 .proto = STEPAF_PROTO_ZCOPY, /* nothing is left to do when its head is there */
                 .peer = (uint16_t)p,
             };
-    launch->threads = stepaf_stream_set_gate(args);
+    launch->threads = stepaf_stream_set_gate(args, true);
     args->gate_ends = 1;
     stepaf_stream_touch(args);
     return p;

@@ -7,6 +7,7 @@
 #include "gpu/proxy.h"
 #include "gpu/stream_advert.h"
 #include "gpu/stream_any.h"
+#include "gpu/stream_some.h"
 #include "wireup/connect.h"
 
 static stepaf_status_t bad_mailbox(const struct stepaf_peer *peer)
@@ -248,6 +249,7 @@ static void begin_stream(struct stepaf_stream *stream, const struct stepaf_strea
     stepaf_proxy_begin(stream);
     stream->watch = &ctx->gpu.streams->watches[stream->plan->index];
     stream->watch->abort = 0; /* it may be the last epoch's losses that it was set for */
+    stream->watch->lost = 0;
     stepaf_stream_compile(stream, outlets, control);
     ctx->gpu.streams->failed[ctx->gpu.streams->n_failed++] = (uint32_t *)control;
     stream->n_sent = 0;
@@ -255,7 +257,7 @@ static void begin_stream(struct stepaf_stream *stream, const struct stepaf_strea
     stream->failure = STEPAF_OK;
     stream->failed_peer = -1;
     stream->epoch = ctx->epoch;
-    if (lost >= 0)
+    if (lost >= 0 && !stepaf_some_goes_on(stream))
         stepaf_stream_fail(stream, STEPAF_ERR_PEER_LOST, lost);
 }
 
@@ -312,6 +314,8 @@ stepaf_status_t stepaf_streams_join(struct stepaf_ctx *ctx, const struct stepaf_
         if (stream->any)
             status = stepaf_any_begin(stream, ctx->gpu.streams->control + at -
                                                   stepaf_any_control_bytes(stream));
+        else if (stream->some)
+            status = stepaf_some_begin(stream);
     }
     for (uint32_t i = 0; outlets && i < n_plans; i++)
         free(outlets[i]);

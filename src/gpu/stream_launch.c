@@ -6,6 +6,7 @@
 #include "core/plan.h"
 #include "core/region.h"
 #include "gpu/proxy.h"
+#include "gpu/stream_some.h"
 
 /* Put the size and place of tensor @a i into a copy of its launch. */
 static stepaf_status_t change_tensor(const struct stepaf_stream *stream, uint32_t i,
@@ -189,13 +190,15 @@ static stepaf_status_t send_legs(struct stepaf_stream *stream, const struct step
     struct stepaf_gpu *gpu = stream->plan->ctx->gpu.device;
     stepaf_status_t status = STEPAF_OK;
 
+    if (stream->some)
+        status = stepaf_some_settle(stream, planned->args.slot, cuda_stream, &marks->begun);
     for (uint32_t k = 0; k < stream->launches.n_send && !status; k++) {
         if (!launches[k].blocks)
             continue;
         /* The first may begin early. Were all to, they would wait in the place of others' blocks. */
-        status = stepaf_gpu_launch(
-            gpu, launches[k].chunks ? STEPAF_KERNEL_SEND_CHUNKS : STEPAF_KERNEL_SEND,
-            &launches[k].args, launches[k].blocks, STEPAF_WARP, !marks->begun, cuda_stream);
+        status = stepaf_gpu_launch(gpu, stream->launches.kernels->send[launches[k].chunks],
+                                   &launches[k].args, launches[k].blocks, STEPAF_WARP,
+                                   !marks->begun, cuda_stream);
         marks->begun = marks->begun || !status;
     }
     for (uint32_t k = 0; k < stream->launches.n_send && !status; k++) {
@@ -222,13 +225,13 @@ static stepaf_status_t receive_legs(struct stepaf_stream *stream,
     for (uint32_t k = 0; k < stream->launches.n_receive && !status; k++) {
         if (!launches[k].threads) /* of peers that are lost, all of them */
             continue;
-        status = stepaf_gpu_launch(gpu, STEPAF_KERNEL_GATE, &launches[k].args, 1,
+        status = stepaf_gpu_launch(gpu, stream->launches.kernels->gate, &launches[k].args, 1,
                                    launches[k].threads, false, cuda_stream);
         marks->begun = marks->begun || !status;
         if (!status && launches[k].blocks)
-            status = stepaf_gpu_launch(
-                gpu, launches[k].chunks ? STEPAF_KERNEL_UNPACK_CHUNKS : STEPAF_KERNEL_UNPACK,
-                &launches[k].args, launches[k].blocks, STEPAF_WARP, true, cuda_stream);
+            status = stepaf_gpu_launch(gpu, stream->launches.kernels->unpack[launches[k].chunks],
+                                       &launches[k].args, launches[k].blocks, STEPAF_WARP, true,
+                                       cuda_stream);
     }
     return status ? status : mark_legs(stream, cuda_stream, marks);
 }
@@ -261,6 +264,7 @@ static struct stepaf_op *make_request(struct stepaf_stream *stream, uint8_t slot
     op->retired = false;
     op->failed_peer = -1;
     op->answers.pending = plan->ctx->n_peers;
+    op->answers.spare = stream->some ? stepaf_some_spare(stream) : 0;
     for (uint32_t p = 0; p < plan->ctx->n_peers; p++)
         op->op_peers[p].state =
             plan->ctx->peers[p].lost ? STEPAF_OP_PEER_LOST : STEPAF_OP_PEER_WAITING;

@@ -7,6 +7,7 @@
 #include "core/region.h"
 #include "gpu/proxy.h"
 #include "gpu/stream_any.h"
+#include "gpu/stream_some.h"
 
 enum { ALIGN = 512 /* of mailboxes */ };
 
@@ -27,7 +28,7 @@ static bool is_shared(const struct stepaf_plan_obj *plan, const struct stepaf_ke
 
 /* The receiver decides which way a tensor comes. */
 static enum stepaf_proto choose(const struct stepaf_ctx *ctx, const struct stepaf_mailbox *mailbox,
-                                bool shared)
+                                bool never_in_place)
 {
     bool copied = ctx->env.cuda_engine == STEPAF_ENV_CUDA_ENGINE_ce;
 
@@ -39,7 +40,7 @@ static enum stepaf_proto choose(const struct stepaf_ctx *ctx, const struct stepa
         return STEPAF_PROTO_LL;
     bool is_mapped = mailbox->region && mailbox->region->mem.kind == STEPAF_MEM_CUDA &&
                      mailbox->region->shareable;
-    return is_mapped && !shared ? STEPAF_PROTO_ZCOPY : STEPAF_PROTO_BCOPY;
+    return is_mapped && !never_in_place ? STEPAF_PROTO_ZCOPY : STEPAF_PROTO_BCOPY;
 }
 
 static uint64_t inlet_stride(const struct stepaf_mailbox *mailbox)
@@ -89,8 +90,16 @@ static stepaf_status_t lay_one(struct stepaf_stream *stream, uint32_t p, uint32_
                                      "stream plan %u is to take any batch, but " STEPAF_WHO_FORMAT
                                      " is proxied, which such plans are not",
                                      plan->index, STEPAF_WHO_ARGS(ctx->peers[p].who));
+    if (mailbox->proxied && stepaf_some_is_asked(stream))
+        return stepaf_error_set_peer(
+            STEPAF_ERR_UNSUPPORTED, STEPAF_PHASE_COMMIT, ctx->peers[p].who,
+            "stream plan %u is not to wait for all answers, but " STEPAF_WHO_FORMAT
+            " is proxied, whose answers such plans do not take",
+            plan->index, STEPAF_WHO_ARGS(ctx->peers[p].who));
+    /* What may come late comes to a mailbox. */
     if (!mailbox->proxied)
-        mailbox->proto = (uint8_t)choose(ctx, mailbox, !attention && is_shared(plan, key));
+        mailbox->proto = (uint8_t)choose(
+            ctx, mailbox, attention ? stepaf_some_is_asked(stream) : is_shared(plan, key));
     else if (attention ? stepaf_proxy_is_in_place(ctx, p, mailbox->region)
                        : stepaf_proxy_receives_in_place(ctx, p, key))
         mailbox->proto = STEPAF_PROTO_ZCOPY;

@@ -4,7 +4,7 @@
 #include "core/op_result.h"
 #include "core/plan.h"
 #include "core/wait.h"
-#include "gpu/stream.h"
+#include "gpu/stream_some.h"
 
 static void close_request(struct stepaf_stream *stream, uint8_t slot, stepaf_status_t status)
 {
@@ -12,6 +12,8 @@ static void close_request(struct stepaf_stream *stream, uint8_t slot, stepaf_sta
     stream->plan->ctx->n_polled--;
     stream->plan->ctx->gpu.n_requests--;
     stepaf_op_end(&stream->plan->ops[slot], status, stream->failed_peer);
+    if (stream->some && !status)
+        stepaf_some_note(stream, &stream->plan->ops[slot]);
 }
 
 /* Whether @a op has a request, and nothing is enqueued that waits for it. */

@@ -158,6 +158,11 @@ class plan : public detail::owner<stepaf_plan_h, detail::destroy>
     {
         return stepaf_plan_bytes(handle_, slot);
     }
+    /** As stepaf_plan_answers: in GPU memory, or NULL. */
+    const stepaf_answers_t *answers(unsigned slot) const noexcept
+    {
+        return stepaf_plan_answers(handle_, slot);
+    }
     /** As stepaf_plan_origin: in GPU memory, or NULL. */
     const stepaf_origin_t *origin() const noexcept { return stepaf_plan_origin(handle_); }
 

@@ -20,6 +20,12 @@ static const char *const kernel_names[STEPAF_KERNEL_COUNT] = {
     [STEPAF_KERNEL_UNPACK] = "stepaf_unpack",
     [STEPAF_KERNEL_SEND_CHUNKS] = "stepaf_send_chunks",
     [STEPAF_KERNEL_UNPACK_CHUNKS] = "stepaf_unpack_chunks",
+    [STEPAF_KERNEL_SEND_SOME] = "stepaf_send_some",
+    [STEPAF_KERNEL_GATE_SOME] = "stepaf_gate_some",
+    [STEPAF_KERNEL_UNPACK_SOME] = "stepaf_unpack_some",
+    [STEPAF_KERNEL_SEND_SOME_CHUNKS] = "stepaf_send_some_chunks",
+    [STEPAF_KERNEL_UNPACK_SOME_CHUNKS] = "stepaf_unpack_some_chunks",
+    [STEPAF_KERNEL_SETTLE] = "stepaf_settle",
 };
 static const char *const few_names[STEPAF_KERNEL_COUNT] = {
     [STEPAF_KERNEL_SEND] = "stepaf_send_few",
@@ -27,6 +33,12 @@ static const char *const few_names[STEPAF_KERNEL_COUNT] = {
     [STEPAF_KERNEL_UNPACK] = "stepaf_unpack_few",
     [STEPAF_KERNEL_SEND_CHUNKS] = "stepaf_send_chunks_few",
     [STEPAF_KERNEL_UNPACK_CHUNKS] = "stepaf_unpack_chunks_few",
+    [STEPAF_KERNEL_SEND_SOME] = "stepaf_send_some_few",
+    [STEPAF_KERNEL_GATE_SOME] = "stepaf_gate_some_few",
+    [STEPAF_KERNEL_UNPACK_SOME] = "stepaf_unpack_some_few",
+    [STEPAF_KERNEL_SEND_SOME_CHUNKS] = "stepaf_send_some_chunks_few",
+    [STEPAF_KERNEL_UNPACK_SOME_CHUNKS] = "stepaf_unpack_some_chunks_few",
+    [STEPAF_KERNEL_SETTLE] = "stepaf_settle_few",
 };
 static const char *const any_names[STEPAF_ANY_KERNEL_COUNT] = {
     [STEPAF_KERNEL_SEND_ANY] = "stepaf_send_any",

@@ -370,3 +370,4 @@ extern "C" __global__ void stepaf_unpack_chunks_few(const __grid_constant__ step
 }
 
 #include "device/cuda/kernels_any.cuh"
+#include "device/cuda/kernels_some.cuh"

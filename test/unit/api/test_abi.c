@@ -180,6 +180,10 @@ static void what_the_library_owns_stays_where_it_is(void)
     AT(stepaf_error_t, peer_rank, 12);
     AT(stepaf_error_t, peer_world_rank, 16);
     AT(stepaf_error_t, text, 20);
+    SIZE(stepaf_answers_t, 24);
+    AT(stepaf_answers_t, mask, 0);
+    AT(stepaf_answers_t, given_up, 8);
+    AT(stepaf_answers_t, late, 16);
     SIZE(stepaf_origin_t, 8);
     AT(stepaf_origin_t, peer, 0);
     AT(stepaf_origin_t, slot, 4);

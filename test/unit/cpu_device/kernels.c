@@ -8,6 +8,8 @@
 #include "base/time.h"
 #include "cpu_device.h"
 
+#define ALL_PEERS UINT64_MAX
+
 static uint64_t *words_of(uint8_t *head)
 {
     return (uint64_t *)(void *)(head + STEPAF_HEAD_TELLS);
@@ -25,7 +27,7 @@ static uint64_t stamp_of(const struct stepaf_kernel_args *args, uint32_t n)
     return stepaf_stamp(args->epoch, n);
 }
 
-static bool has_failed(const struct stepaf_kernel_args *args)
+bool cpu_kernel_has_failed(const struct stepaf_kernel_args *args)
 {
     return __atomic_load_n(args->failed, __ATOMIC_ACQUIRE) != 0;
 }
@@ -91,6 +93,12 @@ static uint32_t bytes_of_chunk(const struct stepaf_kernel_tensor *lane, uint32_t
     return left < lane->chunk ? left : lane->chunk;
 }
 
+/* Whether @a peers, a bit each, have the lane's; there may be more peers than bits where none is in them. */
+static bool is_among(uint64_t peers, const struct stepaf_kernel_tensor *lane)
+{
+    return peers && peers >> lane->peer & 1;
+}
+
 static void send_chunks(const struct stepaf_kernel_tensor *lane, uint64_t stamp)
 {
     for (uint32_t i = 0; i * (uint64_t)lane->chunk < lane->bytes; i++) {
@@ -103,18 +111,20 @@ static void send_chunks(const struct stepaf_kernel_tensor *lane, uint64_t stamp)
     }
 }
 
-static void run_send(const struct stepaf_kernel_args *args, uint32_t blocks, bool chunks)
+/* To all peers but those that are @a gone. */
+static void run_send(const struct stepaf_kernel_args *args, uint32_t blocks, bool chunks,
+                     uint64_t gone)
 {
     uint32_t n = args->counts[1] + 1;
 
-    if (has_failed(args))
+    if (cpu_kernel_has_failed(args))
         return;
     for (uint32_t i = 0; i < args->n_lanes; i++) /* as all blocks begin at once */
-        if (chunks && goes_by_chunks(&args->lanes[i]))
+        if (chunks && goes_by_chunks(&args->lanes[i]) && !is_among(gone, &args->lanes[i]))
             write_head(&args->lanes[i], stamp_of(args, n));
     for (uint32_t i = 0; i < args->n_lanes; i++) {
         const struct stepaf_kernel_tensor *lane = &args->lanes[i];
-        if (!lane->n) /* no block works for it */
+        if (!lane->n || is_among(gone, lane)) /* no block works for it */
             continue;
         if (lane->proto == STEPAF_PROTO_LL) {
             send_pieces(lane, stamp_of(args, n));
@@ -136,7 +146,7 @@ static void run_send(const struct stepaf_kernel_args *args, uint32_t blocks, boo
         args->counts[1 + b] = n;
 }
 
-static void note_fault(const struct stepaf_kernel_args *args, uint32_t fault, uint32_t peer)
+void cpu_kernel_note_fault(const struct stepaf_kernel_args *args, uint32_t fault, uint32_t peer)
 {
     args->watch->peer = peer;
     args->watch->slot = args->slot;
@@ -150,7 +160,7 @@ static uint64_t word_of(const uint8_t *head)
 }
 
 /* By its own head, or by that where TOLD_ALL comes to. */
-static bool is_told(const struct stepaf_kernel_args *args, const void *at, uint64_t stamp)
+bool cpu_kernel_is_told(const struct stepaf_kernel_args *args, const void *at, uint64_t stamp)
 {
     const struct stepaf_kernel_tensor *lane = at;
     uint64_t its = word_of(lane->head);
@@ -175,14 +185,14 @@ static bool await(const struct stepaf_kernel_args *args,
     int64_t began = stepaf_monotonic_ns();
 
     while (!has_come(args, at, stamp)) {
-        if (has_failed(args))
+        if (cpu_kernel_has_failed(args))
             return false;
         if (__atomic_load_n(&args->watch->abort, __ATOMIC_ACQUIRE)) {
-            note_fault(args, STEPAF_FAULT_ABORTED, peer);
+            cpu_kernel_note_fault(args, STEPAF_FAULT_ABORTED, peer);
             return false;
         }
         if (args->timeout_ns && stepaf_monotonic_ns() - began > (int64_t)args->timeout_ns) {
-            note_fault(args, STEPAF_FAULT_TIMEOUT, peer);
+            cpu_kernel_note_fault(args, STEPAF_FAULT_TIMEOUT, peer);
             return false;
         }
         sched_yield();
@@ -224,35 +234,66 @@ static bool take_chunks(const struct stepaf_kernel_args *args,
     return true;
 }
 
+void cpu_kernel_take_head(const struct stepaf_kernel_args *args, uint32_t i, uint64_t stamp)
+{
+    const struct stepaf_kernel_tensor *lane = &args->lanes[i];
+    uint64_t its = word_of(lane->head), bytes = lane->planned;
+
+    if (its == stamp)
+        bytes = words_of(lane->head)[0];
+    else if ((uint32_t)its >= STEPAF_TOLD_ALL)
+        bytes = its >> 32;
+    if (bytes > lane->bytes)
+        bytes = lane->bytes;
+    args->landed[i] = (uint32_t)bytes;
+    if (lane->proto == STEPAF_PROTO_INLINE)
+        memcpy(lane->data, lane->head, bytes);
+}
+
+void cpu_kernel_clear_mark(const struct stepaf_kernel_args *args, uint32_t i)
+{
+    if ((uint32_t)word_of(args->lanes[i].head) >= STEPAF_TOLD_ALL)
+        words_of(args->lanes[i].head)[1] = 0;
+}
+
 static void run_gate(const struct stepaf_kernel_args *args)
 {
     uint32_t n = args->counts[0] + 1;
 
-    if (has_failed(args))
+    if (cpu_kernel_has_failed(args))
         return;
     for (uint32_t i = 0; i < args->n_lanes; i++) {
         const struct stepaf_kernel_tensor *lane = &args->lanes[i];
         uint64_t stamp = stamp_of(args, n);
-        if (!await(args, is_told, lane, stamp, lane->peer))
+        if (!await(args, cpu_kernel_is_told, lane, stamp, lane->peer))
             return;
-        uint64_t its = word_of(lane->head), bytes = lane->planned;
-        if (its == stamp)
-            bytes = words_of(lane->head)[0];
-        else if ((uint32_t)its >= STEPAF_TOLD_ALL)
-            bytes = its >> 32;
-        if (bytes > lane->bytes)
-            bytes = lane->bytes;
-        args->landed[i] = (uint32_t)bytes;
-        if (lane->proto == STEPAF_PROTO_INLINE)
-            memcpy(lane->data, lane->head, bytes);
+        cpu_kernel_take_head(args, i, stamp);
         if (lane->proto == STEPAF_PROTO_LL && args->gate_takes &&
-            !take_pieces(args, lane, (uint32_t)bytes))
+            !take_pieces(args, lane, args->landed[i]))
             return;
     }
     for (uint32_t i = 0; i < args->n_lanes; i++)
-        if ((uint32_t)word_of(args->lanes[i].head) >= STEPAF_TOLD_ALL)
-            words_of(args->lanes[i].head)[1] = 0;
+        cpu_kernel_clear_mark(args, i);
     args->counts[0] = n;
+}
+
+/* The lanes of those that are in @a peers. False: given up. */
+static bool unpack_lanes(const struct stepaf_kernel_args *args, uint64_t stamp, bool chunks,
+                         uint64_t peers)
+{
+    for (uint32_t i = 0; i < args->n_lanes; i++) {
+        const struct stepaf_kernel_tensor *lane = &args->lanes[i];
+        uint32_t bytes = args->landed[i];
+        if (peers != ALL_PEERS && !is_among(peers, lane))
+            continue;
+        if (lane->proto == STEPAF_PROTO_BCOPY && bytes)
+            memcpy(lane->data, lane->body, bytes);
+        if (lane->proto == STEPAF_PROTO_LL && !args->gate_takes && !take_pieces(args, lane, bytes))
+            return false;
+        if (chunks && goes_by_chunks(lane) && !take_chunks(args, lane, bytes, stamp))
+            return false;
+    }
+    return true;
 }
 
 /* Only where there are chunks do blocks count. */
@@ -260,29 +301,46 @@ static void run_unpack(const struct stepaf_kernel_args *args, uint32_t blocks, b
 {
     uint32_t n = chunks ? args->counts[1] + 1 : 0;
 
-    if (has_failed(args))
+    if (cpu_kernel_has_failed(args) || !unpack_lanes(args, stamp_of(args, n), chunks, ALL_PEERS))
         return;
-    for (uint32_t i = 0; i < args->n_lanes; i++) {
-        const struct stepaf_kernel_tensor *lane = &args->lanes[i];
-        uint32_t bytes = args->landed[i];
-        if (lane->proto == STEPAF_PROTO_BCOPY && bytes)
-            memcpy(lane->data, lane->body, bytes);
-        if (lane->proto == STEPAF_PROTO_LL && !args->gate_takes && !take_pieces(args, lane, bytes))
-            return;
-        if (chunks && goes_by_chunks(lane) && !take_chunks(args, lane, bytes, stamp_of(args, n)))
-            return;
-    }
     for (uint32_t b = 0; chunks && b < blocks; b++)
         args->counts[1 + b] = n;
+}
+
+/* Nobody counts but the gate. */
+static void run_unpack_some(const struct stepaf_kernel_args *args, bool chunks)
+{
+    if (!cpu_kernel_has_failed(args))
+        (void)unpack_lanes(args, stamp_of(args, args->counts[0]), chunks,
+                           args->awaited->slots[args->slot].now);
 }
 
 void cpu_kernel_run(enum stepaf_kernel kernel, const struct stepaf_kernel_args *args,
                     uint32_t blocks)
 {
-    if (kernel == STEPAF_KERNEL_SEND || kernel == STEPAF_KERNEL_SEND_CHUNKS)
-        run_send(args, blocks, kernel == STEPAF_KERNEL_SEND_CHUNKS);
-    else if (kernel == STEPAF_KERNEL_GATE)
+    switch (kernel) {
+    case STEPAF_KERNEL_SEND:
+    case STEPAF_KERNEL_SEND_CHUNKS:
+        run_send(args, blocks, kernel == STEPAF_KERNEL_SEND_CHUNKS, 0);
+        break;
+    case STEPAF_KERNEL_GATE:
         run_gate(args);
-    else
+        break;
+    case STEPAF_KERNEL_SEND_SOME:
+    case STEPAF_KERNEL_SEND_SOME_CHUNKS:
+        run_send(args, blocks, kernel == STEPAF_KERNEL_SEND_SOME_CHUNKS, args->asked->gone);
+        break;
+    case STEPAF_KERNEL_GATE_SOME:
+        cpu_kernel_gate_some(args);
+        break;
+    case STEPAF_KERNEL_UNPACK_SOME:
+    case STEPAF_KERNEL_UNPACK_SOME_CHUNKS:
+        run_unpack_some(args, kernel == STEPAF_KERNEL_UNPACK_SOME_CHUNKS);
+        break;
+    case STEPAF_KERNEL_SETTLE:
+        cpu_kernel_settle(args);
+        break;
+    default:
         run_unpack(args, blocks, kernel == STEPAF_KERNEL_UNPACK_CHUNKS);
+    }
 }

@@ -96,6 +96,16 @@ static inline void __syncthreads()
     machine_meet(BLOCK, 0, 0, 0);
 }
 
+static inline int __popcll(unsigned long long bits)
+{
+    return __builtin_popcountll(bits);
+}
+
+static inline int __ffsll(long long bits)
+{
+    return __builtin_ffsll(bits);
+}
+
 static inline void __threadfence()
 {
     machine_fence();
