@@ -24,8 +24,10 @@ stepaf_status_t stepaf_some_set(struct stepaf_stream *stream, uint32_t n, int64_
                                 "a plan on streams that does not wait for all answers pulls at "
                                 "most %d tensors, over all peers",
                                 STEPAF_KERNEL_TENSORS);
+    bool was = stepaf_some_is_asked(stream);
     stepaf_plan_need(plan, n, patience_us);
-    plan->ctx->commit.changed = true;
+    if (was || stepaf_some_is_asked(stream))
+        plan->ctx->commit.changed = true;
     return STEPAF_OK;
 }
 
@@ -77,11 +79,21 @@ void stepaf_some_compile(struct stepaf_stream *stream, uint8_t *control)
         stream->launches.receive[i].args.awaited = stream->some;
 }
 
+/* No more than a part of the deadline: those who are punctual wait meanwhile for this rank's next start, which may
+ * wait for half of it for those who are late. */
+static uint64_t patience_ns(const struct stepaf_stream *stream)
+{
+    uint64_t most_us = (uint64_t)stream->plan->ctx->env.stream_timeout_us / 4;
+    uint64_t us = (uint64_t)stream->plan->partial.patience_us;
+
+    return (us < most_us ? us : most_us) * 1000;
+}
+
 stepaf_status_t stepaf_some_begin(const struct stepaf_stream *stream)
 {
     const struct stepaf_ctx *ctx = stream->plan->ctx;
     struct stepaf_some some = {
-        .patience_ns = (uint64_t)stream->plan->partial.patience_us * 1000,
+        .patience_ns = patience_ns(stream),
         .need = count_needed(stream),
         .n_each = stream->n_in,
     };
@@ -115,9 +127,9 @@ void stepaf_some_note(const struct stepaf_stream *stream, struct stepaf_op *op)
     uint64_t mask = __atomic_load_n(&stream->watch->answers[op->slot].mask, __ATOMIC_ACQUIRE);
 
     for (uint32_t p = 0; p < ctx->n_peers; p++)
-        if (!(mask >> p & 1))
-            op->op_peers[p].state =
-                ctx->peers[p].lost ? STEPAF_OP_PEER_LOST : STEPAF_OP_PEER_LEFT_OUT;
+        op->op_peers[p].state = mask >> p & 1 ? STEPAF_OP_PEER_ANSWERED /* lost since, maybe */
+                                : ctx->peers[p].lost ? STEPAF_OP_PEER_LOST
+                                                     : STEPAF_OP_PEER_LEFT_OUT;
 }
 
 /* ---- enqueueing ---- */

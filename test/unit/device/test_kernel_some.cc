@@ -224,6 +224,49 @@ static void check(const char *what, const std::vector<Tensor> &tensors)
     printf("ok: %s\n", what);
 }
 
+/* The receiver's counts go on, and its mailboxes are as at first, as if it had taken an operation. */
+static void skip(Exchange &exchange)
+{
+    for (uint32_t &count : exchange.receiver->counts)
+        count++;
+    for (std::vector<uint8_t> &mailbox : exchange.mailboxes)
+        std::fill(mailbox.begin(), mailbox.end(), uint8_t{0});
+}
+
+/* What is sent does not touch who is given up, and all count, also those blocks that send nothing. */
+static void check_sending(const char *what, const std::vector<Tensor> &tensors)
+{
+    Exchange exchange(tensors);
+    stepaf_some some = {};
+    stepaf_kernel_args args;
+    std::vector<uint8_t> before = exchange.mailboxes[1];
+
+    for (unsigned n = 0; n < 4; n++) {
+        some.gone = n % 2 ? 2 : 0; /* the peer of the second tensor */
+        args = with_some(exchange.fill(false), &some, true);
+        for (unsigned i = 0; i < args.n_lanes; i++)
+            args.lanes[i].peer = static_cast<uint16_t>(i);
+        before = exchange.mailboxes[1];
+        for (unsigned b = 0; b < exchange.sender->n_blocks; b++)
+            launch(exchange.sender->n_blocks, b, STEPAF_WARP, [&args] {
+                has_chunks(args) ? stepaf_send_some_chunks(args) : stepaf_send_some(args);
+            });
+        if (!some.gone)
+            exchange.begin_receive();
+        run();
+        if (!some.gone)
+            exchange.verify(args, exchange.receiver->landed.data());
+        else if (exchange.mailboxes[1] != before)
+            fail("something is sent to who is given up");
+        for (unsigned b = 0; b < exchange.sender->n_blocks; b++)
+            if (exchange.sender->counts[1 + b] != n + 1)
+                fail("a block does not count");
+        if (some.gone) /* the receiver has to come along */
+            skip(exchange);
+    }
+    printf("ok: sending %s\n", what);
+}
+
 /* Somebody does not come back: given up when half of the deadline has passed, and not asked again. */
 static void check_given_up(const std::vector<Tensor> &tensors)
 {
@@ -252,6 +295,10 @@ int main()
     check("inlets", {{5000, 5000, INLET, 3, false, 0}, {900, 900, PIECES, 1, false, 0}});
     check("chunks", {{9000, 9000, CHUNKS, 3, false, 0}, {60, 60, HEAD, 1, false, 0}});
     check("copy engines", {{5000, 5000, INLET, 2, true, 0}, {2000, 2000, INLET, 1, true, 0}});
+    check_sending("heads", {{84, 84, HEAD, 1, false, 0}, {8, 8, HEAD, 1, false, 0}});
+    check_sending("pieces", {{9000, 9000, PIECES, 2, false, 0}, {3000, 3000, PIECES, 2, false, 0}});
+    check_sending("inlets", {{9000, 9000, INLET, 2, false, 0}, {3000, 3000, INLET, 2, false, 0}});
+    check_sending("chunks", {{9000, 9000, CHUNKS, 2, false, 0}, {3000, 3000, CHUNKS, 2, false, 0}});
     check_given_up({{3000, 3000, PIECES, 2, false, 0}, {60, 60, HEAD, 1, false, 0}});
     return 0;
 }
