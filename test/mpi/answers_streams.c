@@ -369,12 +369,13 @@ static bool stop(void)
         !commit(NULL, 0))
         return false;
     if (is_late_one()) {
-        (void)stepaf_recv_on_stream(it.plan, machine_stream()); /* stopped in this, or soon after */
-        while (stepaf_plan_status(it.plan) == STEPAF_OK && !hs_hopeless(it.job)) {
-            stepaf_status_t status = stepaf_respond_on_stream(it.plan, NULL, machine_stream());
-            if (!status)
-                (void)stepaf_recv_on_stream(it.plan, machine_stream());
+        /* Stopped in the first pass: a GPU goes on with what its stopped process has enqueued, so no answer may be. */
+        while (!hs_hopeless(it.job)) {
+            (void)stepaf_recv_on_stream(it.plan, machine_stream());
             (void)machine_pass();
+            if (stepaf_plan_status(it.plan) != STEPAF_OK)
+                break;
+            (void)stepaf_respond_on_stream(it.plan, NULL, machine_stream());
         }
         HS_REFUSED(stepaf_plan_status(it.plan), STEPAF_ERR_TIMEOUT);
         HS_INT(stepaf_last_error()->peer_role, ==, STEPAF_ATTENTION);
