@@ -66,7 +66,7 @@ perform()
     work=$directory/work
     rm -rf "$work"
     mkdir "$work"
-    cp "$top_srcdir"/examples/*.c "$top_srcdir"/examples/*.cu "$here/consumer.c" "$work"
+    cp "$top_srcdir"/examples/*.[ch] "$top_srcdir"/examples/*.cu "$here/consumer.c" "$work"
     for program in program attention ffn; do
         cp "$directory/program" "$work/$program"
     done
