@@ -49,7 +49,7 @@ struct stepaf_trace {
     uint32_t number; /* contexts of this process before this one: the same at all ranks */
     bool heeds;      /* signals, see trace_signal.h */
     uint32_t n_heeded;
-    uint32_t n_signals_before;          /* that the others had had when this process came */
+    uint32_t n_signals_before;        /* that the others had had when this process came */
     struct stepaf_trace_saver *saver; /* of the last signal's file; NULL: it is done */
 };
 

@@ -41,7 +41,7 @@ struct vd_shared {
     struct vd_truth truths[VD_RANKS][VD_RANKS][VD_TRUTHS]; /* FFN, attention */
     _Atomic int64_t stop_ns[VD_RANKS]; /* attention ranks that are to be stopped, for how long */
     _Atomic int turn;                  /* attention rank + 1 that puts one in; 0: nobody */
-    _Atomic int busy;                  /* attention ranks for which FFN ranks are still to be slow */
+    _Atomic int busy; /* attention ranks for which FFN ranks are still to be slow */
     _Atomic int over;
 };
 
