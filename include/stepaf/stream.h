@@ -27,9 +27,9 @@ typedef void *stepaf_stream_t;
 /** Enqueue the pushes of an operation on @a stream (attention ranks).
  *
  *  @param params     NULL: as planned. Otherwise its flags, n_answers and patience_us must be 0,
- *                    and push gives sizes, no larger than planned, and sources, where NULL stands for the planned one:
- *                    n_push entries with the planned keys, in a scattered plan so many for each
- *                    peer. They become part of a captured graph.
+ *                    and push gives sizes, no larger than planned, and sources, where NULL stands
+ *                    for the planned one: n_push entries with the planned keys, in a scattered plan
+ *                    so many for each peer. They become part of a captured graph.
  *  @param stream     of this context's GPU.
  *  @param request_p  NULL, or a request for stepaf_wait, stepaf_test and stepaf_wait_any, valid
  *                    until the plan has been started depth more times. Waiting for it first
@@ -43,9 +43,9 @@ typedef void *stepaf_stream_t;
  *  registered GPU memory nor in host memory that a stream plan names); STEPAF_ERR_UNSUPPORTED (a
  *  source in host memory where GPU memory was planned, with a STEPAF_CUDA_ENGINE whose copy
  *  engine cannot read it; a source in GPU memory that no commit has prepared, where an RDMA
- *  device is to read it; n_answers or patience_us of @a params, which the plan has on streams); STEPAF_ERR_TRANSPORT (CUDA refused a launch: if a part of the
- *  operation was enqueued, every further call returns this until the next commit); the plan's
- *  failure, see stepaf_plan_status. Nothing was enqueued on other failures. Blocks while the
+ *  device is to read it; n_answers or patience_us of @a params, which the plan has on streams);
+ *  STEPAF_ERR_TRANSPORT (CUDA refused a launch: if a part of the operation was enqueued, every
+ *  further call returns this until the next commit); the plan's failure, see stepaf_plan_status. Nothing was enqueued on other failures. Blocks while the
  *  queue of @a stream is full. */
 STEPAF_API stepaf_status_t stepaf_start_on_stream(stepaf_plan_h plan,
                                                   const stepaf_start_params_t *params,

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <stepaf/stream.h>
 
+#include <stddef.h>
+
 #include "api/fill.h"
 #include "api/handles.h"
 #include "api/params.h"
@@ -9,6 +11,13 @@
 #include "core/wait.h"
 #include "gpu/stream_any.h"
 #include "gpu/stream_some.h"
+
+/* What kernels write is what callers read. */
+_Static_assert(offsetof(stepaf_answers_t, mask) == offsetof(struct stepaf_some_slot, mask) &&
+                   offsetof(stepaf_answers_t, given_up) ==
+                       offsetof(struct stepaf_some_slot, given_up) &&
+                   offsetof(stepaf_answers_t, late) == offsetof(struct stepaf_some_slot, late),
+               "stepaf_plan_answers");
 
 /* A stream plan of a rank of @a role; the lock is held on success. */
 static stepaf_status_t enter(stepaf_plan_h handle, stepaf_role_t role,
