@@ -5,7 +5,8 @@
 # make some. Those of MPI, under mpirun, do not count.
 set -u
 cd "${top_srcdir:-.}/test" || exit 99
-makes='pthread_create|ranks_expect_threads|PROGRESS", .*"thread"|cpu_device\.runs = true'
+top_srcdir=..
+. ./mpi/has_threads.sh
 found=0
 failed=0
 
@@ -35,9 +36,12 @@ for test in $(find unit -name 'test_*.c' | sort); do
         esac
     done
     # shellcheck disable=SC2086
-    ! grep -Eq "$makes" $files || need "${test%.c}"
+    ! grep -Eq "$makes_threads" $files || need "${test%.c}"
 done
-programs=$(grep -El "$makes" mpi/*.c | sed 's,.*/\(.*\)\.c$,\1,' | paste -s -d '|')
+programs=none
+for program in $(ls mpi/*.c | sed 's,.*/\(.*\)\.c$,\1,'); do
+    ! program_has_threads "$program" || programs="$programs|$program"
+done
 for case in mpi/*.case; do
     # What these libraries do ThreadSanitizer does not see, and takes for races.
     ! grep -Eqx 'ofi|ucx' "$case" || continue

@@ -15,7 +15,8 @@
 #   softnic                             these are over a network card made of software, see test/softnic
 #
 # Programs are those of test/mpi. A word such as 100000/2000 is the first number, or, where
-# TEST_LIGHT is set, the second. '#' begins a comment. TEST_TIMEOUT_S limits each job. TEST_WRAP is
+# TEST_LIGHT is set, the second. '#' begins a comment. With ThreadSanitizer jobs whose processes have
+# one thread are left out. TEST_TIMEOUT_S limits each job. TEST_WRAP is
 # a command that mpirun starts each rank by, such as valgrind. Where a launcher is known to report a
 # rank that was killed, TEST_KILLED is the exit code; where it gives applications no numbers,
 # TEST_ROLES is set, and ranks are told their roles. With TEST_LAUNCH=fork ranks are forked wherever they
@@ -23,6 +24,16 @@
 set -u
 : "${top_srcdir:=.}" "${top_builddir:=.}"
 . "$top_srcdir/test/mpi/env.sh"
+. "$top_srcdir/test/mpi/has_threads.sh"
+
+# one_thread RANKS PROGRAM ...: whether ThreadSanitizer would have nothing to see there.
+one_thread()
+{
+    case ${SANITIZERS:-} in
+    *thread*) [ "${STEPAF_PROGRESS:-}" != thread ] && ! program_has_threads "$2" ;;
+    *) false ;;
+    esac
+}
 
 # choose WORD: what a word of a case stands for.
 choose()
@@ -163,6 +174,10 @@ while read -r line; do
     fi
     if [ "$programs" = gpu ]; then
         "$top_builddir/test/gpu/probe" || exit # before ranks are started in vain
+    fi
+    if one_thread "$@"; then
+        echo "-- $line: left out, a process of it has one thread"
+        continue
     fi
     jobs=$((jobs + 1))
     echo "== $line"

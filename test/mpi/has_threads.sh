@@ -1,0 +1,17 @@
+# SPDX-License-Identifier: Apache-2.0
+# shellcheck shell=sh disable=SC2154
+# Sourced by what has to know which tests have more than one thread in a process: ThreadSanitizer sees nothing in others.
+
+# How sources say so. The library's own thread is STEPAF_PROGRESS=thread.
+makes_threads='pthread_create|ranks_expect_threads|PROGRESS", .*"thread"|cpu_device\.runs = true'
+
+# program_has_threads PROGRAM: whether this program of test/mpi makes threads, by its main file or by PROGRAM_*.c, but for
+# what has a case of its own.
+program_has_threads()
+{
+    for thread_source in "$top_srcdir/test/mpi/$1.c" "$top_srcdir/test/mpi/$1"_*.c; do
+        [ "$thread_source" = "$top_srcdir/test/mpi/$1.c" ] || [ ! -f "${thread_source%.c}.case" ] || continue
+        ! grep -Eqs "$makes_threads" "$thread_source" || return 0
+    done
+    return 1
+}
