@@ -20,7 +20,7 @@
 # a command that mpirun starts each rank by, such as valgrind. Where a launcher is known to report a
 # rank that was killed, TEST_KILLED is the exit code; where it gives applications no numbers,
 # TEST_ROLES is set, and ranks are told their roles. With TEST_LAUNCH=fork ranks are forked wherever they
-# may be.
+# may be. TEST_NET_PORTS takes the place of a case's STEPAF_NET_PORTS, where two suites run side by side.
 set -u
 : "${top_srcdir:=.}" "${top_builddir:=.}"
 . "$top_srcdir/test/mpi/env.sh"
@@ -113,6 +113,7 @@ while read -r line; do
     esac
     case $1 in
     *=*)
+        [ "$1" = "${1#STEPAF_NET_PORTS=}" ] || set -- "STEPAF_NET_PORTS=${TEST_NET_PORTS:-${1#*=}}"
         # shellcheck disable=SC2163
         export "$1"
         continue
