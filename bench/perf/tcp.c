@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tcp.h"
 
+#include <errno.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <poll.h>
@@ -21,26 +22,25 @@ enum {
     LONG_US = 100000,
     TRIAL_US = 5000,     /* about, for each */
     TRIAL_WINDOWS = 500, /* in each, at most */
-    NARROW_BYTES = PERF_TCP_PIECE,
-    NEAR_US = 1000,      /* a round trip of a line that little may be on */
-    WIDE_BYTES = 1 << 29 /* as far as the kernel's own limits let it */
+    NEAR_US = 1000       /* a round trip of a line that is nobody else's */
 };
 
 const char *perf_tcp_way_name(enum perf_tcp_way way)
 {
-    static const char *const names[] = {"spin", "block", "spin-narrow", "block-narrow"};
+    static const char *const names[] = {"spin", "block", "spin-reno", "block-reno"};
 
     return names[way];
 }
 
-/* Go that way from now on. */
+/* Go that way from now on: with the system's congestion control, or with Reno. */
 static void take_way(struct perf_tcp *tcp, enum perf_tcp_way way)
 {
-    int bytes = perf_tcp_is_narrow(way) ? NARROW_BYTES : WIDE_BYTES;
+    const char *name = perf_tcp_is_reno(way) ? "reno" : tcp->congestion;
 
     tcp->way = way;
     for (int i = 0; i < tcp->n_conns; i++)
-        (void)setsockopt(tcp->conns[i].fd, IPPROTO_TCP, TCP_WINDOW_CLAMP, &bytes, sizeof(bytes));
+        (void)setsockopt(tcp->conns[i].fd, IPPROTO_TCP, TCP_CONGESTION, name,
+                         (socklen_t)strlen(name));
 }
 
 /* Work out beforehand all messages of the connection with member @a peer of the other group. */
@@ -83,6 +83,9 @@ static int make_conns(struct perf_tcp *tcp, const int *fds)
 
         conn->fd = fds[peer];
         make_messages(tcp, peer, conn, tcp->parts + (size_t)peer * c->window * 2);
+        if (getsockopt(conn->fd, IPPROTO_TCP, TCP_CONGESTION, tcp->congestion,
+                       &(socklen_t){sizeof(tcp->congestion) - 1}) != 0)
+            return perf_fail("plain TCP: congestion control: %s", strerror(errno));
     }
     return 0;
 }
@@ -109,8 +112,8 @@ static double round_trip_us(int fd)
     return us;
 }
 
-/* How many ways are worth a trial: over a long line the wide ones alone. The others would also leave it a
- * window that has to grow again. */
+/* How many ways are worth a trial: over a long line those alone that have the system's congestion control, whose window
+ * would have to grow again after the others. */
 static int count_ways(struct perf_job *job, const struct perf_tcp *tcp, int *ways_p)
 {
     double longest = 0;
@@ -122,7 +125,7 @@ static int count_ways(struct perf_job *job, const struct perf_tcp *tcp, int *way
     }
     if (perf_job_max(job, longest, &longest) != 0)
         return -1;
-    *ways_p = longest <= NEAR_US ? PERF_TCP_WAYS : PERF_TCP_SPIN_NARROW;
+    *ways_p = longest <= NEAR_US ? PERF_TCP_WAYS : PERF_TCP_SPIN_RENO;
     return 0;
 }
 

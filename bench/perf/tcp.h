@@ -15,13 +15,13 @@
 #include "place.h"
 
 /* How a rank waits that has nothing to do: asking its sockets over and over, or asleep in the
- * kernel; and how much may be on its way: what the kernel likes, or, read in pieces, no more than
- * caches hold. Which is faster depends on size, cores, network and machine. */
+ * kernel; and by which congestion control data goes: the system's, or Reno, read in pieces.
+ * Which is faster depends on size, cores, network and machine. */
 enum perf_tcp_way {
     PERF_TCP_SPIN,
     PERF_TCP_BLOCK,
-    PERF_TCP_SPIN_NARROW,
-    PERF_TCP_BLOCK_NARROW,
+    PERF_TCP_SPIN_RENO,
+    PERF_TCP_BLOCK_RENO,
     PERF_TCP_WAYS
 };
 
@@ -36,7 +36,7 @@ struct perf_tcp_flow {
     int with_parts[PERF_MAX_STAGES]; /* else one byte */
 };
 
-enum { PERF_TCP_PIECE = 128 << 10 }; /* of what is received at once, where it is narrow */
+enum { PERF_TCP_PIECE = 128 << 10 }; /* of what is received at once, with Reno */
 
 struct perf_tcp_conn {
     int fd;
@@ -50,7 +50,8 @@ struct perf_tcp {
     const struct perf_buffers *buffers;
     int recv_each;
     enum perf_tcp_way way;
-    unsigned spins; /* looks before a rank that spins gives way */
+    char congestion[16]; /* the system's own */
+    unsigned spins;      /* looks before a rank that spins gives way */
     int n_conns;
     int n_used; /* conns[0..n_used-1] take part: all but FFN ranks that get no slice */
     struct perf_tcp_conn *conns;
@@ -67,17 +68,17 @@ int perf_tcp_open(struct perf_job *job, const struct perf_options *options,
 
 void perf_tcp_close(struct perf_tcp *tcp);
 
-/* "spin", "block", "spin-narrow", "block-narrow". */
+/* "spin", "block", "spin-reno", "block-reno". */
 const char *perf_tcp_way_name(enum perf_tcp_way way);
 
 static inline int perf_tcp_spins(enum perf_tcp_way way)
 {
-    return way == PERF_TCP_SPIN || way == PERF_TCP_SPIN_NARROW;
+    return way == PERF_TCP_SPIN || way == PERF_TCP_SPIN_RENO;
 }
 
-static inline int perf_tcp_is_narrow(enum perf_tcp_way way)
+static inline int perf_tcp_is_reno(enum perf_tcp_way way)
 {
-    return way >= PERF_TCP_SPIN_NARROW;
+    return way >= PERF_TCP_SPIN_RENO;
 }
 
 /* perf_contender's run. */

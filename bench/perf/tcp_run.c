@@ -137,7 +137,7 @@ static int flush(struct perf_tcp *tcp)
 static int receive(const struct perf_tcp *tcp, struct perf_tcp_conn *conn, int flags, int *moved_p)
 {
     const struct perf_parts *parts = parts_of(&conn->in);
-    size_t most = perf_tcp_is_narrow(tcp->way) ? PERF_TCP_PIECE : SIZE_MAX;
+    size_t most = perf_tcp_is_reno(tcp->way) ? PERF_TCP_PIECE : SIZE_MAX;
     ssize_t n = recv_rest(conn->fd, parts, conn->in.at, most, flags);
 
     *moved_p = n > 0;

@@ -204,7 +204,7 @@ END
         verified
         has json '"transport": "tcp;'
         has json '"name": "raw tcp ping-pong"'
-        has json '"wait": "(spin|block)(-narrow)?"'
+        has json '"wait": "(spin|block)(-reno)?"'
         has json '"gb_ratio": [0-9]'
         grep -Eq '"p50_us": (0|0\.0*|-.*),' "$directory/json" && fail "a median is nothing"
     done
@@ -216,17 +216,17 @@ END
     verified
     expect 0 floor --procs 2 --transport tcp --size 64 --json "$directory/json" $few
     has json '"transport": "sockets"'
-    has json '"wait": "(spin|block)(-narrow)?"'
+    has json '"wait": "(spin|block)(-reno)?"'
     setting=STEPAF_TRANSPORTS=tcp
     expect 0 af --procs 2 --size 64 --transport shm --csv $few
     has out 'shm, by --transport, which overrides STEPAF_TRANSPORTS=tcp'
     has out ',memcpy,shm'
     expect 0 af --procs 2 --size 64 --csv $few
     has out 'tcp, by STEPAF_TRANSPORTS$'
-    has out ',tcp;(spin|block)(-narrow)?,tcp;'
+    has out ',tcp;(spin|block)(-reno)?,tcp;'
     setting=STEPAF_NET_IF=127.0.0.0/8
     expect 0 floor --procs 2 --transport tcp --size 64 --csv $few
-    has out ',tcp;(spin|block)(-narrow)?,sockets'
+    has out ',tcp;(spin|block)(-reno)?,sockets'
     # Over libfabric it is plain writes by the provider of the links.
     if STEPAF_OFI_PROVIDER="tcp;ofi_rxm" STEPAF_TRANSPORTS=ofi "$top_builddir/stepaf_info" -t | grep -q '^ofi  *can be used'; then
         setting="STEPAF_OFI_PROVIDER=tcp;ofi_rxm"

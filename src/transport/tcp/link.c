@@ -64,7 +64,7 @@ void stepaf_tcp_connection_up(struct stepaf_tcp_connection *connection)
     connection->state = STEPAF_TCP_UP;
     stepaf_tcp_socket_tune(tcp->base.up->env, connection->fd);
     if (link->same_host)
-        stepaf_tcp_socket_narrow(connection->fd);
+        stepaf_tcp_socket_near(connection->fd);
     link->zerocopy = stepaf_tcp_zerocopy_enable(tcp->base.up->env, connection->fd) &&
                      (link->zerocopy || !link->n_up);
     if (++link->n_up < tcp->n_connections)
