@@ -74,7 +74,8 @@ static void look_at_peers(struct stepaf_ctx *ctx)
     for (uint32_t p = 0; p < ctx->n_peers; p++) {
         int rank = ctx->peers[p].who.world_rank;
         if (members->can_return[rank])
-            excuse(ctx, rank, "only links by shm and tcp can be made anew, and it uses others");
+            excuse(ctx, rank,
+                   "only links by shm, tcp and verbs can be made anew, and it uses others");
         members->can_return[rank] = 0;
     }
 }

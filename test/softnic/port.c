@@ -96,6 +96,18 @@ void softnic_port_close(void)
     softnic.port = NULL;
 }
 
+/* That of one that is gone, or another one; NULL: there are too many. */
+static struct peer *place_for_one(void)
+{
+    for (unsigned i = 0; i < n_peers; i++)
+        if (!softnic_is_alive(peers[i].pid)) {
+            munmap(peers[i].port, sizeof(*peers[i].port));
+            close(peers[i].fd);
+            return &peers[i];
+        }
+    return n_peers < SOFTNIC_PEERS ? &peers[n_peers++] : NULL;
+}
+
 static struct peer *find(uint32_t pid)
 {
     char name[64];
@@ -103,20 +115,20 @@ static struct peer *find(uint32_t pid)
     for (unsigned i = 0; i < n_peers; i++)
         if (peers[i].pid == pid)
             return &peers[i];
-    if (n_peers == SOFTNIC_PEERS)
-        return NULL;
     name_of(pid, name);
-    struct peer *peer = &peers[n_peers];
-    *peer = (struct peer){.pid = pid, .fd = open(name, O_RDWR | O_CLOEXEC)};
-    if (peer->fd < 0)
+    struct peer peer = {.pid = pid, .fd = open(name, O_RDWR | O_CLOEXEC)};
+    if (peer.fd < 0)
         return NULL;
-    peer->port = map(peer->fd);
-    if (!peer->port || !atomic_load(&peer->port->ready)) {
-        close(peer->fd);
+    peer.port = map(peer.fd);
+    struct peer *place = peer.port && atomic_load(&peer.port->ready) ? place_for_one() : NULL;
+    if (!place) {
+        if (peer.port)
+            munmap(peer.port, sizeof(*peer.port));
+        close(peer.fd);
         return NULL;
     }
-    n_peers++;
-    return peer;
+    *place = peer;
+    return place;
 }
 
 struct softnic_port *softnic_port_of(uint32_t pid)
@@ -131,6 +143,7 @@ bool softnic_is_alive(uint32_t pid)
 {
     enum { LOOK_NS = 2000000 };
     uint64_t now = softnic_now_ns();
+    char name[64];
 
     if (pid == softnic.pid)
         return true;
@@ -143,6 +156,8 @@ bool softnic_is_alive(uint32_t pid)
     if (!flock(peer->fd, LOCK_SH | LOCK_NB)) { /* nobody holds it */
         (void)flock(peer->fd, LOCK_UN);
         peer->gone = true;
+        name_of(pid, name);
+        (void)unlink(name); /* who was killed has not done so */
     }
     return !peer->gone;
 }

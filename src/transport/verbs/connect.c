@@ -122,6 +122,19 @@ static bool verbs_unpack_address(struct stepaf_unpack *unpack, struct announced 
     return !unpack->failed;
 }
 
+/* Whether it has a queue pair for each path to this rank. */
+static bool has_qpns(const struct announced *announced, uint32_t slot)
+{
+    uint32_t n = announced->n_rails * announced->n_qps, qpn;
+
+    for (uint32_t i = 0; i < n; i++) {
+        memcpy(&qpn, announced->qpns + ((size_t)slot * n + i) * 4, sizeof(qpn));
+        if (!qpn)
+            return false;
+    }
+    return true;
+}
+
 /* Why their P_Keys keep them apart; NULL: they do not. The upper bit is that of full members. */
 static const char *pkey_misfit(uint16_t mine, uint16_t its)
 {
@@ -309,6 +322,12 @@ stepaf_status_t stepaf_verbs_connect(struct stepaf_transport *transport,
     }
     if (!suits(verbs, &announced, facts->index_at_peer, reason))
         return STEPAF_OK;
+    if (!stepaf_verbs_qps_are_there(verbs, facts->peer) ||
+        !has_qpns(&announced, facts->index_at_peer)) {
+        snprintf(reason, STEPAF_REASON_MAX,
+                 "one of the ends has no queue pairs for a process that returns");
+        return STEPAF_OK;
+    }
     unsigned n_rails = announced.n_rails < verbs->n_rails ? announced.n_rails : verbs->n_rails;
     struct stepaf_verbs_link *link = verbs_link_make(verbs, facts, n_rails * verbs->n_qps);
     if (!link)
@@ -333,9 +352,13 @@ void stepaf_verbs_disconnect(struct stepaf_link *base)
     struct stepaf_verbs *verbs = stepaf_verbs_of(link);
 
     stepaf_verbs_cm_hang_up(link);
-    stepaf_verbs_qps_destroy(verbs, base->peer);
+    if (!link->is_bare)
+        stepaf_verbs_qps_destroy(verbs, base->peer);
     stepaf_verbs_cm_forget(link);
     (void)stepaf_verbs_let_go(link, true);
+    /* Nothing writes there now, and the next one's counts begin anew. */
+    memset(verbs->control.base + (size_t)base->peer * verbs->control.layout.stride, 0,
+           verbs->control.layout.stride);
     verbs->links[base->peer] = NULL;
     verbs->n_links--;
     link_free(link);

@@ -13,6 +13,8 @@ void stepaf_verbs_fence(struct stepaf_link *base)
     const struct stepaf_verbs *verbs = stepaf_verbs_of(link);
     struct ibv_qp_attr attr = {.qp_state = IBV_QPS_ERR};
 
+    if (link->is_bare)
+        return;
     if (link->failover)
         stepaf_verbs_failover_end(link);
     /* The device lets go of the tensors, and says so of each work request. */

@@ -43,7 +43,9 @@ static __attribute__((noinline, cold)) unsigned failed(struct stepaf_verbs_link 
     const char *what = wc->status == IBV_WC_WR_FLUSH_ERR ? "closed after an error of either end"
                                                          : verbs->provider->status_text(wc->status);
 
-    if (is_mistake(wc->status) && !path->closed)
+    if (link->base.dead) /* its queue pairs may be gone */
+        ;
+    else if (is_mistake(wc->status) && !path->closed)
         stepaf_verbs_lost(link, "%s, queue pair 0x%x: %s", path->rail->name, path->qp->qp_num,
                           what);
     else
@@ -175,6 +177,20 @@ unsigned stepaf_verbs_arm(struct stepaf_transport *transport, int *fds_p, unsign
         fds_p[r] = rail->channel->fd;
     }
     return verbs->n_rails;
+}
+
+void stepaf_verbs_queues_empty(struct stepaf_verbs *verbs)
+{
+    struct ibv_wc wc[POLL];
+
+    for (unsigned r = 0; r < verbs->n_rails; r++) {
+        int got;
+        do {
+            got = verbs->provider->poll_cq(verbs->rails[r].cq, POLL, wc);
+            for (int i = 0; i < got; i++)
+                (void)take_completion(verbs, &wc[i]);
+        } while (got == POLL);
+    }
 }
 
 void stepaf_verbs_sends_poll(struct stepaf_verbs *verbs)

@@ -72,6 +72,29 @@ stepaf_status_t stepaf_verbs_qps_create(struct stepaf_verbs *verbs)
     return STEPAF_OK;
 }
 
+bool stepaf_verbs_qps_renew(struct stepaf_verbs *verbs, uint32_t peer)
+{
+    for (unsigned i = 0; i < verbs->n_paths; i++) {
+        struct ibv_qp *qp = create_one(verbs, &verbs->rails[i / verbs->n_qps], false);
+        verbs->qps[peer * verbs->n_paths + i] = qp;
+        if (!qp) {
+            int error = errno;
+            stepaf_verbs_qps_destroy(verbs, peer);
+            errno = error;
+            return false;
+        }
+    }
+    return true;
+}
+
+bool stepaf_verbs_qps_are_there(const struct stepaf_verbs *verbs, uint32_t peer)
+{
+    for (unsigned i = 0; i < verbs->n_paths; i++)
+        if (!verbs->qps[peer * verbs->n_paths + i])
+            return false;
+    return true;
+}
+
 void stepaf_verbs_qps_destroy(struct stepaf_verbs *verbs, uint32_t peer)
 {
     for (unsigned i = 0; verbs->qps && i < verbs->n_paths; i++) {

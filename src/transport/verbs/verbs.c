@@ -117,17 +117,6 @@ static void verbs_probe_gpu(const struct stepaf_env *env, struct stepaf_gpu *gpu
         snprintf(text, STEPAF_REASON_MAX, "%.180s", stepaf_last_error()->text);
 }
 
-/* Queue pairs were made for all peers, since nobody knew who would be reached otherwise. */
-static void verbs_shrink(struct stepaf_transport *transport)
-{
-    struct stepaf_verbs *verbs = (struct stepaf_verbs *)transport;
-
-    stepaf_verbs_cm_unlisten(verbs);
-    for (uint32_t p = 0; p < verbs->n_peers; p++)
-        if (!verbs->links[p])
-            stepaf_verbs_qps_destroy(verbs, p);
-}
-
 static void verbs_query_memory(struct stepaf_transport *transport, size_t *per_link_p,
                                size_t *staging_p)
 {
@@ -145,7 +134,7 @@ static void verbs_query_memory(struct stepaf_transport *transport, size_t *per_l
 
 const struct stepaf_transport_ops stepaf_verbs_ops = {
     .name = "verbs",
-    .caps = STEPAF_TRANSPORT_GPU,
+    .caps = STEPAF_TRANSPORT_GPU | STEPAF_TRANSPORT_RETURNS,
     .probe = stepaf_verbs_probe,
     .open = verbs_open,
     .close = verbs_close,
@@ -163,7 +152,8 @@ const struct stepaf_transport_ops stepaf_verbs_ops = {
     .fence = stepaf_verbs_fence,
     .finish_connects = stepaf_verbs_finish_connects,
     .prove_links = stepaf_verbs_prove_links,
-    .shrink = verbs_shrink,
+    .reopen = stepaf_verbs_reopen,
+    .shrink = stepaf_verbs_shrink,
     .import_mem = stepaf_verbs_import_mem,
     .release_mem = stepaf_verbs_release_mem,
     .make_template = stepaf_verbs_make_template,

@@ -113,8 +113,9 @@ enum stepaf_verbs_proof {
 
 struct stepaf_verbs_link {
     struct stepaf_link base;
-    uint8_t halt;      /* stepaf_verbs_halt */
-    uint8_t proof;     /* stepaf_verbs_proof */
+    uint8_t halt;  /* stepaf_verbs_halt */
+    uint8_t proof; /* stepaf_verbs_proof */
+    bool is_bare;  /* dead, without queue pairs: those of its peer are for the next one */
     uint64_t asked_at; /* ticks; since when it is STEPAF_VERBS_ASKED */
     unsigned n_paths;
     bool quick;                                 /* posts may go by stepaf_verbs_post_quick */
@@ -273,6 +274,10 @@ void stepaf_verbs_describe(const struct stepaf_transport *transport, char *text)
 
 /* qp.c */
 stepaf_status_t stepaf_verbs_qps_create(struct stepaf_verbs *verbs);
+/* The same for one peer, again. False: errno says why, and there are none. */
+bool stepaf_verbs_qps_renew(struct stepaf_verbs *verbs, uint32_t peer);
+/* Whether there is one for each path to the peer. */
+bool stepaf_verbs_qps_are_there(const struct stepaf_verbs *verbs, uint32_t peer);
 void stepaf_verbs_qps_destroy(struct stepaf_verbs *verbs, uint32_t peer);
 /* The peer's end of a queue pair. */
 struct stepaf_verbs_far {
@@ -291,6 +296,10 @@ int stepaf_verbs_qp_connect(struct stepaf_verbs *verbs, struct stepaf_verbs_path
 /* Put what librdmacm says for this state and what the settings say together. 0 or errno. */
 int stepaf_verbs_qp_follow(struct stepaf_verbs *verbs, const struct stepaf_verbs_path *path,
                            struct rdma_cm_id *id, enum ibv_qp_state state);
+
+/* reopen.c: operations of the table */
+stepaf_status_t stepaf_verbs_reopen(struct stepaf_transport *transport);
+void stepaf_verbs_shrink(struct stepaf_transport *transport);
 
 /* lag.c */
 /* Take from the setting what a bond's ports are used for on this rail, if it is one. */
@@ -376,6 +385,8 @@ void stepaf_verbs_arrived(struct stepaf_verbs_link *link, struct stepaf_verbs_pa
 
 /* progress.c */
 unsigned stepaf_verbs_progress(struct stepaf_transport *transport, unsigned polls);
+/* Take all that completion queues have, until they are empty. */
+void stepaf_verbs_queues_empty(struct stepaf_verbs *verbs);
 /* Take note of what has been sent, and of nothing else: the core does not listen any more. */
 void stepaf_verbs_sends_poll(struct stepaf_verbs *verbs);
 
