@@ -44,6 +44,12 @@ int stepaf_cpus_parse(const char *list, struct stepaf_cpus *cpus_p)
     return list[strspn(list, " \n")] == '\0';
 }
 
+void stepaf_cpus_add(struct stepaf_cpus *cpus, const struct stepaf_cpus *more)
+{
+    for (size_t i = 0; i < STEPAF_CPUS_MAX / WORD_BITS; i++)
+        cpus->bits[i] |= more->bits[i];
+}
+
 int stepaf_cpus_count(const struct stepaf_cpus *cpus)
 {
     int count = 0;

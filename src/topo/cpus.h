@@ -20,6 +20,9 @@ int stepaf_cpus_parse(const char *list, struct stepaf_cpus *cpus_p);
 /* Write the list of @a cpus; one that does not fit ends in "...". */
 void stepaf_cpus_format(const struct stepaf_cpus *cpus, char *list, size_t capacity);
 
+/* Add the members of @a more to *cpus. */
+void stepaf_cpus_add(struct stepaf_cpus *cpus, const struct stepaf_cpus *more);
+
 int stepaf_cpus_count(const struct stepaf_cpus *cpus);
 
 /* The first member that is at least @a from; -1 if there is none. */

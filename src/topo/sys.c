@@ -73,6 +73,39 @@ static void probe_caches(const char *root, int cpu, struct stepaf_topo *topo_p)
     }
 }
 
+/* The units that share the largest data cache of @a cpu. 0: there is none that the kernel tells of. Indices ascend with
+ * levels. */
+static int read_sharers(const char *root, int cpu, struct stepaf_cpus *sharers_p)
+{
+    static const char format[] = "/sys/devices/system/cpu/cpu%d/cache/index%d/%s";
+    char text[1024], type[16];
+    int is_there = 0;
+
+    for (int i = 0; i < CACHE_INDEX_MAX; i++) {
+        struct stepaf_cpus sharers;
+        if (stepaf_sys_read(type, sizeof type, root, format, cpu, i, "type") <= 0)
+            break;
+        if (strncmp(type, "Instruction", strlen("Instruction")) == 0 ||
+            stepaf_sys_read(text, sizeof text, root, format, cpu, i, "shared_cpu_list") <= 0 ||
+            !stepaf_cpus_parse(text, &sharers))
+            continue;
+        *sharers_p = sharers;
+        is_there = 1;
+    }
+    return is_there;
+}
+
+void stepaf_sys_near(const char *root, const struct stepaf_cpus *own, struct stepaf_cpus *near_p)
+{
+    struct stepaf_cpus shared = {{0}}, sharers;
+
+    for (int cpu = -1; (cpu = stepaf_cpus_next(own, cpu + 1)) >= 0;)
+        if (stepaf_cpus_next(&shared, cpu) != cpu && read_sharers(root, cpu, &sharers))
+            stepaf_cpus_add(&shared, &sharers);
+    stepaf_cpus_add(&shared, own);
+    *near_p = shared;
+}
+
 static int at_least_1(int count)
 {
     return count < 1 ? 1 : count;

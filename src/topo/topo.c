@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* hwloc's part: binding, printing, and the facts of machines that are given as XML. */
+/* hwloc's part: printing, and the facts of machines that are given as XML; and binding. */
 #define _GNU_SOURCE 1 /* sched_setaffinity */
 
 #include "topo/topo.h"
@@ -126,48 +126,20 @@ static stepaf_status_t bind_to_list(const char *cores)
     return STEPAF_OK;
 }
 
-/* The largest cache above @a unit, or the unit itself. */
-static hwloc_obj_t last_level_cache(hwloc_obj_t unit)
-{
-    hwloc_obj_t largest = unit;
-    for (hwloc_obj_t above = unit; above; above = above->parent)
-        if (hwloc_obj_type_is_dcache(above->type))
-            largest = above;
-    return largest;
-}
-
-/* hwloc knows only of units that the process may use at all, so that what this adds to the
- * thread's own mask are units that a launcher has merely not chosen. */
+/* What this adds to the thread's own mask are units that a launcher has merely not chosen: the kernel leaves out the
+ * rest. By its files, since each commit starts the progress thread anew, and hwloc loads all its plugins to tell. */
 static stepaf_status_t bind_near(void)
 {
-    stepaf_status_t status = STEPAF_OK;
-    hwloc_topology_t topology = stepaf_topo_load(NULL, 0, false);
-    hwloc_bitmap_t own = hwloc_bitmap_alloc();
-    hwloc_bitmap_t near = hwloc_bitmap_alloc();
-    hwloc_obj_t unit = NULL;
+    struct stepaf_cpus own, near;
 
-    if (!topology || !own || !near) {
-        status = stepaf_error_set(STEPAF_ERR_NO_MEMORY, STEPAF_PHASE_INIT,
-                                  "cannot load this machine's topology: %s", strerror(errno));
-        goto out;
+    errno = ENOSYS;
+    if (stepaf_cpus_usable(&own)) {
+        stepaf_sys_near("", &own, &near);
+        if (!sched_setaffinity(0, sizeof near.bits, (const cpu_set_t *)near.bits))
+            return STEPAF_OK;
     }
-    if (hwloc_get_cpubind(topology, own, HWLOC_CPUBIND_THREAD) != 0)
-        goto err_unsupported;
-    while ((unit = hwloc_get_next_obj_inside_cpuset_by_type(topology, own, HWLOC_OBJ_PU, unit)))
-        hwloc_bitmap_or(near, near, last_level_cache(unit)->cpuset);
-    if (hwloc_bitmap_iszero(near) || hwloc_set_cpubind(topology, near, HWLOC_CPUBIND_THREAD) != 0)
-        goto err_unsupported;
-    goto out;
-
-err_unsupported:
-    status = stepaf_error_set(STEPAF_ERR_UNSUPPORTED, STEPAF_PHASE_INIT,
-                              "cannot bind a thread near its cores: %s", strerror(errno));
-out:
-    hwloc_bitmap_free(near);
-    hwloc_bitmap_free(own);
-    if (topology)
-        hwloc_topology_destroy(topology);
-    return status;
+    return stepaf_error_set(STEPAF_ERR_UNSUPPORTED, STEPAF_PHASE_INIT,
+                            "cannot bind a thread near its cores: %s", strerror(errno));
 }
 
 stepaf_status_t stepaf_topo_bind_thread(const char *cores)

@@ -224,6 +224,46 @@ static void node_ids(void)
     tree_remove(root);
 }
 
+/* The units near some: those of the largest cache, whatever the order of units; and at least these. */
+static void near_units(void)
+{
+    static const struct {
+        const char *own, *near;
+    } cases[] = {
+        {"0", "0-1,4-5"}, {"4", "0-1,4-5"}, {"0,2", "0-7"}, {"2-3", "2-3,6-7"},
+        {"8", "8"},       {"9", "8-9"},     {"8-9", "8-9"}, {"0,10-11", "0-1,4-5,10-11"},
+    };
+    static const char *const l3[] = {"0-1,4-5\n", "2-3,6-7\n"};
+    char root[256], path[128], text[32];
+
+    tree_make(root, sizeof root);
+    for (int cpu = 0; cpu < 8; cpu++)
+        for (int i = 0; i < 3; i++) {
+            static const char *const types[] = {"Data\n", "Instruction\n", "Unified\n"};
+            snprintf(path, sizeof path, "sys/devices/system/cpu/cpu%d/cache/index%d/type", cpu, i);
+            tree_write(root, path, types[i]);
+            snprintf(path, sizeof path,
+                     "sys/devices/system/cpu/cpu%d/cache/index%d/shared_cpu_list", cpu, i);
+            snprintf(text, sizeof text, "%d\n", cpu);
+            tree_write(root, path, i == 2 ? l3[cpu / 2 % 2] : text);
+        }
+    /* One with a list that is none, one whose last index has instructions, and two without caches. */
+    tree_write(root, "sys/devices/system/cpu/cpu8/cache/index0/type", "Unified\n");
+    tree_write(root, "sys/devices/system/cpu/cpu8/cache/index0/shared_cpu_list", "?\n");
+    tree_write(root, "sys/devices/system/cpu/cpu9/cache/index0/type", "Unified\n");
+    tree_write(root, "sys/devices/system/cpu/cpu9/cache/index0/shared_cpu_list", "8-9\n");
+    tree_write(root, "sys/devices/system/cpu/cpu9/cache/index1/type", "Instruction\n");
+    tree_write(root, "sys/devices/system/cpu/cpu9/cache/index1/shared_cpu_list", "0-9\n");
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct stepaf_cpus own, near;
+        CU_ASSERT_FATAL(stepaf_cpus_parse(cases[i].own, &own));
+        stepaf_sys_near(root, &own, &near);
+        stepaf_cpus_format(&near, text, sizeof text);
+        UNIT_STRING(text, cases[i].near);
+    }
+    tree_remove(root);
+}
+
 static void binding(void)
 {
     struct stepaf_cpus before;
@@ -285,6 +325,7 @@ int main(void)
         {"this machine", this_machine},
         {"facts from files", facts_from_files},
         {"node ids", node_ids},
+        {"near units", near_units},
         {"binding", binding},
         {"printing", printing},
         CU_TEST_INFO_NULL,
