@@ -7,77 +7,6 @@
 
 enum { POLL = 16 };
 
-/* A send has ended, and all before it on its queue pair. */
-static unsigned send_ended(struct stepaf_verbs_link *link, struct stepaf_verbs_path *path,
-                           uint64_t wr_id)
-{
-    uint32_t count = (uint32_t)wr_id;
-
-    if (count - path->wr.done <= path->wr.posted - path->wr.done)
-        path->wr.done = count;
-    return link->n_held && link->halt != STEPAF_VERBS_HALTED ? stepaf_verbs_let_go(link, false) : 0;
-}
-
-/* Whether another rail would fare no better: one of the two ends has done wrong. */
-static bool is_mistake(enum ibv_wc_status status)
-{
-    switch (status) {
-    case IBV_WC_LOC_LEN_ERR:
-    case IBV_WC_LOC_PROT_ERR:
-    case IBV_WC_LOC_ACCESS_ERR:
-    case IBV_WC_REM_INV_REQ_ERR:
-    case IBV_WC_REM_ACCESS_ERR:
-    case IBV_WC_REM_OP_ERR:
-        return true;
-    default:
-        return false;
-    }
-}
-
-/* A work request has failed, or was given back unused after another one had. */
-static __attribute__((noinline, cold)) unsigned failed(struct stepaf_verbs_link *link,
-                                                       struct stepaf_verbs_path *path,
-                                                       const struct ibv_wc *wc)
-{
-    const struct stepaf_verbs *verbs = stepaf_verbs_of(link);
-    const char *what = wc->status == IBV_WC_WR_FLUSH_ERR ? "closed after an error of either end"
-                                                         : verbs->provider->status_text(wc->status);
-
-    if (link->base.dead) /* its queue pairs may be gone */
-        ;
-    else if (is_mistake(wc->status) && !path->closed)
-        stepaf_verbs_lost(link, "%s, queue pair 0x%x: %s", path->rail->name, path->qp->qp_num,
-                          what);
-    else
-        stepaf_verbs_path_lost(link, path, "%s", what);
-    if (!(wc->wr_id & stepaf_verbs_is_receive))
-        return send_ended(link, path, wc->wr_id);
-    path->rx.flushed += path->closed;
-    return 0;
-}
-
-/* Any completion. */
-static __attribute__((noinline)) unsigned take_completion(struct stepaf_verbs *verbs,
-                                                          const struct ibv_wc *wc)
-{
-    bool is_receive = wc->wr_id & stepaf_verbs_is_receive;
-    uint64_t peer = (wc->wr_id & ~stepaf_verbs_is_receive) >> STEPAF_VERBS_PEER_SHIFT;
-    unsigned index = (unsigned)(wc->wr_id >> STEPAF_VERBS_PATH_SHIFT & 0xff);
-    struct stepaf_verbs_link *link = peer < verbs->n_peers ? verbs->links[peer] : NULL;
-
-    if (__builtin_expect(!link || index >= link->n_paths, 0))
-        return 0; /* of a link that was given up */
-    struct stepaf_verbs_path *path = &link->paths[index];
-    if (__builtin_expect(wc->status != IBV_WC_SUCCESS, 0))
-        return failed(link, path, wc);
-    if (!is_receive)
-        return send_ended(link, path, wc->wr_id);
-    if (__builtin_expect(link->base.dead, 0))
-        return 0;
-    stepaf_verbs_arrived(link, path, wc);
-    return 1;
-}
-
 /* Take the commonest completion: a notification by path 0, which leads as long as its rail is there,
  * that is all there is to read, and nothing is before it. False: it is another one. */
 static inline bool take_short(struct stepaf_verbs *verbs, const struct ibv_wc *wc)
@@ -109,13 +38,14 @@ static inline bool take_short(struct stepaf_verbs *verbs, const struct ibv_wc *w
     return true;
 }
 
-/* Tell those peers for which there was no room, and go on where a rail is dead. Return how many posts
- * are over by that. */
+/* Take what was set aside, tell those peers for which there was no room, and go on where a rail is dead. Return how
+ * much happened. */
 static __attribute__((noinline, cold)) unsigned do_due(struct stepaf_verbs *verbs)
 {
-    unsigned n = 0;
-
+    if (verbs->aside.n && !verbs->base.up->polled)
+        verbs->base.up->polled = stepaf_ticks();
     verbs->due = false;
+    unsigned n = stepaf_verbs_aside_take(verbs);
     for (unsigned p = 0; p < verbs->n_peers; p++) {
         struct stepaf_verbs_link *link = verbs->links[p];
         for (unsigned i = 0; link && !link->base.dead && i < link->n_paths; i++)
@@ -140,7 +70,7 @@ static inline __attribute__((always_inline)) unsigned poll_rail(
     if (got > 0 && !up->polled)
         up->polled = stepaf_ticks(); /* one stamp for all of it */
     for (const struct ibv_wc *wc = list; got-- > 0; wc++)
-        n += take_short(verbs, wc) ? 1 : take_completion(verbs, wc);
+        n += take_short(verbs, wc) ? 1 : stepaf_verbs_take(verbs, wc);
     return n;
 }
 
@@ -183,12 +113,13 @@ void stepaf_verbs_queues_empty(struct stepaf_verbs *verbs)
 {
     struct ibv_wc wc[POLL];
 
+    (void)stepaf_verbs_aside_take(verbs);
     for (unsigned r = 0; r < verbs->n_rails; r++) {
         int got;
         do {
             got = verbs->provider->poll_cq(verbs->rails[r].cq, POLL, wc);
             for (int i = 0; i < got; i++)
-                (void)take_completion(verbs, &wc[i]);
+                (void)stepaf_verbs_take(verbs, &wc[i]);
         } while (got == POLL);
     }
 }
@@ -201,6 +132,6 @@ void stepaf_verbs_sends_poll(struct stepaf_verbs *verbs)
         int got = verbs->provider->poll_cq(verbs->rails[r].cq, POLL, wc);
         for (int i = 0; i < got; i++)
             if (!(wc[i].wr_id & stepaf_verbs_is_receive))
-                (void)take_completion(verbs, &wc[i]);
+                (void)stepaf_verbs_take(verbs, &wc[i]);
     }
 }

@@ -38,6 +38,7 @@ static void verbs_close(struct stepaf_transport *transport)
     free(verbs->qps);
     free(verbs->links);
     free(verbs->scratch);
+    free(verbs->aside.wc);
     free(verbs);
 }
 

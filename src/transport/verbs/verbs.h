@@ -113,9 +113,9 @@ enum stepaf_verbs_proof {
 
 struct stepaf_verbs_link {
     struct stepaf_link base;
-    uint8_t halt;  /* stepaf_verbs_halt */
-    uint8_t proof; /* stepaf_verbs_proof */
-    bool is_bare;  /* dead, without queue pairs: those of its peer are for the next one */
+    uint8_t halt;      /* stepaf_verbs_halt */
+    uint8_t proof;     /* stepaf_verbs_proof */
+    bool is_bare;      /* dead, without queue pairs: those of its peer are for the next one */
     uint64_t asked_at; /* ticks; since when it is STEPAF_VERBS_ASKED */
     unsigned n_paths;
     bool quick;                                 /* posts may go by stepaf_verbs_post_quick */
@@ -180,6 +180,12 @@ struct stepaf_verbs_receives {
     struct ibv_sge place[STEPAF_VERBS_REFILL];
 };
 
+/* Receives that have left the completion queues before their turn, in order (aside.c). */
+struct stepaf_verbs_aside {
+    struct ibv_wc *wc; /* NULL: there is no room */
+    unsigned n, room;
+};
+
 /* What is connected by librdmacm (cm.h). */
 struct stepaf_verbs_cm {
     struct rdma_event_channel *channel; /* NULL: nothing is */
@@ -215,8 +221,8 @@ struct stepaf_verbs {
     uint64_t ticks_per_us;
     uint64_t looked; /* at what peers acknowledge, ticks */
     bool closing;
-    bool quick; /* some link's posts may go by the short way */
-    bool due;   /* some peer could not be told what was consumed, or a rail of its is dead */
+    bool quick;                       /* some link's posts may go by the short way */
+    bool due;                         /* progress is to do more than poll (do_due) */
     struct stepaf_verbs_link **links; /* by peer; NULL: none */
     struct ibv_qp **qps;              /* by peer, n_paths each */
     struct {
@@ -227,6 +233,7 @@ struct stepaf_verbs {
     struct stepaf_list memories;
     struct stepaf_verbs_template *scratch; /* for posts without a form */
     struct stepaf_verbs_receives forms;
+    struct stepaf_verbs_aside aside;
     struct stepaf_verbs_cm cm;
     struct {
         char why[STEPAF_TOPO_WHY]; /* these, in words; "": they are named, or the only ones */
@@ -382,6 +389,16 @@ void stepaf_verbs_give_back(struct stepaf_verbs_link *link, struct stepaf_verbs_
 /* receive.c */
 void stepaf_verbs_arrived(struct stepaf_verbs_link *link, struct stepaf_verbs_path *path,
                           const struct ibv_wc *wc);
+
+/* aside.c */
+/* Take note of what has been sent. What has been received is set aside, for the next progress. */
+void stepaf_verbs_sends_note(struct stepaf_verbs *verbs);
+/* Take those; return how much happened. */
+unsigned stepaf_verbs_aside_take(struct stepaf_verbs *verbs);
+
+/* take.c */
+/* Take a completion, whatever it is; return how much happened. */
+unsigned stepaf_verbs_take(struct stepaf_verbs *verbs, const struct ibv_wc *wc);
 
 /* progress.c */
 unsigned stepaf_verbs_progress(struct stepaf_transport *transport, unsigned polls);

@@ -110,6 +110,16 @@ static bool is_asked(const struct stepaf_verbs_path *path)
     return path->wr.asked != path->wr.done && (int32_t)(path->wr.asked - path->wr.done) > 0;
 }
 
+static void say_silent(struct stepaf_verbs_link *link, struct stepaf_verbs_path *path,
+                       int64_t timeout_us)
+{
+    stepaf_verbs_path_lost(link, path, "it has acknowledged nothing for %lld us%s",
+                           (long long)timeout_us,
+                           path->wr.done ? ""
+                                         : ", nor ever: does the network let RDMA pass (UDP port "
+                                           "4791, VLAN, MTU)?");
+}
+
 /* A peer that is there acknowledges what is written to it. Where nothing is under way that would
  * tell, a word is written, so often that the peer is found lost within the timeout. @a anew: the last
  * look is so long ago that what has come since may still lie in the queue. */
@@ -135,11 +145,9 @@ static void watch_path(struct stepaf_verbs *verbs, struct stepaf_verbs_link *lin
         path->wr.quiet_since = now;
         path->was_asked = is_asked(path);
     } else if (now - path->wr.quiet_since > (ASK_PER_TIMEOUT - 1) * ask_after) {
-        stepaf_verbs_path_lost(
-            link, path, "it has acknowledged nothing for %lld us%s", (long long)timeout_us,
-            path->wr.done ? ""
-                          : ", nor ever: does the network let RDMA pass (UDP port "
-                            "4791, VLAN, MTU)?");
+        stepaf_verbs_sends_note(verbs); /* nobody may have polled for as long */
+        if (path->wr.done == path->wr.quiet_done)
+            say_silent(link, path, timeout_us);
     }
 }
 
