@@ -200,7 +200,7 @@ typedef struct stepaf_commit_params {
  *  is turned away, and the commit goes on. It is in its own first commit then, which ends with this one. It has
  *  the rank's number and role, and keys and plans that it has declared itself, and takes part in operations from
  *  then on. That is for shared memory, TCP and RDMA by verbs: not over ofi, ucx or what librdmacm connects, and not
- *  where plans on streams or GPU memory are used.
+ *  where plans that the host starts use GPU memory.
  *  @param params  NULL for defaults.
  *  @return as stepaf_commit; also STEPAF_ERR_INVALID; STEPAF_ERR_STATE also if a rank leaves in the first commit, or
  *  the last one of its role. After STEPAF_ERR_PEER_LOST the context can only be

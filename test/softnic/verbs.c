@@ -315,6 +315,8 @@ struct ibv_cq *ibv_create_cq(struct ibv_context *context, int n, void *cq_contex
         cq->cq = (struct ibv_cq){
             .context = context, .channel = channel, .cq_context = cq_context, .cqe = n};
         atomic_store(&softnic.port->cqs[i].tail, atomic_load(&softnic.port->cqs[i].head));
+        /* All of it is there from now on: who counts memory would see it grow. */
+        memset(softnic.port->cqs[i].wcs, 0, sizeof(softnic.port->cqs[i].wcs));
         softnic.cqs[i] = cq;
         softnic_leave();
         return &cq->cq;
