@@ -16,7 +16,8 @@ typedef enum stepaf_log_level {
     STEPAF_LOG_ERROR = 1,
     STEPAF_LOG_WARN = 2,
     STEPAF_LOG_INFO = 3,
-    STEPAF_LOG_DEBUG = 4
+    STEPAF_LOG_DEBUG = 4,
+    STEPAF_LOG_TRACE = 5 /* each message between ranks: slow */
 } stepaf_log_level_t;
 
 /** Function that receives one message, without a newline. Called from any thread that calls the

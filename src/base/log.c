@@ -52,8 +52,8 @@ void stepaf_log_set_rank(int rank)
 
 static const char *level_name(stepaf_log_level_t level)
 {
-    static const char *const names[] = {"NONE", "ERROR", "WARN", "INFO", "DEBUG"};
-    return level >= STEPAF_LOG_NONE && level <= STEPAF_LOG_DEBUG ? names[level] : "?";
+    static const char *const names[] = {"NONE", "ERROR", "WARN", "INFO", "DEBUG", "TRACE"};
+    return level >= STEPAF_LOG_NONE && level <= STEPAF_LOG_TRACE ? names[level] : "?";
 }
 
 /* Where the compiler was called from is of no interest: the last part of the path will do. */

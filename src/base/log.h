@@ -32,5 +32,6 @@ void stepaf_log_print(const char *text);
 #define stepaf_log_warn(...) stepaf_log_(STEPAF_LOG_WARN, __VA_ARGS__)
 #define stepaf_log_info(...) stepaf_log_(STEPAF_LOG_INFO, __VA_ARGS__)
 #define stepaf_log_debug(...) stepaf_log_(STEPAF_LOG_DEBUG, __VA_ARGS__)
+#define stepaf_log_trace(...) stepaf_log_(STEPAF_LOG_TRACE, __VA_ARGS__)
 
 #endif

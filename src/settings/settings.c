@@ -17,7 +17,7 @@ static const char prefix[] = "STEPAF_";
 enum { SHOWN_MAX = 64 }; /* of an unknown name */
 
 _Static_assert((int)STEPAF_ENV_LOG_LEVEL_none == (int)STEPAF_LOG_NONE &&
-                   (int)STEPAF_ENV_LOG_LEVEL_debug == (int)STEPAF_LOG_DEBUG,
+                   (int)STEPAF_ENV_LOG_LEVEL_trace == (int)STEPAF_LOG_TRACE,
                "words of STEPAF_LOG_LEVEL are the levels in their order");
 
 stepaf_status_t stepaf_env_load_from(struct stepaf_env *env_p, stepaf_env_get_t get, void *arg)

@@ -5,6 +5,7 @@
 #include "core/ctx.h"
 #include "core/feature.h"
 #include "core/key.h"
+#include "core/msg_log.h"
 #include "core/peer.h"
 #include "core/peer_renew.h"
 #include "core/region.h"
@@ -130,6 +131,7 @@ static stepaf_status_t complete_ops(struct stepaf_ctx *ctx)
                                     "transport %u of the registry lacks the operation %s", i,
                                     missing);
         ctx->net.ops[i] = stepaf_transport_complete(stepaf_transports[i]);
+        stepaf_msg_log_wrap(ctx, &ctx->net.ops[i]);
     }
     return STEPAF_OK;
 }

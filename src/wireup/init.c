@@ -14,7 +14,7 @@
 #include "core/deliver.h"
 #include "core/imm.h"
 #include "core/mesh.h"
-#include "core/meter.h"
+#include "core/msg_log.h"
 #include "core/op.h"
 #include "core/region.h"
 #include "core/trace.h"
@@ -111,6 +111,7 @@ static stepaf_status_t prepare_init(struct stepaf_ctx *ctx, const stepaf_params_
     if ((status = stepaf_trace_file_check(ctx)))
         return status;
     stepaf_trace_signal_begin(ctx);
+    stepaf_msg_log_begin(ctx);
     return view_roles(ctx, params, view);
 }
 
@@ -386,7 +387,7 @@ stepaf_status_t stepaf_ctx_init(const stepaf_boot_t *boot, const stepaf_params_t
         return status;
     }
     stepaf_verdict_open(ctx);
-    stepaf_metrics_open(ctx, &stepaf_meter_path);
+    stepaf_metrics_open(ctx, stepaf_msg_log_measured(ctx));
     *ctx_p = ctx;
     return STEPAF_OK;
 }

@@ -1,7 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
 # STEPAF_TRACE_FILE: the ranks of a program leave one file, in which pushes and answers are joined to batches; with
-# STEPAF_TRACE_SIGNAL one at each signal. STEPAF_LOG_LEVEL=debug says by what ranks are connected.
+# STEPAF_TRACE_SIGNAL one at each signal. STEPAF_LOG_LEVEL=debug says by what ranks are connected, trace each message.
 set -u
 : "${top_srcdir:=.}" "${top_builddir:=.}"
 skip() { echo "skipped: $1"; exit 77; }
@@ -124,6 +124,22 @@ grep -q 'FFN rank 0 (world rank 2) is connected by shm;[a-z]*.*, the best one th
 kill "$job"
 wait "$job"
 job=
+# Each message is in the log of both ends, those of 32 bits too.
+for transport in shm tcp; do
+    STEPAF_LOG_LEVEL=trace run "$directory/log.json" --transport $transport || fail "$transport: exit code $?"
+    # said WHERE TYPE: how many lines.
+    said() { grep -c "TRACE $1 .*: $2, plan [0-9]*, sequence " "$directory/err"; }
+    for type in START RESPONSE PLAN; do
+        case $type in
+        RESPONSE) to='to attention rank' from='from FFN rank' ;;
+        *) to='to FFN rank' from='from attention rank' ;;
+        esac
+        n=$(said "$to" $type)
+        [ "$n" -ge 2 ] && [ "$n" = "$(said "$from" $type)" ] || fail "$transport: $n $type went, $(said "$from" $type) came"
+    done
+    [ "$(said 'to FFN rank' START)" -ge 160 ] || fail "$transport: not each operation is in the log"
+    grep -q 'to FFN rank 0 (world rank 2): START, .*, behind 1 writes of 12288 bytes' "$directory/err" || fail "$transport: no bytes"
+done
 # Without a file there is nothing to do, which is said.
 STEPAF_TRACE_SIGNAL=usr1 run ""
 grep -q 'STEPAF_TRACE_SIGNAL does nothing: STEPAF_TRACE_FILE is not set' "$directory/err" || fail "no warning"

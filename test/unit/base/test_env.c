@@ -224,7 +224,7 @@ static void constants_of_words(void)
     check_constant(STEPAF_ENV_SHM_CMA, STEPAF_ENV_SHM_CMA_off, "off");
     check_constant(STEPAF_ENV_VERBS_LAG, STEPAF_ENV_VERBS_LAG_2, "2");
     check_constant(STEPAF_ENV_VERBS_GPU, STEPAF_ENV_VERBS_GPU_staged, "staged");
-    check_constant(STEPAF_ENV_LOG_LEVEL, STEPAF_ENV_LOG_LEVEL_debug, "debug");
+    check_constant(STEPAF_ENV_LOG_LEVEL, STEPAF_ENV_LOG_LEVEL_trace, "trace");
 }
 
 static void texts(void)

@@ -55,7 +55,7 @@ static void callback_gets_the_message(void)
 
 static void level_decides(void)
 {
-    for (int level = STEPAF_LOG_NONE; level <= STEPAF_LOG_DEBUG; level++) {
+    for (int level = STEPAF_LOG_NONE; level <= STEPAF_LOG_TRACE; level++) {
         struct seen seen = {0};
         stepaf_log_set_callback(record, &seen);
         stepaf_log_configure((stepaf_log_level_t)level, "");
@@ -63,6 +63,7 @@ static void level_decides(void)
         stepaf_log_warn("w");
         stepaf_log_info("i");
         stepaf_log_debug("d");
+        stepaf_log_trace("t");
         CU_ASSERT_EQUAL(seen.count, level);
         stepaf_log_set_callback(NULL, NULL);
     }

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What an attention rank shows of itself; test_respond has the times of FFN ranks. */
 #include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -212,6 +214,37 @@ static void nothing_is_shown_if_it_is_off(void)
     unsetenv("STEPAF_METRICS");
 }
 
+static int n_come;
+
+static void count_line(stepaf_log_level_t level, const char *file, int line, const char *text,
+                       void *arg)
+{
+    (void)file, (void)line, (void)arg;
+    n_come += level == STEPAF_LOG_TRACE && strncmp(text, "from FFN rank", 13) == 0 &&
+              strstr(text, ": RESPONSE, plan 0, sequence ") != NULL;
+}
+
+static void each_message_in_the_log_is_measured_as_well(void)
+{
+    setenv("STEPAF_LOG_LEVEL", "trace", 1);
+    setenv("STEPAF_METRICS", "on", 1);
+    stepaf_log_set_callback(count_line, NULL);
+    begin();
+    stepaf_plan_h made = make_pulling();
+    commit();
+    exchange(made, 0, true);
+    exchange(made, 1, false);
+    CU_ASSERT_EQUAL(n_come, 2 * PEERS);
+    for (uint32_t p = 0; p < PEERS; p++) {
+        CU_ASSERT_EQUAL(count_of(p, STEPAF_TIME_ROUND), 2);
+        CU_ASSERT_EQUAL(count_of(p, STEPAF_TIME_WAYS), 1);
+    }
+    end();
+    stepaf_log_set_callback(NULL, NULL);
+    unsetenv("STEPAF_METRICS");
+    unsetenv("STEPAF_LOG_LEVEL");
+}
+
 int main(void)
 {
     CU_TestInfo tests[] = {
@@ -221,6 +254,8 @@ int main(void)
         {"times are measured while somebody asks", times_are_measured_while_somebody_asks},
         {"a time is as long as it was", a_time_is_as_long_as_it_was},
         {"nothing is shown if it is off", nothing_is_shown_if_it_is_off},
+        {"each message in the log is measured as well",
+         each_message_in_the_log_is_measured_as_well},
         CU_TEST_INFO_NULL,
     };
     return unit_run(tests);

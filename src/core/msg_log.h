@@ -1,0 +1,17 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* STEPAF_LOG_LEVEL=trace: each message between ranks has a line, when it is with the transport and when it has come. Where
+ * the level is another one at stepaf_init, transports and the core call each other as ever, and it costs nothing. */
+#ifndef STEPAF_CORE_MSG_LOG_H
+#define STEPAF_CORE_MSG_LOG_H
+
+#include "core/ctx.h"
+#include "core/metrics.h"
+
+/* Have what comes logged, if the setting says so. */
+void stepaf_msg_log_begin(struct stepaf_ctx *ctx);
+/* What transports deliver to while times are measured: as stepaf_meter_path, and with this log. */
+const struct stepaf_metrics_path *stepaf_msg_log_measured(const struct stepaf_ctx *ctx);
+/* The same of what is sent: @a ops are the context's of a transport of the registry, complete. */
+void stepaf_msg_log_wrap(const struct stepaf_ctx *ctx, struct stepaf_transport_ops *ops);
+
+#endif
