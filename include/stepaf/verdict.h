@@ -43,7 +43,8 @@ typedef struct stepaf_verdict {
     uint16_t plan;     /* number of the plan at its attention rank */
     uint16_t phase;    /* stepaf_verdict_phase_t: the one that took the most beyond what is usual */
     int32_t peer; /* rank of the other role that this was at, or on the way to or from; -1: none */
-    uint32_t reserved;                      /* 0 */
+    int32_t rail; /* the one rail that was late, of several to that peer: its place in
+                   * STEPAF_NET_DEVICES; with TCP the connection; -1: all were, or it is not known */
     int64_t over_ns[STEPAF_VERDICT_PHASES]; /* by phase: beyond the usual; 0: none, or not known */
 } stepaf_verdict_t;
 
@@ -59,6 +60,8 @@ typedef struct stepaf_verdict_window {
     int32_t peer;  /* where it took the most; -1: this rank, or none */
     uint64_t by_phase[STEPAF_VERDICT_PHASES]; /* late operations by their verdict */
     int64_t over_ns[STEPAF_VERDICT_PHASES];   /* by phase: beyond what is usual, in all */
+    int32_t rail;      /* of the peer's verdicts of that phase most name it; -1: most name none */
+    uint32_t reserved; /* 0 */
 } stepaf_verdict_window_t;
 
 /** The same of one peer: a cell of the matrix of attention and FFN ranks. What was this rank's own is in none

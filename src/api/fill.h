@@ -17,7 +17,7 @@ enum {
     STEPAF_FIRST_MEMORY_USE = 72,
     STEPAF_FIRST_MEMBERS = 40,
     STEPAF_FIRST_TRACE_RECORD = 32, /* the size is a parameter of stepaf_trace_read */
-    STEPAF_FIRST_VERDICT_WINDOW = 248,
+    STEPAF_FIRST_VERDICT_WINDOW = 256,
     STEPAF_FIRST_VERDICT_PEER = 208,
     STEPAF_FIRST_VERDICT = 136 /* and of stepaf_verdict_read */
 };

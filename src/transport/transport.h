@@ -59,6 +59,10 @@ struct stepaf_upcalls {
                    struct stepaf_msg *msg_p);
     /* expand, and deliver what comes of it: shorter. Polled says when it has come. */
     void (*deliver_imm)(struct stepaf_upcalls *up, struct stepaf_link *link, uint32_t imm);
+    /* A message whose writes came by several rails is about to be delivered: @a rail was the last, and had the others
+     * wait for @a ticks. NULL, which it is unless verdicts are on: nobody wants to know, and it is not found out. */
+    void (*held_up)(struct stepaf_upcalls *up, struct stepaf_link *link,
+                    const struct stepaf_msg *msg, unsigned rail, uint64_t ticks);
     const struct stepaf_env *env;
     const struct stepaf_topo *topo;
     const char *gpu; /* PCI address of the rank's GPU; NULL: none is known */

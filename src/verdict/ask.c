@@ -5,11 +5,13 @@
 #include "core/send.h"
 #include "core/trace.h"
 #include "core/wait.h"
+#include "verdict/rails.h"
 #include "verdict/starve.h"
 #include "verdict/window.h"
 
 enum {
     STARVE_FRESH_US = 1000,
+    RAILS_MOST = 256, /* what names more is no rail */
     SEARCHED =
         16384 /* entries of the trace: it may be far larger, and the rank has other things to do */
 };
@@ -122,8 +124,20 @@ static void tell_op_times(struct stepaf_verdict_state *state, struct stepaf_peer
         told.word[STEPAF_MSG_GAP] =
             word_of(arrived - stepaf_clock_common_ns(ctx, marks.arrived - gap));
         put_time(&told, STEPAF_MSG_ARRIVED, arrived);
+        struct stepaf_verdict_late_rail late =
+            stepaf_verdict_find_rail(state, peer->index, ask->plan, ask->seq);
+        told.word[STEPAF_MSG_RAIL] = (uint32_t)(late.rail + 1);
+        told.word[STEPAF_MSG_HELD_UP] = word_of(late.ns);
     }
     (void)stepaf_core_send(peer, &told);
+}
+
+/* The peer's word for a rail; -1: none, or that is not one. */
+static int32_t rail_of(const struct stepaf_msg *msg)
+{
+    uint32_t rail = msg->word[STEPAF_MSG_RAIL] - 1;
+
+    return rail < RAILS_MOST ? (int32_t)rail : -1;
 }
 
 /* An attention rank says who was late. */
@@ -138,6 +152,7 @@ static void hear_told(struct stepaf_verdict_state *state, const struct stepaf_pe
         .plan = msg->plan,
         .phase = (uint16_t)msg->word[STEPAF_MSG_PHASE],
         .peer = peer->who.rank,
+        .rail = rail_of(msg),
     };
     bool mine;
 
@@ -165,6 +180,7 @@ static void tell_who(const stepaf_verdict_t *verdict, struct stepaf_peer *peer)
     told.word[STEPAF_MSG_OVER] = word_of(verdict->over_ns[verdict->phase]);
     told.word[STEPAF_MSG_TOOK] = word_of(verdict->took_ns);
     told.word[STEPAF_MSG_USUAL] = word_of(verdict->usual_ns);
+    told.word[STEPAF_MSG_RAIL] = (uint32_t)(verdict->rail + 1);
     put_time(&told, STEPAF_MSG_ARRIVED, verdict->time_ns);
     if (peer->link && !peer->lost && !peer->is_out)
         (void)stepaf_core_send(peer, &told);
@@ -195,6 +211,8 @@ static bool put_together(const struct stepaf_verdict_state *state,
         .own_gap = span(ctx, one->answered - one->gap, one->answered),
         .in_wait = span(ctx, one->answered - one->in_wait, one->answered),
         .starved = one->starved_ns,
+        .rail_there = {.rail = -1},
+        .rail_back = one->back,
     };
     if (!told || !told->word[STEPAF_MSG_KNOWN])
         return true;
@@ -205,6 +223,8 @@ static bool put_together(const struct stepaf_verdict_state *state,
     seen->queue = ns_of(told->word[STEPAF_MSG_QUEUE]);
     seen->work = ns_of(told->word[STEPAF_MSG_WORK]);
     seen->ffn_gap = ns_of(told->word[STEPAF_MSG_GAP]);
+    seen->rail_there =
+        (struct stepaf_verdict_late_rail){rail_of(told), told->word[STEPAF_MSG_HELD_UP]};
     return true;
 }
 

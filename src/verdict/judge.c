@@ -133,6 +133,21 @@ static void judge_starved(int64_t starved, int64_t *over, int phase)
     over[phase] = 0;
 }
 
+/* The rail that had at least half of what the verdict is about. */
+static int32_t find_rail(const struct stepaf_verdict_seen *seen, const stepaf_verdict_t *verdict)
+{
+    const struct stepaf_verdict_late_rail *late = NULL;
+
+    if (verdict->phase == STEPAF_VERDICT_THERE)
+        late = &seen->rail_there;
+    else if (verdict->phase == STEPAF_VERDICT_BACK)
+        late = &seen->rail_back;
+    else if (verdict->phase == STEPAF_VERDICT_NETWORK)
+        late = seen->rail_there.ns > seen->rail_back.ns ? &seen->rail_there : &seen->rail_back;
+    return late && late->ns > 0 && late->ns >= verdict->over_ns[verdict->phase] / 2 ? late->rail
+                                                                                    : -1;
+}
+
 void stepaf_verdict_judge(const struct stepaf_verdict_seen *seen,
                           const struct stepaf_verdict_usual *usual,
                           const struct stepaf_verdict_usual_peer *usual_peer,
@@ -172,4 +187,5 @@ void stepaf_verdict_judge(const struct stepaf_verdict_seen *seen,
     for (int i = STEPAF_VERDICT_UNKNOWN + 1; i < STEPAF_VERDICT_LAST; i++)
         if (over[i] > over[verdict_p->phase])
             verdict_p->phase = (uint16_t)i;
+    verdict_p->rail = find_rail(seen, verdict_p);
 }

@@ -15,6 +15,12 @@
 
 #include "verdict/median.h"
 
+/* One of several rails that was later than all others with its share of a message. */
+struct stepaf_verdict_late_rail {
+    int32_t rail; /* -1: there was none */
+    int64_t ns;   /* that the others waited for it */
+};
+
 /* What was seen of an operation at one peer; all in ns. */
 struct stepaf_verdict_seen {
     int64_t idle;  /* from what was before it to its start */
@@ -30,6 +36,7 @@ struct stepaf_verdict_seen {
     int64_t own_gap; /* likewise this rank before the answer */
     int64_t in_wait; /* the part of that in which the caller waited */
     int64_t starved; /* the thread has waited for a core so long, about the time of the operation */
+    struct stepaf_verdict_late_rail rail_there, rail_back;
 };
 
 /* Where it went; -1: not known. */
@@ -59,7 +66,7 @@ int64_t stepaf_verdict_usual_took(const struct stepaf_verdict_usual *usual);
 /* How long an operation may take, and how late its start may come, before it counts as late; ns. */
 int64_t stepaf_verdict_late_took(const struct stepaf_verdict_usual *usual);
 int64_t stepaf_verdict_late_idle(const struct stepaf_verdict_usual *usual);
-/* Fill took_ns, usual_ns, over_ns and phase. */
+/* Fill took_ns, usual_ns, over_ns, phase and rail. */
 void stepaf_verdict_judge(const struct stepaf_verdict_seen *seen,
                           const struct stepaf_verdict_usual *usual,
                           const struct stepaf_verdict_usual_peer *usual_peer,

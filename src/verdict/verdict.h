@@ -14,9 +14,10 @@
 #include "verdict/judge.h"
 
 enum {
-    STEPAF_VERDICT_CASES = 64,  /* operations that are being looked into */
-    STEPAF_VERDICT_KEPT = 256,  /* verdicts that can be read */
-    STEPAF_VERDICT_BUCKETS = 10 /* parts of the window */
+    STEPAF_VERDICT_CASES = 64,   /* operations that are being looked into */
+    STEPAF_VERDICT_KEPT = 256,   /* verdicts that can be read */
+    STEPAF_VERDICT_BUCKETS = 10, /* parts of the window */
+    STEPAF_VERDICT_HELD_UP = 256 /* messages that waited for one of several rails */
 };
 
 /* What is known of a plan. Compared with each operation, in ticks; the rest is for those that are picked. */
@@ -29,9 +30,18 @@ struct stepaf_verdict_plan {
     uint32_t turn;        /* the peer to learn of next */
     uint64_t first, last; /* ticks: when one was picked to learn from */
     uint64_t learnt;      /* ticks: and when for the half minute, with what its peers tell */
+    bool is_due;          /* to learn for that, from the next one that is picked */
     uint64_t slot_done[STEPAF_MAX_DEPTH];
     struct stepaf_verdict_usual usual;
     struct stepaf_verdict_usual_peer at[]; /* peers */
+};
+
+/* What transports tell of a START or RESPONSE that came by several rails. */
+struct stepaf_verdict_held_up {
+    uint32_t p; /* index of the peer */
+    uint32_t plan, seq;
+    uint32_t rail;  /* that was the last */
+    uint64_t ticks; /* that the others waited for it */
 };
 
 enum stepaf_verdict_case_state {
@@ -54,6 +64,7 @@ struct stepaf_verdict_case {
     uint64_t started, notified, answered, done, asked;
     uint64_t idle, gap, in_wait;
     int64_t starved_ns;
+    struct stepaf_verdict_late_rail back; /* on the way back */
 };
 
 /* A part of the window, of one peer or of this rank itself. */
@@ -96,8 +107,10 @@ struct stepaf_verdict_state {
     int64_t starved_ns; /* FFN: when a peer asked last */
     struct stepaf_verdict_sums window;
     int64_t logged_ns;
-    int64_t shown_ns;  /* to tools */
-    uint64_t n_logged; /* of window.n_kept */
+    int64_t shown_ns;   /* to tools */
+    uint64_t n_logged;  /* of window.n_kept */
+    uint64_t n_held_up; /* ever */
+    struct stepaf_verdict_held_up held_up[STEPAF_VERDICT_HELD_UP];
     struct stepaf_verdict_case cases[STEPAF_VERDICT_CASES];
 };
 

@@ -9,6 +9,7 @@
 #include "core/trace.h"
 #include "core/wait.h"
 #include "verdict/ask.h"
+#include "verdict/rails.h"
 #include "verdict/starve.h"
 #include "verdict/verdict.h"
 #include "verdict/window.h"
@@ -139,6 +140,7 @@ static struct stepaf_verdict_case *open_case(struct stepaf_verdict_state *state,
         .idle = idle,
         .gap = gap,
         .in_wait = part_in_wait(op_peer->answered, gap, find_wait(&state->ctx->trace, op)),
+        .back = stepaf_verdict_find_rail(state, p, op->plan->index, op->seq),
     };
     state->n_open++;
     stepaf_watch_soon(&state->watch);
@@ -230,9 +232,11 @@ static void pick_usual(struct stepaf_verdict_state *state, struct stepaf_verdict
     struct stepaf_verdict_usual *usual = &plan->usual;
 
     stepaf_median_add(&usual->lately, ns_of_ticks(ctx, now - op->trace.started));
-    if (usual->took.n < STEPAF_MEDIAN_SAMPLES ||
-        now - plan->learnt >= spacing(ctx, plan, now, LEARN_EVERY_US))
+    /* What is due is learnt from the next one: the first operation behind a long pause is due each time, and no usual
+     * one. */
+    if (plan->is_due || usual->took.n < STEPAF_MEDIAN_SAMPLES)
         learn_of(state, plan, op, now, idle, refused);
+    plan->is_due = now - plan->learnt >= spacing(ctx, plan, now, LEARN_EVERY_US);
     plan->late_took = ticks_of_ns(ctx, stepaf_verdict_late_took(usual));
     plan->late_idle = ticks_of_ns(ctx, stepaf_verdict_late_idle(usual));
     pick_next(ctx, plan, now);
@@ -318,6 +322,7 @@ static void close_watch(struct stepaf_watch *watch)
     free(state->plans);
     stepaf_window_close(&state->window);
     state->ctx->polling.watch = NULL;
+    state->ctx->up.held_up = NULL;
     free(state);
 }
 
@@ -354,6 +359,7 @@ void stepaf_verdict_open(struct stepaf_ctx *ctx)
     state->last_done = state->watch.polled;
     ctx->polling.look_at = 0;
     ctx->polling.watch = &state->watch;
+    ctx->up.held_up = stepaf_verdict_held_up;
 }
 
 struct stepaf_verdict_state *stepaf_verdict_of(const struct stepaf_ctx *ctx)

@@ -6,7 +6,11 @@
 #include <string.h>
 
 #include "base/log.h"
+#include "base/time.h"
+#include "core/clock_keep.h"
 #include "core/metrics_layout.h"
+
+enum { RAILS = 16 /* of a link, at most */ };
 
 static const int64_t LOG_EVERY_NS = 1000000000;
 static const int64_t SHOW_PER_PEER_NS = 1000000; /* a thousandth of that is spent */
@@ -118,6 +122,29 @@ static void sum_cells(const struct stepaf_verdict_state *state, stepaf_verdict_w
     }
 }
 
+/* The rail that more than half of the verdicts on sum->phase at sum->peer name, of those that are kept. */
+static int32_t find_worst_rail(const struct stepaf_verdict_state *state,
+                               const stepaf_verdict_window_t *sum)
+{
+    const struct stepaf_verdict_sums *window = &state->window;
+    uint64_t kept = window->n_kept < STEPAF_VERDICT_KEPT ? window->n_kept : STEPAF_VERDICT_KEPT;
+    int64_t since_ns = stepaf_clock_common_ns(state->ctx, stepaf_ticks()) - sum->window_ns;
+    uint32_t n = 0, named[RAILS] = {0};
+
+    for (uint64_t i = window->n_kept - kept; i < window->n_kept; i++) {
+        const stepaf_verdict_t *one = &window->kept[i % STEPAF_VERDICT_KEPT];
+        if (one->phase != sum->phase || one->peer != sum->peer || one->time_ns < since_ns)
+            continue;
+        n++;
+        if (one->rail >= 0 && one->rail < RAILS)
+            named[one->rail]++;
+    }
+    for (int i = 0; i < RAILS; i++)
+        if (2 * named[i] > n)
+            return i;
+    return -1;
+}
+
 stepaf_verdict_window_t stepaf_window_sum(const struct stepaf_verdict_state *state)
 {
     const struct stepaf_verdict_sums *window = &state->window;
@@ -138,6 +165,7 @@ stepaf_verdict_window_t stepaf_window_sum(const struct stepaf_verdict_state *sta
     for (int i = 0; i < STEPAF_VERDICT_CASES; i++)
         sum.unjudged += state->cases[i].state != STEPAF_CASE_FREE && state->cases[i].is_late;
     sum_cells(state, &sum);
+    sum.rail = find_worst_rail(state, &sum);
     return sum;
 }
 
@@ -175,7 +203,7 @@ void stepaf_window_show(struct stepaf_verdict_state *state, struct stepaf_metric
 void stepaf_window_log(struct stepaf_verdict_state *state, int64_t now_ns)
 {
     const struct stepaf_ctx *ctx = state->ctx;
-    char where[96] = "this rank";
+    char where[96] = "this rank", rail[32] = "";
 
     if (state->n_logged == state->window.n_kept || now_ns - state->logged_ns < LOG_EVERY_NS ||
         __atomic_load_n(&stepaf_log_level_now, __ATOMIC_RELAXED) < STEPAF_LOG_INFO)
@@ -186,12 +214,14 @@ void stepaf_window_log(struct stepaf_verdict_state *state, int64_t now_ns)
     const struct stepaf_peer *peer = peer_of_rank(ctx, sum.peer);
     if (peer)
         snprintf(where, sizeof(where), STEPAF_WHO_FORMAT, STEPAF_WHO_ARGS(peer->who));
+    if (sum.rail >= 0)
+        snprintf(rail, sizeof(rail), ", by rail %d alone", sum.rail);
     stepaf_log_info(
-        "%llu operations were late in the last %.1f s, of %llu: most by %s, %llu of them, of %s; "
+        "%llu operations were late in the last %.1f s, of %llu: most by %s, %llu of them, of %s%s; "
         "that took %lld us beyond the usual in all; usual were %lld us at last",
         (unsigned long long)sum.late, (double)sum.window_ns / 1e9,
         (unsigned long long)sum.operations,
         stepaf_verdict_phase_name((stepaf_verdict_phase_t)sum.phase),
-        (unsigned long long)sum.by_phase[sum.phase], where,
+        (unsigned long long)sum.by_phase[sum.phase], where, rail,
         (long long)sum.over_ns[sum.phase] / 1000, (long long)sum.usual_ns / 1000);
 }

@@ -78,7 +78,9 @@ enum {
     STEPAF_MSG_PHASE = 0, /* TOLD: stepaf_verdict_phase_t */
     STEPAF_MSG_OVER = 1,  /* TOLD: ns of that beyond the usual */
     STEPAF_MSG_TOOK = 2,  /* TOLD: ns of the operation, and of the usual one */
-    STEPAF_MSG_USUAL = 3
+    STEPAF_MSG_USUAL = 3,
+    STEPAF_MSG_RAIL = 6,   /* both: the rail that was last with its share, plus 1; 0: none */
+    STEPAF_MSG_HELD_UP = 7 /* TELL: ns that the others waited for it */
 };
 
 /* Set the head by one store. A transport that loads it as one word soon after then need not wait

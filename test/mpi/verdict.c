@@ -11,6 +11,9 @@
  * --pairs 0|1      two at once as well
  * --quiet-s N      instead, so long without any delay
  * --pause-us N     before each operation, else 500
+ * --bytes N        of each tensor, else next to none
+ * --rails 2        there are so many: one of them is slow as well
+ * --netem-there LIST, --netem-back LIST  interfaces, one for each rail, on which netem makes the network slow
  * --look-us N      FFN ranks look so often and sleep meanwhile; else they wait in the library
  * --by core        take the core from who is to be starved, instead of stopping him; takes the right to */
 #include <signal.h>
@@ -35,15 +38,16 @@ enum {
 
 struct vd_shared *vd_shared;
 
-static const char *const names[VD_KINDS] = {"start", "there", "queue",  "work",
-                                            "back",  "wait",  "starved"};
+static const char *const names[VD_KINDS] = {"start", "there",   "queue",      "work",     "back",
+                                            "wait",  "starved", "rail-there", "rail-back"};
 static const stepaf_verdict_phase_t phases[VD_KINDS] = {
-    STEPAF_VERDICT_START, STEPAF_VERDICT_THERE, STEPAF_VERDICT_FFN_QUEUE, STEPAF_VERDICT_FFN_WORK,
-    STEPAF_VERDICT_BACK,  STEPAF_VERDICT_WAIT,  STEPAF_VERDICT_STARVED};
+    STEPAF_VERDICT_START,    STEPAF_VERDICT_THERE, STEPAF_VERDICT_FFN_QUEUE,
+    STEPAF_VERDICT_FFN_WORK, STEPAF_VERDICT_BACK,  STEPAF_VERDICT_WAIT,
+    STEPAF_VERDICT_STARVED,  STEPAF_VERDICT_THERE, STEPAF_VERDICT_BACK};
 
 struct delay {
     int64_t ns[VD_KINDS];
-    int ffn;
+    int ffn, rail;
 };
 
 struct tally {
@@ -79,13 +83,38 @@ static int64_t read_starved_ns(void)
 
 /* ---- operations ---- */
 
+static bool is_of_network(int kind)
+{
+    return kind == VD_THERE || kind == VD_BACK || kind == VD_RAIL_THERE || kind == VD_RAIL_BACK;
+}
+
+static bool is_of_rail(int kind)
+{
+    return kind == VD_RAIL_THERE || kind == VD_RAIL_BACK;
+}
+
+static bool is_by_netem(int kind)
+{
+    return vd_netem_is_open() && is_of_network(kind);
+}
+
+/* Begin the delays of the network that are netem's; @a ends: or end them. */
+static void set_netem(const struct delay *delay, bool ends)
+{
+    for (int k = 0; delay && k < VD_KINDS; k++)
+        if (delay->ns[k] && is_by_netem(k))
+            vd_netem_delay(k == VD_BACK || k == VD_RAIL_BACK,
+                           is_of_rail(k) ? delay->rail : VD_ALL_RAILS, ends ? 0 : delay->ns[k]);
+}
+
 static void set_order(struct attention *self, const struct delay *delay, uint32_t sequence)
 {
     struct vd_order *order = &vd_shared->orders[self->job->index];
 
     for (int k = 0; k < VD_KINDS; k++)
-        order->delay_ns[k] = delay->ns[k];
+        order->delay_ns[k] = is_by_netem(k) ? 0 : delay->ns[k];
     order->ffn = delay->ffn;
+    order->rail = delay->rail;
     order->sequence = sequence;
 }
 
@@ -98,6 +127,7 @@ static bool operate(struct attention *self, const struct delay *delay, bool last
     int64_t starved = delay ? read_starved_ns() : 0;
 
     *self->push = (struct vd_push){self->sequence, last};
+    set_netem(delay, false);
     hs_sleep_us(self->pause_us + (delay ? delay->ns[VD_START] / 1000 : 0));
     int64_t began = hs_now_ns();
     if (!HS_OK(stepaf_start(self->plan, &request)))
@@ -111,6 +141,7 @@ static bool operate(struct attention *self, const struct delay *delay, bool last
     if (!HS_OK(stepaf_wait(request, STEPAF_TIMEOUT_DEFAULT)))
         return false;
     *took_p = self->took_ns = hs_now_ns() - began;
+    set_netem(delay, true);
     self->starved_ns = delay ? read_starved_ns() - starved : 0;
     self->sequence++;
     return true;
@@ -141,7 +172,7 @@ static bool find_verdict(struct attention *self, uint32_t sequence, stepaf_verdi
 
 static bool is_at_peer(int kind)
 {
-    return kind == VD_THERE || kind == VD_QUEUE || kind == VD_WORK || kind == VD_BACK;
+    return is_of_network(kind) || kind == VD_QUEUE || kind == VD_WORK;
 }
 
 static void describe(const struct attention *self, const char *what, const struct delay *delay,
@@ -154,12 +185,13 @@ static void describe(const struct attention *self, const char *what, const struc
         if (delay->ns[k])
             at += (size_t)snprintf(text + at, sizeof(text) - at, " %s %lld us", names[k],
                                    (long long)delay->ns[k] / 1000);
-    at += (size_t)snprintf(text + at, sizeof(text) - at, " at FFN %d:", delay->ffn);
+    at += (size_t)snprintf(text + at, sizeof(text) - at, " at FFN %d, rail %d:", delay->ffn,
+                           delay->rail);
     if (verdict)
         at += (size_t)snprintf(
-            text + at, sizeof(text) - at, " %s, peer %d, %lld us instead of %lld;",
+            text + at, sizeof(text) - at, " %s, peer %d, rail %d, %lld us instead of %lld;",
             stepaf_verdict_phase_name((stepaf_verdict_phase_t)verdict->phase), verdict->peer,
-            (long long)verdict->took_ns / 1000, (long long)verdict->usual_ns / 1000);
+            verdict->rail, (long long)verdict->took_ns / 1000, (long long)verdict->usual_ns / 1000);
     for (int i = 0; verdict && i < STEPAF_VERDICT_LAST; i++)
         if (verdict->over_ns[i])
             at += (size_t)snprintf(text + at, sizeof(text) - at, " %s %lld",
@@ -182,7 +214,9 @@ static bool is_right(const struct delay *delay, const stepaf_verdict_t *verdict)
     for (int k = 0; k < VD_KINDS; k++)
         if (delay->ns[k] && verdict->over_ns[phases[k]] < delay->ns[k] / 2)
             return false;
-    return verdict->phase == phases[most] && verdict->peer == (is_at_peer(most) ? delay->ffn : -1);
+    return verdict->phase == phases[most] &&
+           verdict->peer == (is_at_peer(most) ? delay->ffn : -1) &&
+           verdict->rail == (is_of_rail(most) ? delay->rail : -1);
 }
 
 /* Whether who is accused has seen it himself: an FFN rank, or the kernel of this one. */
@@ -300,7 +334,8 @@ static bool put_in_all(struct attention *self, const char *name, const int *medi
 
     self->tally = (struct tally){0, 0, 0};
     for (long long i = 0; i < times || (i < times + MORE && !is_enough(self, percent)); i++) {
-        struct delay one = {.ffn = (int)((i + job->index) % job->ffn)};
+        struct delay one = {.ffn = (int)((i + job->index) % job->ffn),
+                            .rail = (int)((i + (job->ffn % 2 ? 0 : i / job->ffn)) % VD_RAILS)};
         if (!measure(self, LATELY))
             return false;
         for (int k = 0; k < VD_KINDS; k++)
@@ -315,14 +350,26 @@ static bool put_in_all(struct attention *self, const char *name, const int *medi
     return HS_TRUE(is_enough(self, percent));
 }
 
+/* Whether the list has the word. */
+static bool lists(const char *list, const char *word)
+{
+    size_t bytes = strlen(word);
+
+    for (const char *at = list; at; at = strchr(at, ','), at += at != NULL)
+        if (strncmp(at, word, bytes) == 0 && (at[bytes] == ',' || !at[bytes]))
+            return true;
+    return false;
+}
+
 static bool allows(const struct hs_job *job, int kind)
 {
-    const char *transports = getenv("STEPAF_TRANSPORTS");
+    const char *transports = getenv("STEPAF_TRANSPORTS"),
+               *kinds = hs_option_text(job, "--kinds", "");
     bool by_tcp = transports && strcmp(transports, "tcp") == 0;
 
-    return strstr(hs_option_text(job, "--kinds", "start,there,queue,work,back,wait,starved"),
-                  names[kind]) &&
-           (by_tcp || (kind != VD_THERE && kind != VD_BACK));
+    return (!*kinds || lists(kinds, names[kind])) &&
+           (by_tcp || is_by_netem(kind) || !is_of_network(kind)) &&
+           (!is_of_rail(kind) || hs_option_int(job, "--rails", 1) == VD_RAILS);
 }
 
 static void disturb(struct attention *self)
@@ -397,13 +444,20 @@ static void stay_quiet(struct attention *self)
 
 /* ---- */
 
+/* Of each tensor. */
+static size_t tensor_bytes(const struct hs_job *job)
+{
+    return (size_t)hs_option_int(job, "--bytes", 64);
+}
+
 static bool make_plan(struct attention *self, uint8_t *memory)
 {
-    stepaf_tensor_t push = {VD_PUSH_KEY, memory, sizeof(struct vd_push)}, pull[HS_MAX_RANKS];
+    size_t bytes = tensor_bytes(self->job);
+    stepaf_tensor_t push = {VD_PUSH_KEY, memory, bytes}, pull[HS_MAX_RANKS];
 
     self->push = (struct vd_push *)memory;
     for (int p = 0; p < self->job->peers; p++)
-        pull[p] = (stepaf_tensor_t){VD_PULL_KEY, memory + 64 * (p + 1), sizeof(uint64_t)};
+        pull[p] = (stepaf_tensor_t){VD_PULL_KEY, memory + bytes * (size_t)(p + 1), bytes};
     return HS_OK(
         stepaf_plan_create(self->job->ctx, &push, 1, pull, self->job->peers, 0, &self->plan));
 }
@@ -441,12 +495,15 @@ static void ask_for(struct hs_job *job, uint8_t *memory, int64_t work_ns)
     struct attention self = {
         .job = job, .work_ns = work_ns, .pause_us = hs_option_int(job, "--pause-us", PAUSE_US)};
     bool by_core = strcmp(hs_option_text(job, "--by", "stop"), "core") == 0;
+    const char *netem = hs_option_text(job, "--netem-there", "");
     int64_t took;
     pid_t child;
 
     if (!make_plan(&self, memory) || !HS_OK(stepaf_commit(job->ctx)))
         return;
     child = vd_stop_fork(job->index, by_core);
+    if (*netem)
+        HS_TRUE(vd_netem_open(netem, hs_option_text(job, "--netem-back", "")));
     vd_shared->busy++;
     hs_step("put in delays");
     if (be_busy(job, &self) && measure(&self, WARM_UP)) {
@@ -458,6 +515,7 @@ static void ask_for(struct hs_job *job, uint8_t *memory, int64_t work_ns)
         check_window(&self);
     }
     (void)operate(&self, NULL, true, &took);
+    vd_netem_close();
     if (child > 0) {
         kill(child, SIGTERM);
         (void)waitpid(child, NULL, 0);
@@ -468,20 +526,20 @@ static void body(struct hs_job *job)
 {
     int64_t work_ns = hs_option_int(job, "--work-us", 3000) * 1000;
     stepaf_verdict_window_t window = {.size = sizeof(window)};
+    size_t bytes = tensor_bytes(job);
     void *memory;
 
     setenv("STEPAF_VERDICT", "on", 1);
     if (!hs_open(job) ||
-        !HS_OK(
-            stepaf_key_declare(job->ctx, VD_PUSH_KEY, STEPAF_PUSH, sizeof(struct vd_push), NULL)) ||
-        !HS_OK(stepaf_key_declare(job->ctx, VD_PULL_KEY, STEPAF_PULL, sizeof(uint64_t), NULL)) ||
-        !HS_OK(stepaf_alloc(job->ctx, 64 * (HS_MAX_RANKS + 1), STEPAF_MEM_HOST, &memory)))
+        !HS_OK(stepaf_key_declare(job->ctx, VD_PUSH_KEY, STEPAF_PUSH, bytes, NULL)) ||
+        !HS_OK(stepaf_key_declare(job->ctx, VD_PULL_KEY, STEPAF_PULL, bytes, NULL)) ||
+        !HS_OK(stepaf_alloc(job->ctx, bytes * (HS_MAX_RANKS + 1), STEPAF_MEM_HOST, &memory)))
         return;
     if (job->role == STEPAF_ATTENTION) {
         ask_for(job, memory, work_ns);
     } else if (HS_OK(stepaf_commit(job->ctx))) {
         hs_step("serve");
-        vd_serve(job, memory, work_ns);
+        vd_serve(job, memory, bytes, work_ns);
         if (HS_OK(stepaf_verdict_query(job->ctx, &window)))
             printf("FFN %d was told of %llu late operations\n", job->index,
                    (unsigned long long)window.late);
@@ -493,7 +551,8 @@ int main(int argc, char **argv)
 {
     static const struct hs_test test = {.name = "verdict",
                                         .options = "--times --work-us --kinds --busy-s --percent "
-                                                   "--pairs --quiet-s --pause-us --look-us --by",
+                                                   "--pairs --quiet-s --pause-us --look-us --by "
+                                                   "--bytes --rails --netem-there --netem-back",
                                         .limit_s = 7200,
                                         .n_boots = 1,
                                         .body = body};

@@ -11,19 +11,25 @@ enum { VD_PUSH_KEY = 1, VD_PULL_KEY = 2, VD_RANKS = 8, VD_TRUTHS = 4096 };
 
 /* What can be slow; each has a phase that it is to be found as. */
 enum vd_kind {
-    VD_START,   /* the attention rank comes late to start */
-    VD_THERE,   /* the FFN rank's network holds what comes */
-    VD_QUEUE,   /* the FFN rank does not look */
-    VD_WORK,    /* it takes longer to answer */
-    VD_BACK,    /* its network holds what it sends */
-    VD_WAIT,    /* the attention rank comes late to wait */
-    VD_STARVED, /* it is stopped while it waits */
+    VD_START,      /* the attention rank comes late to start */
+    VD_THERE,      /* the FFN rank's network holds what comes */
+    VD_QUEUE,      /* the FFN rank does not look */
+    VD_WORK,       /* it takes longer to answer */
+    VD_BACK,       /* its network holds what it sends */
+    VD_WAIT,       /* the attention rank comes late to wait */
+    VD_STARVED,    /* it is stopped while it waits */
+    VD_RAIL_THERE, /* as VD_THERE and VD_BACK, but of one rail alone */
+    VD_RAIL_BACK,
     VD_KINDS
 };
+
+/* What of the network is meant: a rail, or all of them. */
+enum { VD_ALL_RAILS = -1, VD_NO_RAIL = -2, VD_RAILS = 2 };
 
 struct vd_order {
     _Atomic uint32_t sequence; /* the operation that is meant */
     _Atomic int ffn;           /* where */
+    _Atomic int rail;          /* of VD_RAIL_THERE and VD_RAIL_BACK */
     _Atomic int64_t delay_ns[VD_KINDS];
     _Atomic uint32_t started; /* sequence + 1 of the last one started */
     _Atomic int64_t started_ns;
@@ -45,7 +51,7 @@ struct vd_shared {
     _Atomic int over;
 };
 
-/* What a push says. */
+/* What a push begins with. */
 struct vd_push {
     uint32_t sequence;
     uint32_t last;
@@ -53,11 +59,20 @@ struct vd_push {
 
 extern struct vd_shared *vd_shared;
 
-void vd_serve(struct hs_job *job, uint8_t *answer, int64_t work_ns);
+void vd_serve(struct hs_job *job, uint8_t *answer, size_t bytes, int64_t work_ns);
 
-/* The network: verdict_net.c stands before the C library's calls. */
-void vd_net_hold_in(bool holds);
-void vd_net_hold_out(bool holds); /* false: and send what was held */
+/* The network: verdict_net.c stands before the C library's calls. @a rail: of TCP the connections, of which the first
+ * has the messages; VD_NO_RAIL: nothing is held. */
+void vd_net_hold_in(int rail);
+void vd_net_hold_out(int rail); /* VD_NO_RAIL: and send what was held */
+
+/* The same by the kernel's netem, on network interfaces: verdict_netem.c. Their names have commas between, one for each
+ * rail; @a there: what the attention rank sends by, @a back: the FFN rank. False: tc cannot be had. */
+bool vd_netem_open(const char *there, const char *back);
+bool vd_netem_is_open(void);
+/* Delay what goes there or back by a rail; 0: no longer. */
+void vd_netem_delay(bool back, int rail, int64_t delay_ns);
+void vd_netem_close(void);
 
 /* Fork the process that stops this one when it is told to; @a index: of attention ranks. */
 pid_t vd_stop_fork(int index, bool by_core);

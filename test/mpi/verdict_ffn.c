@@ -17,6 +17,7 @@ struct batch {
 struct server {
     struct hs_job *job;
     uint8_t *answer;
+    size_t bytes; /* of it */
     int64_t look_us;
     struct batch batches[VD_RANKS];
     int n;
@@ -51,10 +52,11 @@ static int64_t await_start(int attention, uint32_t sequence)
 static void prepare_next(struct server *server, int attention, uint32_t next)
 {
     int64_t away = ordered(server, attention, next, VD_QUEUE);
-    int64_t hold = ordered(server, attention, next, VD_THERE);
+    int64_t of_rail = ordered(server, attention, next, VD_RAIL_THERE);
+    int64_t hold = of_rail ? of_rail : ordered(server, attention, next, VD_THERE);
 
     if (hold) {
-        vd_net_hold_in(true);
+        vd_net_hold_in(of_rail ? vd_shared->orders[attention].rail : VD_ALL_RAILS);
         server->hold_in_until = await_start(attention, next) + hold;
     }
     if (away) {
@@ -67,13 +69,14 @@ static void prepare_next(struct server *server, int attention, uint32_t next)
 static bool answer(struct server *server, struct batch *batch)
 {
     struct hs_job *job = server->job;
-    stepaf_tensor_t tensor = {VD_PULL_KEY, server->answer, sizeof(uint64_t)};
+    stepaf_tensor_t tensor = {VD_PULL_KEY, server->answer, server->bytes};
     struct vd_truth *truth =
         &vd_shared->truths[job->index][batch->attention][batch->sequence % VD_TRUTHS];
-    int64_t hold = ordered(server, batch->attention, batch->sequence, VD_BACK);
+    int64_t of_rail = ordered(server, batch->attention, batch->sequence, VD_RAIL_BACK);
+    int64_t hold = of_rail ? of_rail : ordered(server, batch->attention, batch->sequence, VD_BACK);
 
     if (hold) {
-        vd_net_hold_out(true);
+        vd_net_hold_out(of_rail ? vd_shared->orders[batch->attention].rail : VD_ALL_RAILS);
         server->hold_out_until = hs_now_ns() + hold;
     }
     stepaf_status_t status =
@@ -95,11 +98,11 @@ static void note_look(struct server *server)
             server->away_ns[a] = now - server->looked_ns;
     server->looked_ns = now;
     if (server->hold_in_until && now >= server->hold_in_until) {
-        vd_net_hold_in(false);
+        vd_net_hold_in(VD_NO_RAIL);
         server->hold_in_until = 0;
     }
     if (server->hold_out_until && now >= server->hold_out_until) {
-        vd_net_hold_out(false);
+        vd_net_hold_out(VD_NO_RAIL);
         server->hold_out_until = 0;
     }
 }
@@ -149,10 +152,11 @@ static bool take(struct server *server, int64_t work_ns)
     return true;
 }
 
-void vd_serve(struct hs_job *job, uint8_t *memory, int64_t work_ns)
+void vd_serve(struct hs_job *job, uint8_t *memory, size_t bytes, int64_t work_ns)
 {
     struct server server = {.job = job,
                             .answer = memory,
+                            .bytes = bytes,
                             .left = job->attn,
                             .look_us = hs_option_int(job, "--look-us", 0),
                             .looked_ns = hs_now_ns()};
@@ -162,6 +166,6 @@ void vd_serve(struct hs_job *job, uint8_t *memory, int64_t work_ns)
         note_look(&server);
         good = answer_due(&server) && (server.n == VD_RANKS || take(&server, work_ns));
     }
-    vd_net_hold_in(false);
-    vd_net_hold_out(false);
+    vd_net_hold_in(VD_NO_RAIL);
+    vd_net_hold_out(VD_NO_RAIL);
 }

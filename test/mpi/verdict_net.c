@@ -19,13 +19,31 @@ struct held {
     char *data;
 };
 
-static bool holds_in, holds_out;
+enum { DESCRIPTORS = 1024, OF_MESSAGES = 0xf1, OF_PIECES = 0xf2 /* tcp/wire.h */ };
+
+static int in_held = VD_NO_RAIL, out_held = VD_NO_RAIL;
+static uint8_t kinds[DESCRIPTORS]; /* of connections: what their first frame was */
 static struct held held[MOST];
 static int n_held;
 
-void vd_net_hold_in(bool holds)
+void vd_net_hold_in(int rail)
 {
-    holds_in = holds;
+    in_held = rail;
+}
+
+/* Note what the first frame of a connection is; greetings go by other calls. */
+static void note_kind(int fd, const struct msghdr *message, ssize_t bytes)
+{
+    if (fd < DESCRIPTORS && !kinds[fd] && bytes > 0 && message->msg_iov[0].iov_len > 0)
+        kinds[fd] = *(const uint8_t *)message->msg_iov[0].iov_base;
+}
+
+static bool is_held(int fd, int rail)
+{
+    uint8_t kind = fd < DESCRIPTORS ? kinds[fd] : 0;
+
+    return rail == VD_ALL_RAILS || (rail == 0 && kind == OF_MESSAGES) ||
+           (rail == 1 && kind == OF_PIECES);
 }
 
 static void send_all(const struct held *one)
@@ -44,31 +62,37 @@ static void send_all(const struct held *one)
     }
 }
 
-void vd_net_hold_out(bool holds)
+void vd_net_hold_out(int rail)
 {
-    holds_out = holds;
-    for (int i = 0; !holds && i < n_held; i++) {
+    out_held = rail;
+    if (rail != VD_NO_RAIL)
+        return;
+    for (int i = 0; i < n_held; i++) {
         send_all(&held[i]);
         free(held[i].data);
     }
-    if (!holds)
-        n_held = 0;
+    n_held = 0;
 }
 
 ssize_t recvmsg(int fd, struct msghdr *message, int flags)
 {
-    if (holds_in && !(flags & MSG_ERRQUEUE)) {
+    if (flags & MSG_ERRQUEUE)
+        return syscall(SYS_recvmsg, fd, message, flags);
+    if (is_held(fd, in_held)) {
         errno = EAGAIN;
         return -1;
     }
-    return syscall(SYS_recvmsg, fd, message, flags);
+    ssize_t got = syscall(SYS_recvmsg, fd, message, flags);
+    note_kind(fd, message, got);
+    return got;
 }
 
 ssize_t sendmsg(int fd, const struct msghdr *message, int flags)
 {
     size_t bytes = 0, at = 0;
 
-    if (!holds_out || n_held == MOST)
+    note_kind(fd, message, 1);
+    if (!is_held(fd, out_held) || n_held == MOST)
         return syscall(SYS_sendmsg, fd, message, flags);
     for (size_t i = 0; i < message->msg_iovlen; i++)
         bytes += message->msg_iov[i].iov_len;

@@ -7,6 +7,7 @@
 #include <sys/socket.h>
 #include <sys/uio.h>
 
+#include "base/time.h"
 #include "base/why.h"
 #include "transport/tcp/tcp.h"
 
@@ -94,6 +95,8 @@ static void end_part(struct stepaf_tcp_connection *connection)
 {
     uint32_t number = ++connection->link->rx_parts[connection->index];
 
+    if (__builtin_expect(stepaf_tcp_of(connection->link)->base.up->held_up != NULL, 0))
+        connection->came = stepaf_ticks();
     if (connection->frame.spoiled) {
         connection->bad.first = connection->bad.any ? connection->bad.first : number;
         connection->bad.last = number;
@@ -193,12 +196,45 @@ static bool has_bad_part(const struct stepaf_tcp_connection *connection)
     return bad;
 }
 
+/* Say which connection was the last with its share of the message. */
+static void tell_last_connection(struct stepaf_tcp_connection *connection)
+{
+    struct stepaf_tcp_link *link = connection->link;
+    struct stepaf_upcalls *up = stepaf_tcp_of(link)->base.up;
+    uint64_t before = 0; /* the last but one */
+    unsigned last = 0;
+
+    for (unsigned i = 1; i < stepaf_tcp_of(link)->n_connections; i++) {
+        uint64_t came = link->connections[i].came, latest = link->connections[last].came;
+        if (came > latest)
+            last = i;
+        if ((came > latest ? latest : came) > before)
+            before = came > latest ? latest : came;
+    }
+    if (before)
+        up->held_up(up, &link->base, &connection->msg, last, link->connections[last].came - before);
+}
+
+/* Whether the message is here with all its pieces; then it is about to be taken. */
+static bool take_pieces(struct stepaf_tcp_connection *connection)
+{
+    bool are_here = pieces_are_here(connection);
+
+    if (!stepaf_tcp_of(connection->link)->base.up->held_up)
+        return are_here;
+    if (connection->frame.phase != STEPAF_TCP_AT_PARTS)
+        connection->came = stepaf_ticks();
+    if (are_here)
+        tell_last_connection(connection);
+    return are_here;
+}
+
 static bool finish(struct stepaf_tcp_connection *connection)
 {
     struct stepaf_tcp_link *link = connection->link;
     struct stepaf_upcalls *up = stepaf_tcp_of(link)->base.up;
 
-    if (connection->frame.exact && !pieces_are_here(connection)) {
+    if (connection->frame.exact && !take_pieces(connection)) {
         connection->frame.phase = STEPAF_TCP_AT_PARTS;
         return false;
     }

@@ -88,6 +88,7 @@ struct stepaf_tcp_connection {
     uint8_t *place; /* where they go; NULL: nowhere */
     struct stepaf_tcp_link *link;
     uint64_t sent; /* bytes of the current post's share that are sent */
+    uint64_t came; /* ticks: its last PART, or message with some; only where held_up is asked for */
     struct {
         uint32_t sends; /* ever; the kernel counts along */
         uint32_t freed; /* of those, from the first on, the kernel is done with */

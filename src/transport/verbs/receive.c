@@ -3,7 +3,31 @@
  * changes anything. */
 #include <arpa/inet.h>
 
+#include "base/time.h"
 #include "transport/verbs/failover.h"
+
+/* Say which rail was the last with its share of a message. */
+static void tell_last_rail(struct stepaf_verbs_link *link, const struct stepaf_msg *msg)
+{
+    struct stepaf_upcalls *up = link->base.transport->up;
+    uint64_t here[STEPAF_VERBS_RAILS_MAX] = {0}, before = 0; /* the last but one */
+    unsigned last = link->lead->rail_index;
+
+    here[last] = link->waits_since ? link->waits_since : stepaf_ticks();
+    for (unsigned i = 0; i < link->n_paths; i++) {
+        const struct stepaf_verbs_path *path = &link->paths[i];
+        if (path != link->lead && !path->out && path->rx.came > here[path->rail_index])
+            here[path->rail_index] = path->rx.came;
+    }
+    for (unsigned r = 0; r < STEPAF_VERBS_RAILS_MAX; r++)
+        if (here[r] > here[last])
+            last = r;
+    for (unsigned r = 0; r < STEPAF_VERBS_RAILS_MAX; r++)
+        if (r != last && here[r] > before)
+            before = here[r];
+    if (before)
+        up->held_up(up, &link->base, msg, last, here[last] - before);
+}
 
 static bool parts_are_here(const struct stepaf_verbs_link *link, uint32_t parts)
 {
@@ -13,6 +37,29 @@ static bool parts_are_here(const struct stepaf_verbs_link *link, uint32_t parts)
             (int32_t)(path->rx.next - path->rx.parts_from - parts) < 0)
             return false;
     }
+    return true;
+}
+
+/* Whether the next message is here with all its PARTs; then it is about to be taken. */
+static __attribute__((noinline)) bool take_parts(struct stepaf_verbs_link *link,
+                                                 const struct stepaf_verbs_slot *slot)
+{
+    uint32_t parts = slot->parts;
+    bool are_here = parts_are_here(link, parts);
+    struct stepaf_msg msg;
+
+    if (!link->base.transport->up->held_up)
+        return are_here;
+    if (!are_here) {
+        if (!link->waits_since)
+            link->waits_since = stepaf_ticks();
+        return false;
+    }
+    msg = slot->msg;
+    if (parts != link->rx_parts)
+        tell_last_rail(link, &msg);
+    link->rx_parts = parts;
+    link->waits_since = 0;
     return true;
 }
 
@@ -47,7 +94,7 @@ static bool take_next(struct stepaf_verbs_link *link, uint32_t imm)
         stepaf_verbs_failover_told(link, &msg);
         return true;
     }
-    if (good && __builtin_expect(!parts_are_here(link, slot->parts), 0))
+    if (good && __builtin_expect(link->n_paths > 1, 0) && !take_parts(link, slot))
         return false;
     if (!good) {
         bool seen = link->failover && imm == stepaf_verbs_nothing;
@@ -87,6 +134,8 @@ static void arrived_aside(struct stepaf_verbs_link *link, struct stepaf_verbs_pa
     if (path->out)
         return;
     path->rx.next++;
+    if (link->base.transport->up->held_up)
+        path->rx.came = stepaf_ticks();
     if (in_ring && link->failover && path->ring)
         stepaf_verbs_failover_read(link, path, path->rx.next);
     stepaf_verbs_give_back(link, path);

@@ -87,6 +87,7 @@ struct stepaf_verbs_path {
         uint32_t told;              /* of those, the peer knows of */
         uint32_t parts_from;        /* next when PARTs began to be counted anew */
         uint32_t flushed;           /* receives that a dead rail has returned unused */
+        uint64_t came;              /* ticks: its last PART; only where held_up is asked for */
     } rx;                           /* from the peer */
     const _Atomic uint32_t *tx_ack; /* where the peer tells */
     uint32_t *rx_ack;               /* what this rank tells, */
@@ -128,7 +129,9 @@ struct stepaf_verbs_link {
     struct stepaf_verbs_failover *failover; /* NULL: there is but one rail */
     uint32_t rx_arrived;                    /* notifications on the lead */
     uint32_t *imms;                         /* of those that are not consumed yet */
-    uint32_t tx_parts; /* PARTs on every other path, the current post's included */
+    uint32_t rx_parts;                      /* that the last message had, on each other path */
+    uint64_t waits_since; /* ticks: the next one for its PARTs; 0: it does not. As rx.came */
+    uint32_t tx_parts;    /* PARTs on every other path, the current post's included */
     uint32_t tx_parts_told;
     unsigned first_held;
     unsigned n_held;

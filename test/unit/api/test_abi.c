@@ -59,9 +59,9 @@ static void what_is_filled_stays_where_it_is(void)
     AT(stepaf_verdict_t, plan, 28);
     AT(stepaf_verdict_t, phase, 30);
     AT(stepaf_verdict_t, peer, 32);
-    AT(stepaf_verdict_t, reserved, 36);
+    AT(stepaf_verdict_t, rail, 36);
     AT(stepaf_verdict_t, over_ns, 40);
-    SIZE(stepaf_verdict_window_t, 248);
+    SIZE(stepaf_verdict_window_t, 256);
     AT(stepaf_verdict_window_t, size, 0);
     AT(stepaf_verdict_window_t, window_ns, 8);
     AT(stepaf_verdict_window_t, operations, 16);
@@ -72,6 +72,8 @@ static void what_is_filled_stays_where_it_is(void)
     AT(stepaf_verdict_window_t, peer, 52);
     AT(stepaf_verdict_window_t, by_phase, 56);
     AT(stepaf_verdict_window_t, over_ns, 152);
+    AT(stepaf_verdict_window_t, rail, 248);
+    AT(stepaf_verdict_window_t, reserved, 252);
     SIZE(stepaf_verdict_peer_t, 208);
     AT(stepaf_verdict_peer_t, size, 0);
     AT(stepaf_verdict_peer_t, late, 8);

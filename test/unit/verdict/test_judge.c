@@ -137,6 +137,35 @@ static void each_kind_is_found(void)
         }
 }
 
+/* A rail that had half of it is named, of the way that it is about. */
+static void a_late_rail_is_named(void)
+{
+    learn_usual();
+    int64_t ns = 4 * (int64_t)usual.took.median;
+    for (int i = 0; i < N_PHASES; i++) {
+        struct stepaf_verdict_seen seen = see_usual();
+        put_in(&seen, phases[i], ns);
+        seen.rail_there = (struct stepaf_verdict_late_rail){1, ns};
+        seen.rail_back = (struct stepaf_verdict_late_rail){2, ns};
+        CU_ASSERT_EQUAL(judge(&seen).rail, phases[i] == STEPAF_VERDICT_THERE  ? 1
+                                           : phases[i] == STEPAF_VERDICT_BACK ? 2
+                                                                              : -1);
+        seen.rail_there.ns = seen.rail_back.ns = ns / 4;
+        CU_ASSERT_EQUAL(judge(&seen).rail, -1);
+        seen.rail_there.ns = seen.rail_back.ns = 0;
+        CU_ASSERT_EQUAL(judge(&seen).rail, -1);
+    }
+    /* Which way it was, the clocks do not tell; the rail is known by one clock. */
+    struct stepaf_verdict_seen seen = see_usual();
+    put_in(&seen, STEPAF_VERDICT_THERE, ns);
+    seen.bound = ns;
+    seen.rail_there = (struct stepaf_verdict_late_rail){1, ns};
+    seen.rail_back = (struct stepaf_verdict_late_rail){2, US};
+    stepaf_verdict_t verdict = judge(&seen);
+    CU_ASSERT_EQUAL(verdict.phase, STEPAF_VERDICT_NETWORK);
+    CU_ASSERT_EQUAL(verdict.rail, 1);
+}
+
 /* The larger one has the verdict, and both their times. A rank's own two ways of being away are one gap. */
 static void two_at_once_are_found(void)
 {
@@ -311,6 +340,7 @@ int main(void)
         {"the median is that of the last", the_median_is_that_of_the_last},
         {"nothing is late before the usual is known", nothing_is_late_before_the_usual_is_known},
         {"each kind is found", each_kind_is_found},
+        {"a late rail is named", a_late_rail_is_named},
         {"two at once are found", two_at_once_are_found},
         {"what was slow before is no measure", what_was_slow_before_is_no_measure},
         {"what is slow lately is not usual yet", what_is_slow_lately_is_not_usual_yet},

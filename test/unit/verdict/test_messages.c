@@ -8,6 +8,7 @@
 #include "core/metrics_layout.h"
 #include "fake.h"
 #include "unit.h"
+#include "verdict/rails.h"
 #include "verdict/verdict.h"
 #include "verdict/window.h"
 
@@ -267,6 +268,54 @@ static void an_ffn_rank_tells_when(void)
     end();
 }
 
+/* What a transport says, for the message that it says it of, goes to who asks for that. */
+static void an_ffn_rank_tells_which_rail_was_late(void)
+{
+    begin(STEPAF_FFN, "on");
+    struct stepaf_verdict_state *state = stepaf_verdict_of(job->ctx);
+    struct stepaf_link *link = job->ctx->peers[0].link;
+    struct stepaf_msg start = fake_msg(job, STEPAF_MSG_START, 0, 0, 7);
+    struct stepaf_msg landed = fake_msg(job, STEPAF_MSG_LANDED, 0, 0, 8);
+    CU_ASSERT_PTR_NOT_NULL_FATAL(job->ctx->up.held_up);
+    job->ctx->up.held_up(&job->ctx->up, link, &start, 1, (uint64_t)1 << 30);
+    job->ctx->up.held_up(&job->ctx->up, link, &landed, 1, (uint64_t)1 << 30);
+    struct stepaf_verdict_late_rail late = stepaf_verdict_find_rail(state, 0, 0, 7);
+    CU_ASSERT_EQUAL(late.rail, 1);
+    CU_ASSERT(late.ns > 1000000);
+    CU_ASSERT_EQUAL(stepaf_verdict_find_rail(state, 0, 0, 8).rail, -1);
+    CU_ASSERT_EQUAL(stepaf_verdict_find_rail(state, 0, 1, 7).rail, -1);
+    CU_ASSERT_EQUAL(stepaf_verdict_find_rail(state, 1, 0, 7).rail, -1);
+    for (uint32_t i = 0; i < STEPAF_VERDICT_HELD_UP; i++) { /* what is long ago is forgotten */
+        start.seq = 8 + i;
+        job->ctx->up.held_up(&job->ctx->up, link, &start, 0, 1);
+    }
+    CU_ASSERT_EQUAL(stepaf_verdict_find_rail(state, 0, 0, 7).rail, -1);
+    CU_ASSERT_EQUAL(stepaf_verdict_find_rail(state, 0, 0, 8).rail, 0);
+    end();
+}
+
+/* A peer's word for a rail; what is none is not believed. */
+static void an_attention_rank_hears_which_rail_was_late(void)
+{
+    static const uint32_t words[] = {0, 2, 300, UINT32_MAX};
+
+    for (int i = 0; i < 4; i++) {
+        begin(STEPAF_ATTENTION, "on");
+        learn();
+        int64_t busy = 10 * longest_ns + 1000000;
+        CU_ASSERT_TRUE_FATAL(operate(busy));
+        struct stepaf_msg told = tell_msg(seq - 1, started_ns + worked_ns - WORK_NS, WORK_NS);
+        told.word[STEPAF_MSG_RAIL] = words[i];
+        told.word[STEPAF_MSG_HELD_UP] = (uint32_t)busy;
+        fake_tell(job, 0, &told);
+        stepaf_verdict_t verdict = verdict_on(seq - 1);
+        CU_ASSERT_EQUAL(verdict.phase, STEPAF_VERDICT_THERE);
+        CU_ASSERT_EQUAL(verdict.rail, words[i] == 2 ? 1 : -1);
+        CU_ASSERT_EQUAL(fake_last(job)->msg.word[STEPAF_MSG_RAIL], words[i] == 2 ? 2 : 0);
+        end();
+    }
+}
+
 static void an_ffn_rank_is_told(void)
 {
     stepaf_verdict_t verdicts[8];
@@ -289,8 +338,15 @@ static void an_ffn_rank_is_told(void)
         CU_ASSERT_EQUAL(verdicts[0].over_ns[phase], 1000 + phase);
         CU_ASSERT_EQUAL(verdicts[0].plan, 3);
         CU_ASSERT_EQUAL(verdicts[0].sequence, 9);
+        CU_ASSERT_EQUAL(verdicts[0].rail, -1);
     }
+    told.word[STEPAF_MSG_RAIL] = 4;
+    fake_tell(job, 0, &told);
+    CU_ASSERT(read_all(verdicts, 1) == 1 && verdicts[0].rail == 3);
     CU_ASSERT_EQUAL(read_all(verdicts, 8), 8);
+    stepaf_verdict_window_t window = {.size = sizeof(window)};
+    CU_ASSERT_EQUAL(stepaf_verdict_query(job->handle, &window), STEPAF_OK);
+    CU_ASSERT_EQUAL(window.rail, -1);
     end();
 }
 
@@ -376,6 +432,9 @@ int main(void)
         {"what was not asked for changes nothing", what_was_not_asked_for_changes_nothing},
         {"a time that cannot be is none", a_time_that_cannot_be_is_none},
         {"an FFN rank tells when", an_ffn_rank_tells_when},
+        {"an FFN rank tells which rail was late", an_ffn_rank_tells_which_rail_was_late},
+        {"an attention rank hears which rail was late",
+         an_attention_rank_hears_which_rail_was_late},
         {"an FFN rank is told", an_ffn_rank_is_told},
         {"tools and memory know of it", tools_and_memory_know_of_it},
         {"switched off there is none", switched_off_there_is_none},

@@ -132,6 +132,61 @@ static void a_rail_that_is_silent_from_the_start_is_left(void)
     }
 }
 
+static unsigned n_held_up, last_rail;
+static uint64_t last_ticks;
+
+static void note_held_up(struct stepaf_upcalls *up, struct stepaf_link *link,
+                         const struct stepaf_msg *msg, unsigned rail, uint64_t ticks)
+{
+    CU_ASSERT(up == &b.up && link == b.links[0] && msg->type == STEPAF_MSG_START);
+    n_held_up++;
+    last_rail = rail;
+    last_ticks = ticks;
+}
+
+/* Take in what one rail has brought, and no other. */
+static void poll_rail_alone(struct vside *side, unsigned index)
+{
+    struct stepaf_verbs *verbs = (struct stepaf_verbs *)side->transport;
+    const struct stepaf_verbs_rail *end = verbs->rails_end;
+    struct stepaf_verbs_rail first = verbs->rails[0];
+
+    verbs->rails[0] = verbs->rails[index];
+    verbs->rails_end = &verbs->rails[1];
+    vside_progress(side);
+    verbs->rails[0] = first;
+    verbs->rails_end = end;
+}
+
+/* The message waits for the other rail's pieces, or they for the message's; which it was is told of those that have
+ * pieces there. */
+static void it_is_told_which_rail_was_late(void)
+{
+    begin(two);
+    b.up.held_up = note_held_up;
+    n_held_up = 0;
+    struct stepaf_post post = vside_post(&a, 0, xfers, 1, BYTES, at_b);
+    vside_send(&post);
+    uint64_t before = stepaf_ticks();
+    settle();
+    CU_ASSERT_EQUAL(n_held_up, 1);
+    CU_ASSERT_EQUAL(last_rail, 1); /* it is polled behind the first */
+    CU_ASSERT(last_ticks <= stepaf_ticks() - before);
+    post = vside_post(&a, 0, xfers, 1, PIECE, at_b);
+    vside_send(&post);
+    settle();
+    CU_ASSERT_EQUAL(n_held_up, 1);
+    /* The other one's come first. */
+    post = vside_post(&a, 0, xfers, 1, BYTES, at_b);
+    vside_send(&post);
+    poll_rail_alone(&b, 1);
+    settle();
+    CU_ASSERT_EQUAL(n_held_up, 2);
+    CU_ASSERT_EQUAL(last_rail, 0);
+    CU_ASSERT_EQUAL(b.n_messages, 3);
+    end();
+}
+
 /* What a peer says of rails is input. */
 static void nonsense_about_rails_is_counted(void)
 {
@@ -179,6 +234,7 @@ int main(void)
         {"closing does not wait for a peer to agree", closing_does_not_wait_for_a_peer_to_agree},
         {"a rail that is silent from the start is left",
          a_rail_that_is_silent_from_the_start_is_left},
+        {"it is told which rail was late", it_is_told_which_rail_was_late},
         {"nonsense about rails is counted", nonsense_about_rails_is_counted},
         CU_TEST_INFO_NULL,
     };
