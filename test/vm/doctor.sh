@@ -1,7 +1,8 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# In the guest: stepaf_doctor on devices that are there, as root and without rights, and what it says when a port goes
-# down, when a device file is taken away, and where processes may not attach.
+# In the guest: stepaf_doctor on devices that are there, as root and without rights, beside what other programs say of
+# them, and what it says when a port goes down, when a device file is taken away, in containers, and where processes may
+# not attach.
 set -u
 here=$(cd "$(dirname "$0")" && pwd)
 doctor=${top_builddir:-$here/../..}/stepaf_doctor
@@ -39,9 +40,37 @@ look 0 "$doctor" rdma port gid rate attach
 has '^passed *rdma *r0a, firmware .*/dev/infiniband/uverbs'
 has '^passed *port *r0a:1 is active on '
 has '^passed *gid *r0a:1: address [0-9]* is RoCE v2 over IPv4$'
-[ ! -e /sys/class/infiniband/s0a ] || has '^passed *gid *s0a:1 is iWARP'
+[ ! -e /sys/class/infiniband/s0a ] || has '^unknown *gid *s0a:1 is iWARP'
 has '^warned *rate *r0a:1 is made of software'
 has '^passed *attach '
+
+# What has passed is so by ibv_devinfo's words, too.
+look 0 "$doctor" memlock mtu gid
+has '^passed *memlock *unlimited'
+for device in r0a r0b r1a r1b; do
+    ibv_devinfo -v -d $device >"$out.info" || fail "ibv_devinfo -d $device"
+    grep -q 'state:.*PORT_ACTIVE' "$out.info" || fail "$device is not active"
+    bytes=$(sed -n 's/.*active_mtu:[^0-9]*\([0-9]*\).*/\1/p' "$out.info")
+    has "^passed *mtu *$device:1: MTU 4500 of $device, so packets of $bytes bytes at most"
+    index=$(sed -n 's/.*GID\[ *\([0-9]*\)\]:.*::ffff:10\.1\..*RoCE v2.*/\1/p' "$out.info")
+    has "^passed *gid *$device:1: address $index is RoCE v2 over IPv4$"
+done
+# A program reads the same.
+if grep -q '^#define HAVE_JANSSON 1' "${top_builddir:-$here/../..}/config.h"; then
+    "$doctor" net memlock >"$out.text" 2>&1
+    "$doctor" net memlock --json >"$out" 2>&1
+    python3 - "$out" "$out.text" <<'END' || fail "--json"
+import json, re, sys
+said = json.load(open(sys.argv[1]))
+found = [(f["state"], f["check"], f["found"]) for f in said["findings"]]
+lines = re.findall(r"^(passed|warned|failed|unknown) +(\S+) +(.*)$", open(sys.argv[2]).read(), re.M)
+# Counters of lost packets may have grown.
+assert [f[:2] for f in found] == [tuple(l[:2]) for l in lines], (found, lines)
+assert [f for f in found if f[1] != "loss"] == [tuple(l) for l in lines if l[1] != "loss"], (found, lines)
+assert said["failed"] == 0 and ("passed", "port", "r0a:1 is active on r0a") in found, found
+assert any(f[1] == "rate" and f[0] == "warned" and f[2].startswith("r0a:1 is made of software") for f in found), found
+END
+fi
 
 # Nobody, without capabilities: what it may not do has not passed.
 ulimit -S -l 64
@@ -66,6 +95,26 @@ ip link set "$netdev" up
 look 1 unshare --mount sh -c 'mount -t tmpfs none /dev/infiniband && exec "$0" rdma' "$doctor"
 has '^failed *rdma *r0a: there is no /dev/infiniband/uverbs'
 
+# One with a network of its own sees the devices, whose addresses it cannot use; whether /sys is its own or not.
+# shellcheck disable=SC2016
+for sysfs in 'mount -t sysfs none /sys' true; do
+    look 1 unshare --net --mount sh -c "$sysfs"' && exec "$0" port gid mtu' "$doctor"
+    has '^failed *gid *r0a:1: its interface r0a is in another network namespace'
+    has '^unknown *mtu *r0a:1: its interface r0a is in another network namespace'
+    hasnt '^passed *\(gid\|mtu\)'
+done
+# Likewise, without any right.
+look 1 unshare --user --net --mount --pid --ipc --fork --mount-proc "$doctor"
+hasnt '^passed *\(interfaces\|gid\|mtu\)'
+has ' passed, .* unknown$'
+# The kernel shows each device to one network only, and its file opens there alone.
+if rdma system set netns exclusive 2>/dev/null; then
+    look 1 unshare --net "$doctor" rdma
+    has '^failed *rdma *r0a: /dev/infiniband/uverbs[0-9]* may not be opened'
+    hasnt '^passed'
+    rdma system set netns shared || fail "the kernel does not go back"
+fi
+
 if [ -e $scope ]; then
     before=$(cat $scope)
     echo 1 >$scope
@@ -79,5 +128,5 @@ if [ -e $scope ]; then
     hasnt '^passed *attach'
     echo "$before" >$scope
 fi
-rm -f "$out"
+rm -f "$out" "$out.info" "$out.text"
 exit $failed

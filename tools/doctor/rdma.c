@@ -2,7 +2,10 @@
 /* RDMA devices, their ports and addresses. */
 #include "rdma.h"
 
+#include <errno.h>
+#include <fcntl.h>
 #include <limits.h>
+#include <net/if.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -11,6 +14,18 @@
 #define RDMA "/sys/class/infiniband"
 
 enum { GIDS = 256 };
+
+/* Whether an interface is in this process's network namespace: /sys may show RDMA devices of all of them, and
+ * interfaces of another one. */
+static int has_interface(const struct doctor *doctor, const char *name)
+{
+    char elsewhere[DOCTOR_NAME];
+
+    if (!doctor_is_test(doctor))
+        return if_nametoindex(name) != 0;
+    return doctor_read_tried(doctor, elsewhere, sizeof elsewhere, "elsewhere") <= 0 ||
+           strcmp(elsewhere, name) != 0;
+}
 
 static void read_port(const struct doctor *doctor, struct doctor_port *port)
 {
@@ -38,6 +53,7 @@ static void read_port(const struct doctor *doctor, struct doctor_port *port)
         port->netdev[strcspn(port->netdev, " '\"\\$`;&|<>()*?\n")])
         *port->netdev = '\0';
     doctor_clean(port->netdev);
+    port->is_elsewhere = *port->netdev && !has_interface(doctor, port->netdev);
 }
 
 int doctor_ports(struct doctor *doctor,
@@ -59,6 +75,16 @@ int doctor_ports(struct doctor *doctor,
     return n;
 }
 
+/* Tried: a network namespace, a control group or a mount can forbid what the file allows. */
+static int can_open(const char *path)
+{
+    int fd = open(path, O_RDWR | O_NONBLOCK | O_CLOEXEC);
+
+    if (fd >= 0)
+        close(fd);
+    return fd >= 0;
+}
+
 /* The device file that a program opens, and whether it may. */
 static void say_device(struct doctor *doctor, const char *device, const struct doctor_names *verbs)
 {
@@ -78,10 +104,11 @@ static void say_device(struct doctor *doctor, const char *device, const struct d
         if (access(path, F_OK) != 0) {
             doctor_say(doctor, DOCTOR_FAILED, "%s: there is no /dev/infiniband/%s", device,
                        verbs->name[i]);
-        } else if (access(path, R_OK | W_OK) != 0) {
-            doctor_say(doctor, DOCTOR_FAILED, "%s: /dev/infiniband/%s may not be opened", device,
-                       verbs->name[i]);
-            doctor_mend(doctor, "chmod 666 /dev/infiniband/%s", verbs->name[i]);
+        } else if (!can_open(path)) {
+            doctor_say(doctor, DOCTOR_FAILED, "%s: /dev/infiniband/%s may not be opened: %s",
+                       device, verbs->name[i], strerror(errno));
+            if (errno == EACCES)
+                doctor_mend(doctor, "chmod 666 /dev/infiniband/%s", verbs->name[i]);
         } else {
             doctor_say(doctor, DOCTOR_PASSED, "%s, firmware %s, by /dev/infiniband/%s", device,
                        *version ? version : "unknown", verbs->name[i]);
@@ -238,6 +265,20 @@ static void read_address(const struct doctor *doctor, const struct doctor_port *
         addresses->first_local = index;
 }
 
+/* Which interface that is can be seen of a card alone. */
+static void say_iwarp(struct doctor *doctor, const struct doctor_port *port)
+{
+    struct doctor_names names;
+    int has = 0;
+
+    doctor_list(doctor, &names, RDMA "/%s/device/net", port->device);
+    for (size_t i = 0; i < names.n; i++)
+        has = has || has_interface(doctor, names.name[i]);
+    doctor_say(doctor, has ? DOCTOR_PASSED : DOCTOR_UNKNOWN,
+               "%s:%s is iWARP, which takes the addresses of its interface%s", port->device,
+               port->number, has ? "" : ", and that is not told here");
+}
+
 static void say_gid(struct doctor *doctor, const struct doctor_port *port)
 {
     struct addresses found = {.first_ipv4 = -1, .first_local = -1};
@@ -246,12 +287,20 @@ static void say_gid(struct doctor *doctor, const struct doctor_port *port)
 
     if (port->is_active != 1)
         return;
+    if (port->is_elsewhere) {
+        doctor_say(
+            doctor, DOCTOR_FAILED,
+            "%s:%s: its interface %s is in another network namespace, and so are its addresses",
+            device, number, netdev);
+        doctor_mend(doctor, "docker run --network=host ..., hostNetwork of a pod, or a CNI plugin "
+                            "that gives it the interface");
+        return;
+    }
     for (int i = 0;
          i < GIDS && doctor_exists(doctor, RDMA "/%s/ports/%s/gids/%d", device, number, i); i++)
         read_address(doctor, port, i, &found);
     if (port->is_iwarp) {
-        doctor_say(doctor, DOCTOR_PASSED,
-                   "%s:%s is iWARP, which takes the addresses of its interface", device, number);
+        say_iwarp(doctor, port);
     } else if (port->is_ethernet != 1) {
         doctor_say(doctor, found.n && port->is_ethernet == 0 ? DOCTOR_PASSED : DOCTOR_UNKNOWN,
                    "%s:%s has %d addresses%s", device, number, found.n,

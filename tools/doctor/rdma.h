@@ -8,9 +8,10 @@
 struct doctor_port {
     const char *device;
     const char *number;
-    int is_ethernet; /* -1: not known */
-    int is_active;   /* -1: not known */
-    int is_iwarp;    /* RDMA over TCP: nothing of RoCE is its */
+    int is_ethernet;  /* -1: not known */
+    int is_active;    /* -1: not known */
+    int is_iwarp;     /* RDMA over TCP: nothing of RoCE is its */
+    int is_elsewhere; /* netdev is in another network namespace than this process */
     char state[DOCTOR_NAME];
     char netdev[DOCTOR_NAME]; /* of the first address; "" for InfiniBand, or if it is not known */
 };

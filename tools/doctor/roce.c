@@ -15,6 +15,11 @@ static void say_mtu(struct doctor *doctor, const struct doctor_port *port)
         doctor_say(doctor, DOCTOR_UNKNOWN, "%s:%s: its subnet manager decides", port->device,
                    port->number);
         doctor_mend(doctor, "ibv_devinfo -d %s | grep active_mtu   # 4096 is best", port->device);
+    } else if (port->is_elsewhere) {
+        doctor_say(doctor, DOCTOR_UNKNOWN,
+                   "%s:%s: its interface %s is in another network namespace", port->device,
+                   port->number, port->netdev);
+        doctor_mend(doctor, "%s", "");
     } else if (!*port->netdev ||
                !doctor_read_number(doctor, &mtu, "/sys/class/net/%s/mtu", port->netdev) ||
                mtu <= 0) {
