@@ -326,7 +326,7 @@ void stepaf_ctx_free(struct stepaf_ctx *ctx);
 
 /* The stamp of what is being taken in. A waiting thread has just read the clock, between two polls,
  * where it cost nothing: that is taken, at most one poll early, so that the way from a message's
- * arrival to the caller need not read it again. */
+ * arrival to the caller need not read it again. A poll that takes microseconds sets it anew. */
 static inline uint64_t stepaf_arrival_ticks(struct stepaf_ctx *ctx)
 {
     if (__builtin_expect(!ctx->up.polled, 0))

@@ -69,7 +69,8 @@ struct stepaf_upcalls {
     bool initiates;  /* where one side opens connections and one listens: this one opens */
     uint64_t dropped_malformed; /* what made no sense to a transport */
     uint64_t
-        polled; /* when the last poll found nothing, ticks; 0: it found something, or long ago */
+        polled; /* when the last poll found nothing, or what is being delivered had come, ticks; 0: it
+                   found something, or long ago */
 };
 
 /* Facts of a peer, from the bootstrap. */

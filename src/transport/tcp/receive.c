@@ -367,6 +367,7 @@ static ssize_t read_some(struct stepaf_tcp_connection *connection, uint8_t *scra
 unsigned stepaf_tcp_receive(struct stepaf_tcp_connection *connection)
 {
     struct stepaf_tcp_link *link = connection->link;
+    struct stepaf_upcalls *up = stepaf_tcp_of(link)->base.up;
     uint8_t *scratch = stepaf_tcp_of(link)->scratch;
     struct input input = {scratch, scratch};
     bool more = true;
@@ -390,6 +391,8 @@ unsigned stepaf_tcp_receive(struct stepaf_tcp_connection *connection)
                                         got ? stepaf_why(errno) : "it has closed the connection");
             return n + 1;
         }
+        /* Others may have been heard for long since the stamp of before: the sender may have begun after it. */
+        up->polled = stepaf_ticks();
         const char *trouble = digest(connection, &input);
         if (trouble)
             stepaf_tcp_lost(link, trouble);

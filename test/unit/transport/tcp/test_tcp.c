@@ -7,6 +7,7 @@
 #include <sys/uio.h>
 #include <unistd.h>
 
+#include "base/time.h"
 #include "tcp_side.h"
 #include "unit.h"
 
@@ -126,6 +127,18 @@ static void messages_arrive_whole_and_in_order(void)
         CU_ASSERT(b.messages[seq].flags == 7 && b.messages[seq].plan == 0x5678);
     }
     CU_ASSERT(a.n_messages == 500 && b.n_messages == 500);
+    end();
+}
+
+/* One poll may take long enough, by what another link has, that the sender began after it. */
+static void what_comes_is_stamped_when_it_has_come(void)
+{
+    begin("1");
+    b.up.polled = stepaf_ticks();
+    uint64_t sent = stepaf_ticks();
+    CU_ASSERT_EQUAL(side_say(&a, 0, 1), STEPAF_POST_SENT);
+    CU_ASSERT_TRUE(tcp_until_messages(&a, &b, 1));
+    CU_ASSERT_TRUE((int64_t)(b.up.polled - sent) > 0);
     end();
 }
 
@@ -381,6 +394,7 @@ int main(void)
 {
     CU_TestInfo tests[] = {
         {"messages arrive whole and in order", messages_arrive_whole_and_in_order},
+        {"what comes is stamped when it has come", what_comes_is_stamped_when_it_has_come},
         {"short messages are whole", short_messages_are_whole},
         {"tensors land", tensors_land},
         {"tensors land through small sockets", tensors_land_through_small_sockets},
