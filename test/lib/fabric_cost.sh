@@ -35,7 +35,8 @@ esac
 # What is not optimized takes more.
 judged=0
 grep -q '^CFLAGS = .*-O[23]' "$top_builddir/Makefile" && judged=1
-awk -v judged=$judged -v names="$names" '
+cost_protected
+awk -v judged=$judged -v names="$names" -v slack="$protected" '
     BEGIN {
         # At most, for a start and the wait for it together, of a tensor of 64 bytes each way at one FFN rank, and for
         # each further one: what it is and a twentieth, as compilers differ.
@@ -43,6 +44,10 @@ awk -v judged=$judged -v names="$names" '
         first["ofi-32-bits"] = 1350; further["ofi-32-bits"] = 920
         first["ucx"] = 1450; further["ucx"] = 1050
         first["ucx-puts"] = 1600; further["ucx-puts"] = 1060
+        for (i in first) {
+            first[i] *= slack
+            further[i] *= slack
+        }
         n_names = split(names, name)
         split("start wait recv respond", step)
     }

@@ -28,6 +28,8 @@ case $($compiler --version | head -n 1)-$($compiler -dumpfullversion 2>/dev/null
 *clang* | *-) ;;
 *-[1-9].* | *-1[012].*) slack=1 ;;
 esac
+cost_protected
+slack=$(awk "BEGIN { print $slack * $protected }")
 awk -v judged=$judged -v slack=$slack '
     BEGIN {
         # At most, for the first FFN rank and for each further one, of a tensor of 64 bytes each way:
