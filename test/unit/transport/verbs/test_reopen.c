@@ -157,8 +157,8 @@ static void without_queue_pairs_another_transport_is_taken(void)
     end();
 }
 
-/* Look after peers without reading links, until a peer is lost, or has acknowledged as many as @a n, or something was set
- * aside if @a n is 0. On a busy machine many looks are so late that they count for nothing. */
+/* Look after peers without reading links, until a peer is lost, or has acknowledged as many as @a n, or something was
+ * set aside if @a n is 0. On a busy machine many looks are so late that they count for nothing. */
 static void look(struct vside *side, uint32_t n)
 {
     static const struct timespec pause = {.tv_nsec = 15000000};
