@@ -10,14 +10,16 @@
 
 enum { RANKS = 3 };
 
-/* A setting that all ranks must agree on, and one that may differ. */
-static const char *depth = NULL, *timeout_us = NULL;
+/* A setting that all ranks must agree on, and two that may differ. */
+static const char *depth = NULL, *timeout_us = NULL, *boot = NULL;
 
 static const char *get(const char *name, void *arg)
 {
     (void)arg;
     if (strcmp(name, "STEPAF_DEPTH") == 0)
         return depth;
+    if (strcmp(name, "STEPAF_BOOT") == 0)
+        return boot;
     return strcmp(name, "STEPAF_TIMEOUT_US") == 0 ? timeout_us : NULL;
 }
 
@@ -191,21 +193,23 @@ static void every_turned_bit_is_refused_or_harmless(void)
     free(pack.data);
 }
 
-/* Read what ranks say of which one has another depth; the timeout, which comes before it in the
- * table, differs everywhere. */
+/* Read what ranks say of which one has another depth; the timeout, which comes before it in the table, differs
+ * everywhere. So does what is said of a bootstrap: ranks that hear each other have the same. */
 static void differ(const char *other_depth, int rank, struct stepaf_hello *hellos,
                    struct stepaf_pack *packs)
 {
     static const char *const timeouts_us[RANKS] = {"77", "88", "99"};
+    static const char *const boots[RANKS] = {"tcp", "auto", "mpi"};
     struct stepaf_hello hello = sample();
 
     for (int r = 0; r < RANKS; r++) {
         depth = r == rank ? other_depth : NULL;
         timeout_us = timeouts_us[r];
+        boot = boots[r];
         packs[r] = pack_it(&hello);
         CU_ASSERT_TRUE_FATAL(stepaf_hello_read(packs[r].data, packs[r].bytes, &hellos[r]));
     }
-    depth = timeout_us = NULL;
+    depth = timeout_us = boot = NULL;
 }
 
 static void settings_that_must_agree_are_named(void)
