@@ -1,6 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# Commits on several hosts go on without ranks that have died, and on one side of a network that is cut in two.
+# Commits on several hosts go on without ranks that have died, and on one side of a network that is cut in two; ranks
+# return and join.
 set -u
 : "${top_srcdir:=.}" "${top_builddir:=.}"
 export top_srcdir top_builddir
@@ -37,13 +38,29 @@ back()
 back h1,h1,h2,h2,h3,h3 6 attn=3,ffn=3 --rounds 4 --figures 1 --seed 2
 # Each on another host than before.
 back h1,h2,h3 6 attn=3,ffn=3 --rounds 3 --seed 2 --moves 1
-# Ranks that have met over TCP, as STEPAF_MEET says, and as torchrun's variables do.
-export STEPAF_BOOT=tcp STEPAF_MEET=h1:27000
+
+# more HOSTS RANKS SPLIT ARGUMENT...: new ranks join.
+more()
+{
+    hosts=$1
+    ranks=$2
+    shift 2
+    echo "== more: $hosts --split $*"
+    hosts_fork "$hosts" "$top_builddir/test/mpi/grow" --procs "$ranks" --split "$@" || exit 1
+}
+# On hosts of the job, and on one that has none of its ranks.
+more h1,h2,h3 4 attn=2,ffn=2 --figures 1
+more h1,h1,h2,h2,h3 4 attn=2,ffn=2 --figures 1 --moves 1
+# Ranks that have met over TCP, as STEPAF_MEET says, and as torchrun's variables do. Others are not told how these
+# have met (STEPAF_BOOT).
+export STEPAF_MEET=h1:27000
 TEST_BOOT_TCP=meet back h1,h2,h3 4 attn=2,ffn=2 --rounds 2 --seed 3
+TEST_BOOT_TCP=meet more h1,h2,h3 4 attn=2,ffn=2 --figures 1
 unset STEPAF_MEET
 export MASTER_ADDR=h1 MASTER_PORT=27000
 TEST_BOOT_TCP=torchrun back h1,h2,h3 4 attn=2,ffn=2 --rounds 2 --seed 3
-unset MASTER_ADDR MASTER_PORT STEPAF_BOOT
+TEST_BOOT_TCP=torchrun more h1,h2,h3 4 attn=2,ffn=2 --figures 1
+unset MASTER_ADDR MASTER_PORT
 
 # The shortest there is.
 export STEPAF_TCP_PEER_TIMEOUT_US=1000000
