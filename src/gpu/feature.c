@@ -59,13 +59,6 @@ static stepaf_status_t prepare(struct stepaf_ctx *ctx)
 
 static stepaf_status_t plan_make(struct stepaf_plan_obj *plan, uint32_t flags)
 {
-    const struct stepaf_env *env = &plan->ctx->env;
-
-    /* How a rank will be reached that nobody is yet is not known. */
-    if (env->room_attention || env->room_ffn)
-        return stepaf_error_set(STEPAF_ERR_UNSUPPORTED, STEPAF_PHASE_NONE,
-                                "a job with room for ranks that join later "
-                                "(STEPAF_ROOM_ATTENTION, STEPAF_ROOM_FFN) has no plans on streams");
     stepaf_status_t status = stepaf_stream_make(plan);
 
     return status || !(flags & STEPAF_PLAN_ANY) ? status : stepaf_any_make(plan->stream);

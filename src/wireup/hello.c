@@ -103,17 +103,21 @@ bool stepaf_hello_read(const void *blob, size_t bytes, struct stepaf_hello *intr
     return true;
 }
 
-struct stepaf_hello stepaf_hello_vacant(const struct stepaf_hello *other)
+struct stepaf_hello stepaf_hello_vacant(const struct stepaf_hello *others, int n)
 {
-    struct stepaf_hello hello = {.wire = other->wire,
+    struct stepaf_hello hello = {.wire = others[0].wire,
                                  .said = STEPAF_ROLE_AUTO,
                                  .app_number = -1,
-                                 .map_digest = other->map_digest,
+                                 .map_digest = others[0].map_digest,
+                                 .node_id = others[0].node_id,
                                  .is_vacant = true,
-                                 .digest = other->digest,
-                                 .settings = other->settings};
+                                 .digest = others[0].digest,
+                                 .settings = others[0].settings};
 
-    memcpy(hello.version, other->version, sizeof(hello.version));
+    for (int r = 1; r < n; r++)
+        if (others[r].node_id != others[0].node_id)
+            hello.node_id = 0;
+    memcpy(hello.version, others[0].version, sizeof(hello.version));
     return hello;
 }
 

@@ -25,8 +25,9 @@ struct stepaf_hello {
     uint64_t map_digest; /* of the map file as it has read it; 0: none */
     uint32_t pid;
     uint64_t node_id;
-    bool is_vacant; /* there is no such rank yet, and it says nothing */
-    bool proxies;   /* its stream plans' tensors go by way of the host in any case */
+    bool
+        is_vacant; /* there is no such rank yet, and it says nothing; node_id: where it is expected */
+    bool proxies; /* its stream plans' tensors go by way of the host in any case */
     struct stepaf_member_contact contact;    /* where members can call it */
     char mute[STEPAF_MEMBER_NET_REASON_MAX]; /* why they cannot; "": they can */
     char host[STEPAF_TOPO_NAME_MAX];
@@ -43,8 +44,9 @@ void stepaf_hello_pack(const struct stepaf_hello *hello, const struct stepaf_env
 /* Read one. False: it is malformed. Of another wire version, only the versions are read. */
 bool stepaf_hello_read(const void *blob, size_t bytes, struct stepaf_hello *intro_p);
 
-/* The hello of a rank that nobody is yet, which agrees with @a other. */
-struct stepaf_hello stepaf_hello_vacant(const struct stepaf_hello *other);
+/* The hello of a rank that nobody is yet, which agrees with the first of @a n others. It is expected on the node that
+ * they are all on; where they are on several, on another one (0). */
+struct stepaf_hello stepaf_hello_vacant(const struct stepaf_hello *others, int n);
 
 /* Judge all @a n: the same verdict on every rank. The sentence of @a own_rank's own failure is as
  * it said it. */

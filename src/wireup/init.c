@@ -219,7 +219,7 @@ static stepaf_status_t read_hellos(const struct stepaf_ctx *ctx, const void *all
     for (int r = 0; r < ctx->job.boot.size; r++) {
         size_t bytes = offsets[r + 1] - offsets[r];
         if (!bytes && r >= ctx->job.n_started)
-            hellos[r] = stepaf_hello_vacant(&hellos[0]);
+            hellos[r] = stepaf_hello_vacant(hellos, ctx->job.n_started);
         else if (!stepaf_hello_read((const uint8_t *)all + offsets[r], bytes, &hellos[r]))
             return stepaf_error_set(STEPAF_ERR_MISMATCH, STEPAF_PHASE_INIT,
                                     "what rank %d says of itself is malformed", r);
@@ -290,6 +290,8 @@ static stepaf_status_t exchange_hellos(struct stepaf_ctx *ctx, const struct own_
         status = decide_roles(ctx, hellos, view, roles);
     if (!status)
         status = build_groups(ctx, hellos, roles);
+    if (!status && returns) /* others may be elsewhere by now than those who were expected */
+        stepaf_returns_take_facts(ctx);
     if (!status && !returns)
         stepaf_init_meet(ctx, &(struct stepaf_heard){all, offsets, hellos, roles});
     if (!status)

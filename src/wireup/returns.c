@@ -115,6 +115,18 @@ static bool has_moved(const struct stepaf_ctx *ctx, const struct stepaf_advert *
     return false;
 }
 
+static stepaf_status_t refuse_way(bool has_lived)
+{
+    if (has_lived)
+        return stepaf_error_set(STEPAF_ERR_MISMATCH, STEPAF_PHASE_COMMIT,
+                                "there are stream plans, and their tensors went another way to the "
+                                "process that had the place: it was on another host, or only one "
+                                "of both has a GPU, or STEPAF_CUDA_PROXY=always");
+    return stepaf_error_set(STEPAF_ERR_MISMATCH, STEPAF_PHASE_COMMIT,
+                            "stream plans expect a new rank on the only host of the job, by GPU "
+                            "memory; in a job on several hosts, STEPAF_CUDA_PROXY=always there");
+}
+
 static const struct stepaf_advert *first_present(const struct stepaf_advert *adverts)
 {
     while (adverts->absent)
@@ -147,10 +159,7 @@ static stepaf_status_t read_guest(const struct stepaf_ctx *ctx, int rank, struct
                                 "it asks whose GPUs reach each other, which the others do not "
                                 "ask again");
     if (has_moved(ctx, adverts, &before, &advert))
-        return stepaf_error_set(STEPAF_ERR_MISMATCH, STEPAF_PHASE_COMMIT,
-                                "there are stream plans, and their tensors went another way to the "
-                                "process that had the place: it was on another host, or only one "
-                                "of both has a GPU, or STEPAF_CUDA_PROXY=always");
+        return refuse_way(ctx->job.ranks[rank].pid);
     return stepaf_adverts_check(adverts, ctx->job.boot.size, ctx->job.boot.rank, ctx->feature);
 }
 

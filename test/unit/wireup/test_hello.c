@@ -258,6 +258,20 @@ static void the_first_failing_rank_decides(void)
     }
 }
 
+/* Those that nobody is yet are expected on the only node, else elsewhere; in the rest they agree with all. */
+static void vacant_ranks_are_expected_somewhere(void)
+{
+    struct stepaf_hello hellos[RANKS + 1] = {sample(), sample(), sample()};
+
+    hellos[RANKS] = stepaf_hello_vacant(hellos, RANKS);
+    CU_ASSERT(hellos[RANKS].is_vacant && !hellos[RANKS].proxies);
+    CU_ASSERT_EQUAL(hellos[RANKS].node_id, hellos[0].node_id);
+    CU_ASSERT_EQUAL(stepaf_hellos_check(hellos, RANKS + 1, 0), STEPAF_OK);
+    CU_ASSERT_EQUAL(stepaf_hellos_sharing(hellos, RANKS + 1, 0), RANKS);
+    hellos[RANKS - 1].node_id++;
+    CU_ASSERT_EQUAL(stepaf_hello_vacant(hellos, RANKS).node_id, 0);
+}
+
 /* Who may run on the first rank's cores; a list that makes no sense is taken for all cores. */
 static void sharing_is_by_node_and_core(void)
 {
@@ -295,6 +309,7 @@ int main(void)
         {"settings that must agree are named", settings_that_must_agree_are_named},
         {"other settings may differ", other_settings_may_differ},
         {"the first failing rank decides", the_first_failing_rank_decides},
+        {"vacant ranks are expected somewhere", vacant_ranks_are_expected_somewhere},
         {"sharing is by node and core", sharing_is_by_node_and_core},
         CU_TEST_INFO_NULL,
     };
