@@ -62,6 +62,20 @@ static void ask_to_be_kept_out(const struct rank *rank)
     stepaf_finalize(ctx);
 }
 
+/* Somebody has that place, which a busy machine takes longer to say. */
+static void ask_for_taken_place(const struct rank *rank, int other)
+{
+    stepaf_context_h ctx = NULL;
+    bool is_told = false;
+
+    for (int64_t us = 100000; us < 30000000 && !is_told && !hs_failed(); us *= 4) {
+        HS_REFUSED(returns_init_back(rank, returns_secret, other, us, &ctx), STEPAF_ERR_TIMEOUT);
+        is_told = strstr(stepaf_last_error()->text, "is not lost") != NULL;
+    }
+    if (!is_told)
+        HS_FAILED("%s", stepaf_last_error()->text);
+}
+
 void returns_ask_in_vain(const struct rank *rank)
 {
     int other =
@@ -72,9 +86,7 @@ void returns_ask_in_vain(const struct rank *rank)
                STEPAF_ERR_BOOT);
     HS_TRUE(strstr(stepaf_last_error()->text, "STEPAF_SECRET") != NULL);
     HS_REFUSED(returns_init_back(rank, "", rank->job->rank, 10000000, &ctx), STEPAF_ERR_SETTING);
-    HS_REFUSED(returns_init_back(rank, returns_secret, other, 100000, &ctx), STEPAF_ERR_TIMEOUT);
-    if (!strstr(stepaf_last_error()->text, "is not lost"))
-        HS_FAILED("%s", stepaf_last_error()->text);
+    ask_for_taken_place(rank, other);
     /* Another size of a key: it is turned away, and the commit of the others goes on. */
     if (!HS_OK(returns_init_back(rank, returns_secret, rank->job->rank, 10000000, &ctx)))
         return;
