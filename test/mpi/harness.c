@@ -37,7 +37,7 @@ static stepaf_status_t init_joined(const struct hs_job *job, const stepaf_params
 {
     char number[16];
 
-    snprintf(number, sizeof number, "%d", (int)getppid());
+    snprintf(number, sizeof number, "%d", job->starter);
     setenv("STEPAF_LOCAL_JOB", number, 1);
     snprintf(number, sizeof number, "%d", job->size);
     setenv("STEPAF_LOCAL_SIZE", number, 1);

@@ -41,6 +41,7 @@ struct hs_shared {
 /* A rank's place in the job. */
 struct hs_job {
     int rank, size; /* in the world */
+    int starter;    /* the process that has forked the ranks; 0: a launcher has started them */
     bool launched;
     bool abandoned; /* a commit or init was given up: the launcher's collectives are out of step */
     bool noisy;     /* another library opens files and starts threads: none are counted */

@@ -175,6 +175,7 @@ static int run_forked(const struct hs_test *test, int procs)
     int verdict, n_boots = 0;
 
     job.size = procs;
+    job.starter = getpid();
     job.shared =
         mmap(NULL, sizeof *job.shared, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     if (job.shared == MAP_FAILED)
