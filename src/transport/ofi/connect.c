@@ -45,7 +45,7 @@ stepaf_status_t stepaf_ofi_connect(struct stepaf_transport *transport,
     uint64_t pids = stepaf_unpack_u64(unpack);
     link->ring = stepaf_unpack_u64(unpack);
     link->ring_key = stepaf_unpack_u64(unpack);
-    link->is_wide = stepaf_unpack_u32(unpack) && ofi->is_wide;
+    bool is_wide = stepaf_unpack_u32(unpack);
     uint32_t bytes = stepaf_unpack_u32(unpack);
     const uint8_t *address = stepaf_unpack_bytes(unpack, bytes);
 
@@ -56,6 +56,11 @@ stepaf_status_t stepaf_ofi_connect(struct stepaf_transport *transport,
     if (strcmp(provider, ofi->f.info->fabric_attr->prov_name) != 0) {
         snprintf(reason, STEPAF_REASON_MAX, "its provider is %.40s, not %.40s", provider,
                  ofi->f.info->fabric_attr->prov_name);
+        return STEPAF_OK;
+    }
+    if (is_wide != ofi->is_wide) {
+        snprintf(reason, STEPAF_REASON_MAX, "its writes carry %d bits, not %d", is_wide ? 64 : 32,
+                 ofi->is_wide ? 64 : 32);
         return STEPAF_OK;
     }
     if (!strcmp(provider, "shm") && facts->node_id != transport->up->topo->node_id) {

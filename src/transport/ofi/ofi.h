@@ -22,12 +22,20 @@ enum {
     STEPAF_OFI_PEER_SHIFT = 16,
     STEPAF_OFI_IMM_SHIFT = 32,
     STEPAF_OFI_PIECES_SHIFT = 8,
-    STEPAF_OFI_PIECES_MAX = 255,
+    STEPAF_OFI_PIECES_MAX = 15, /* of 255 that there is room for: more is a stranger's guess */
+    STEPAF_OFI_PIECES_MASK = 255,
     STEPAF_OFI_LOW_NUMBER = 255
 };
 
 static const uint64_t stepaf_ofi_in_slot = ((uint64_t)STEPAF_IMM_OTHER << STEPAF_IMM_CODE_SHIFT)
                                            << STEPAF_OFI_IMM_SHIFT;
+
+/* What goes with a write is hidden by the receiver's token, as much of it as there is room for: libfabric does not say who
+ * has written, and a stranger who does not know the token says nothing but by chance. It is its own inverse. */
+static inline uint64_t stepaf_ofi_hide(uint64_t data, uint64_t token, bool is_wide)
+{
+    return is_wide ? data ^ token : (uint32_t)(data ^ token);
+}
 
 struct stepaf_ofi_op {
     struct fi_context2 context; /* the provider's: first */
@@ -39,7 +47,6 @@ struct stepaf_ofi_link {
     struct stepaf_fabric_link shared;
     fi_addr_t to;
     uint64_t ring, ring_key; /* the peer's slots for this rank */
-    bool is_wide;            /* data of a write are 64 bits at both ends */
 };
 
 struct stepaf_ofi_registration {

@@ -14,14 +14,16 @@ static bool take_imm(struct stepaf_ofi_link *link, uint64_t data)
 {
     uint32_t low = (uint32_t)data & STEPAF_OFI_LOW_NUMBER;
     uint32_t number = link->shared.taken + ((low - link->shared.taken) & STEPAF_OFI_LOW_NUMBER);
+    uint32_t pieces = (uint32_t)data >> STEPAF_OFI_PIECES_SHIFT & STEPAF_OFI_PIECES_MASK;
 
+    if (pieces > STEPAF_OFI_PIECES_MAX)
+        return false;
     if (!stepaf_fabric_is_due(&link->shared, STEPAF_FABRIC_MESSAGE, number)) {
         stepaf_fabric_refuse_message(&link->shared, number);
         return false;
     }
     link->shared.heard++;
-    stepaf_fabric_count_imm(&link->shared, number,
-                            (uint32_t)data >> STEPAF_OFI_PIECES_SHIFT & STEPAF_OFI_PIECES_MAX,
+    stepaf_fabric_count_imm(&link->shared, number, pieces,
                             (uint32_t)(data >> STEPAF_OFI_IMM_SHIFT));
     stepaf_fabric_deliver(&link->shared);
     return true;
@@ -37,7 +39,7 @@ static bool take_write(struct stepaf_ofi *ofi, uint64_t data)
     if (peer >= ofi->shared.n_peers)
         return false;
     struct stepaf_ofi_link *link = &ofi->links[peer];
-    bool is_wide = link->is_wide && kind == STEPAF_FABRIC_MESSAGE;
+    bool is_wide = ofi->is_wide && kind == STEPAF_FABRIC_MESSAGE;
     if (is_wide && data < stepaf_ofi_in_slot)
         return take_imm(link, data);
     if (data >> STEPAF_OFI_IMM_SHIFT != (is_wide ? stepaf_ofi_in_slot >> STEPAF_OFI_IMM_SHIFT : 0))
@@ -125,8 +127,9 @@ static unsigned take_in(struct stepaf_ofi *ofi)
         lose_all(ofi, (int)-n);
     for (ssize_t i = 0; i < n; i++) {
         if (is_of_peer(&entries[i])) {
-            ofi->shared.base.up->dropped_malformed += !take_write(ofi, entries[i].data);
-            counted += (uint32_t)entries[i].data >> STEPAF_OFI_KIND_SHIFT < STEPAF_FABRIC_CREDIT;
+            uint64_t data = stepaf_ofi_hide(entries[i].data, ofi->shared.token, ofi->is_wide);
+            ofi->shared.base.up->dropped_malformed += !take_write(ofi, data);
+            counted += (uint32_t)data >> STEPAF_OFI_KIND_SHIFT < STEPAF_FABRIC_CREDIT;
         } else if (is_op(ofi, entries[i].op_context)) {
             const struct stepaf_fabric_flight *flight = end_op(ofi, entries[i].op_context);
             counted += flight != &flight->link->control;

@@ -46,7 +46,7 @@ static bool ofi_write(struct stepaf_fabric_flight *flight, const void *source, s
                              .rma_iov = &there,
                              .rma_iov_count = 1,
                              .context = op,
-                             .data = data};
+                             .data = stepaf_ofi_hide(data, link->shared.token, ofi->is_wide)};
 
     if (!op)
         return false;
@@ -134,7 +134,7 @@ static bool ofi_send_message(struct stepaf_ofi_link *link, const struct stepaf_p
     *slot = (struct stepaf_fabric_slot){
         link->shared.token, link->shared.sent, taken, link->shared.open->pieces, 0, post->msg};
     if (!write_slot(link->shared.open, place, sizeof(*slot),
-                    (link->is_wide ? stepaf_ofi_in_slot : 0) |
+                    (ofi->is_wide ? stepaf_ofi_in_slot : 0) |
                         imm_make(link, STEPAF_FABRIC_MESSAGE, link->shared.sent)))
         return false;
     link->shared.told = taken;
@@ -144,10 +144,11 @@ static bool ofi_send_message(struct stepaf_ofi_link *link, const struct stepaf_p
 /* Whether the last write can say the message as well, which tells no credit then. */
 static struct finish finish_of(const struct stepaf_ofi_link *link, const struct stepaf_post *post)
 {
+    const struct stepaf_ofi *ofi = (const struct stepaf_ofi *)link->shared.base.transport;
     struct finish finish = {.xfer = UINT32_MAX};
     unsigned last = post->n_xfer;
 
-    if (!link->is_wide || !stepaf_fabric_can_omit_credit(&link->shared))
+    if (!ofi->is_wide || !stepaf_fabric_can_omit_credit(&link->shared))
         return finish;
     while (last && !post->xfer[last - 1].bytes)
         last--;

@@ -67,7 +67,9 @@ static void complete(struct queue *queue, void *context, uint64_t flags, uint64_
 {
     side_must(queue->n < QUEUE, "a completion queue overflows");
     queue->entries[queue->n++] =
-        (struct fi_cq_data_entry){.op_context = context, .flags = flags, .data = data};
+        (struct fi_cq_data_entry){.op_context = context,
+                                  .flags = flags,
+                                  .data = ofi_fabric.cuts_data ? (uint32_t)data : data};
 }
 
 static void fail(struct queue *queue, void *context, int error)
@@ -625,6 +627,12 @@ unsigned ofi_fabric_number(const struct side *side)
 }
 
 void ofi_fabric_say(const struct side *side, uint64_t data)
+{
+    ofi_fabric_guess(side,
+                     stepaf_ofi_hide(data, ofi_of(side)->shared.token, ofi_of(side)->is_wide));
+}
+
+void ofi_fabric_guess(const struct side *side, uint64_t data)
 {
     complete((struct queue *)ofi_of(side)->f.cq, NULL, FI_RMA | FI_REMOTE_WRITE | FI_REMOTE_CQ_DATA,
              data);

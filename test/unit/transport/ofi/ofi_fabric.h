@@ -27,6 +27,7 @@ struct ofi_fabric {
     unsigned mute;   /* endpoints from which nothing goes, and nothing is said of it */
     bool holds;      /* nothing moves */
     bool broken;     /* completion queues cannot be read */
+    bool cuts_data;  /* 32 bits go with a write, whatever cq_data_size says */
     bool in_order;   /* one write after the other */
     bool prompt;     /* what has been rung for is done at once, in order, and all of it told */
     /* counts */
@@ -50,8 +51,9 @@ void ofi_fabric_reset(uint32_t seed);
 uint32_t ofi_fabric_random(uint32_t below);
 /* The number of a side's endpoint, for bits above. */
 unsigned ofi_fabric_number(const struct side *side);
-/* A completion of a write of nobody's at @a side, with this data. */
+/* A completion of a write of nobody's at @a side, with this data, hidden as who knows its token does; or as it is. */
 void ofi_fabric_say(const struct side *side, uint64_t data);
+void ofi_fabric_guess(const struct side *side, uint64_t data);
 /* An error of nobody's. */
 void ofi_fabric_say_error(const struct side *side, void *context, int error);
 

@@ -95,6 +95,22 @@ static void one_way_is_not_enough(void)
     end();
 }
 
+/* A provider says that 64 bits go with a write, and half of them do. */
+static void all_bits_are_to_arrive(void)
+{
+    ofi_fabric_reset(12);
+    ofi_fabric.cq_data_size = 8;
+    ofi_fabric.cuts_data = true;
+    fabric_open(&a, 1);
+    fabric_open(&b, 1);
+    a.env.ofi_peer_timeout_us = b.env.ofi_peer_timeout_us = 20000;
+    fabric_join(&a, 0, &b, 0);
+    CU_ASSERT_EQUAL(prove_long(&a, &b), STEPAF_ERR_NO_TRANSPORT);
+    UNIT_CONTAINS(reason, "it has not written");
+    CU_ASSERT(a.up.dropped_malformed > 0);
+    end();
+}
+
 static void who_is_not_connected_is_named_so(void)
 {
     begin();
@@ -140,6 +156,7 @@ int main(void)
         {"where nothing does another transport is taken",
          where_nothing_does_another_transport_is_taken},
         {"one way is not enough", one_way_is_not_enough},
+        {"all bits are to arrive", all_bits_are_to_arrive},
         {"who is not connected is named so", who_is_not_connected_is_named_so},
         {"what the provider gives up is no lost peer", what_the_provider_gives_up_is_no_lost_peer},
         {"to finish is to wait for it", to_finish_is_to_wait_for_it},
