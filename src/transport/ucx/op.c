@@ -87,11 +87,11 @@ bool stepaf_ucx_send_am(struct stepaf_ucx_op *op, const void *head, size_t head_
                         const void *source, size_t bytes)
 {
     const struct stepaf_ucx_link *link = (struct stepaf_ucx_link *)op->flight->link;
-    const ucp_request_param_t param = {.op_attr_mask =
-                                           UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA,
-                                       .cb.send = stepaf_ucx_has_been_sent,
-                                       .user_data = op};
+    ucp_request_param_t param; /* UCX looks at no more than is said to be there */
 
+    param.op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA;
+    param.cb.send = stepaf_ucx_has_been_sent;
+    param.user_data = op;
     return stepaf_ucx_answer(
         op, stepaf_ucx_of(link)->calls->am_send_nbx(link->ep, STEPAF_UCX_MESSAGE, head, head_bytes,
                                                     source, bytes, &param));

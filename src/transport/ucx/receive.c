@@ -6,18 +6,38 @@
 #include "base/time.h"
 #include "transport/ucx/ucx.h"
 
+/* What has come, as it lies in UCX's memory: anywhere. */
 struct arrival {
     struct stepaf_ucx_head head;
-    struct stepaf_ucx_place places[STEPAF_UCX_PLACES];
-    struct stepaf_msg msg;
+    const uint8_t *places;
+    const uint8_t *msg; /* of a MESSAGE that is not short */
+    size_t msg_bytes;
     const uint8_t *more; /* bytes for the places that are in the header */
     size_t more_bytes;
 };
 
+/* Where a part of it is to lie. */
+struct part {
+    uint8_t *to;
+    uint32_t bytes;
+};
+
+/* Find the message at @a at, of which there are so many bytes at most. False: it is none. */
+static bool parse_msg(const uint8_t *at, size_t bytes, struct arrival *it)
+{
+    uint32_t n_words;
+
+    if (bytes < offsetof(struct stepaf_msg, word))
+        return false;
+    memcpy(&n_words, at + offsetof(struct stepaf_msg, n_words), sizeof(n_words));
+    it->msg = at;
+    it->msg_bytes = offsetof(struct stepaf_msg, word) + n_words * sizeof(uint32_t);
+    return n_words <= STEPAF_MSG_WORDS && it->msg_bytes <= bytes;
+}
+
 /* False: no peer sends that. */
 static bool parse(const void *header, size_t bytes, struct arrival *it)
 {
-    const size_t fixed = offsetof(struct stepaf_msg, word);
     const uint8_t *at = header;
 
     if (bytes < sizeof(it->head) || bytes > STEPAF_UCX_HEAD_MAX)
@@ -25,38 +45,37 @@ static bool parse(const void *header, size_t bytes, struct arrival *it)
     memcpy(&it->head, at, sizeof(it->head));
     at += sizeof(it->head);
     bytes -= sizeof(it->head);
-    size_t places = it->head.n_places * sizeof(it->places[0]);
+    size_t places = it->head.n_places * sizeof(struct stepaf_ucx_place);
     if (it->head.kind > STEPAF_FABRIC_HELLO || it->head.n_places > STEPAF_UCX_PLACES ||
         bytes < places)
         return false;
-    memcpy(it->places, at, places);
+    it->places = at;
     at += places;
     bytes -= places;
+    it->more_bytes = 0;
+    it->msg_bytes = 0;
     if (it->head.kind != STEPAF_FABRIC_MESSAGE)
         return !bytes;
-    if (bytes < fixed)
+    if (it->head.is_short ? it->head.imm >> STEPAF_IMM_CODE_SHIFT == STEPAF_IMM_OTHER
+                          : !parse_msg(at, bytes, it))
         return false;
-    memcpy(&it->msg, at, fixed);
-    size_t words = it->msg.n_words * sizeof(it->msg.word[0]);
-    if (it->msg.n_words > STEPAF_MSG_WORDS || bytes < fixed + words)
-        return false;
-    memcpy(it->msg.word, at + fixed, words);
-    it->more = at + fixed + words;
-    it->more_bytes = bytes - fixed - words;
+    it->more = at + it->msg_bytes;
+    it->more_bytes = bytes - it->msg_bytes;
     return true;
 }
 
 /* Where each part is to lie. False: a part has no place here, or there are more or fewer bytes than said. */
 static bool find_places(struct stepaf_upcalls *up, const struct arrival *it, size_t bytes,
-                        uint8_t **to_p)
+                        struct part *parts)
 {
     for (unsigned i = 0; i < it->head.n_places; i++) {
-        const struct stepaf_ucx_place *place = &it->places[i];
-        if (place->bytes > bytes)
+        struct stepaf_ucx_place place;
+        memcpy(&place, it->places + i * sizeof(place), sizeof(place));
+        if (place.bytes > bytes)
             return false;
-        bytes -= place->bytes;
-        to_p[i] = up->resolve(up, place->id, place->offset, place->bytes);
-        if (!to_p[i])
+        bytes -= place.bytes;
+        parts[i] = (struct part){up->resolve(up, place.id, place.offset, place.bytes), place.bytes};
+        if (!parts[i].to)
             return false;
     }
     return !bytes;
@@ -96,18 +115,26 @@ static void fetch(struct stepaf_ucx_link *link, uint32_t place, void *data, uint
         has_come(link, place, UCS_PTR_STATUS(request));
 }
 
-static void keep_message(struct stepaf_ucx_link *link, const struct arrival *it, uint32_t pieces)
+/* @a n_told: of its pieces, those that are to be fetched with it. */
+static void keep_message(struct stepaf_ucx_link *link, const struct arrival *it, uint32_t n_told)
 {
-    struct stepaf_fabric_slot slot = {
-        it->head.token, it->head.number, it->head.taken, it->head.pieces + pieces, 0, it->msg};
+    const struct stepaf_ucx_head *head = &it->head;
+    uint32_t pieces = head->pieces + n_told;
 
-    memcpy(link->slots[it->head.number % STEPAF_FABRIC_RING], &slot, sizeof(slot));
-    stepaf_fabric_count(&link->shared, STEPAF_FABRIC_MESSAGE, it->head.number);
+    if (head->is_short) {
+        stepaf_fabric_take_credit(&link->shared, head->taken);
+        stepaf_fabric_count_imm(&link->shared, head->number, pieces, head->imm);
+        return;
+    }
+    struct stepaf_fabric_slot slot = {head->token, head->number, head->taken, pieces, 0, {0}};
+    memcpy(&slot.msg, it->msg, it->msg_bytes);
+    memcpy(link->slots[head->number % STEPAF_FABRIC_RING], &slot, sizeof(slot));
+    stepaf_fabric_count(&link->shared, STEPAF_FABRIC_MESSAGE, head->number);
 }
 
 /* A piece or a message. UCS_INPROGRESS: @a data stays UCX's until it is fetched. */
-static ucs_status_t take_data(struct stepaf_ucx_link *link, const struct arrival *it, uint8_t **to,
-                              void *data, size_t bytes, bool is_told_only)
+static ucs_status_t take_data(struct stepaf_ucx_link *link, const struct arrival *it,
+                              const struct part *parts, void *data, size_t bytes, bool is_told_only)
 {
     uint32_t number = it->head.number, place = number % STEPAF_FABRIC_RING;
     const uint8_t *from = it->more_bytes ? it->more : data;
@@ -115,13 +142,13 @@ static ucs_status_t take_data(struct stepaf_ucx_link *link, const struct arrival
     if (it->head.kind == STEPAF_FABRIC_MESSAGE)
         keep_message(link, it, is_told_only);
     if (is_told_only) {
-        fetch(link, place, data, to[0], bytes);
+        fetch(link, place, data, parts[0].to, bytes);
         return UCS_INPROGRESS;
     }
     for (unsigned i = 0; i < it->head.n_places; i++) {
-        if (it->places[i].bytes)
-            memcpy(to[i], from, it->places[i].bytes);
-        from += it->places[i].bytes;
+        if (parts[i].bytes)
+            memcpy(parts[i].to, from, parts[i].bytes);
+        from += parts[i].bytes;
     }
     if (it->head.kind == STEPAF_FABRIC_PIECE)
         stepaf_fabric_count(&link->shared, STEPAF_FABRIC_PIECE, number);
@@ -141,10 +168,9 @@ ucs_status_t stepaf_ucx_take(void *arg, const void *header, size_t header_bytes,
 {
     struct stepaf_ucx *ucx = arg;
     bool is_told_only = param->recv_attr & UCP_AM_RECV_ATTR_FLAG_RNDV;
-    uint8_t *to[STEPAF_UCX_PLACES];
+    struct part parts[STEPAF_UCX_PLACES];
     struct arrival it;
 
-    it.more_bytes = 0;
     if (!parse(header, header_bytes, &it) || it.head.token != ucx->shared.token ||
         it.head.peer >= ucx->shared.n_peers)
         return drop(ucx);
@@ -163,13 +189,13 @@ ucs_status_t stepaf_ucx_take(void *arg, const void *header, size_t header_bytes,
         return drop(ucx);
     link->shared.heard++;
     if ((it.more_bytes && bytes) ||
-        !find_places(ucx->shared.base.up, &it, bytes + it.more_bytes, to) ||
+        !find_places(ucx->shared.base.up, &it, bytes + it.more_bytes, parts) ||
         (is_told_only && it.head.n_places != 1)) { /* the operation cannot be completed any more */
         link->fault = "it has sent something that has no place here";
         stepaf_ucx_note(link);
         return drop(ucx);
     }
-    return take_data(link, &it, to, data, bytes, is_told_only);
+    return take_data(link, &it, parts, data, bytes, is_told_only);
 }
 
 /* Do for links what could not be done within UCX. */

@@ -13,12 +13,7 @@ static struct stepaf_ucx_head head_of(struct stepaf_ucx_link *link, enum stepaf_
                                     .peer = link->shared.index_at_peer,
                                     .number = number,
                                     .taken = link->shared.taken,
-                                    .kind = (uint16_t)kind};
-}
-
-static struct stepaf_ucx_place place_of_xfer(const struct stepaf_xfer *xfer)
-{
-    return (struct stepaf_ucx_place){xfer->dst_offset, xfer->dst->id, xfer->bytes};
+                                    .kind = (uint8_t)kind};
 }
 
 bool stepaf_ucx_control(struct stepaf_fabric_link *shared, enum stepaf_fabric_kind kind)
@@ -34,24 +29,32 @@ bool stepaf_ucx_control(struct stepaf_fabric_link *shared, enum stepaf_fabric_ki
     return stepaf_ucx_send_am(op, op->head, sizeof(head), NULL, 0);
 }
 
-/* Put a message's head together at @a to. */
+/* Put the place of a tensor behind a head. */
+static void add_place(uint8_t *head, unsigned n, const struct stepaf_xfer *xfer)
+{
+    const struct stepaf_ucx_place place = {xfer->dst_offset, xfer->dst->id, xfer->bytes};
+
+    memcpy(head + sizeof(struct stepaf_ucx_head) + n * sizeof(place), &place, sizeof(place));
+}
+
+/* Put a message's head together at @a to, where its places are already. */
 static void compose(struct stepaf_ucx_link *link, struct stepaf_ucx_out *out, uint8_t *to,
-                    const struct stepaf_post *post, const struct stepaf_ucx_place *places,
-                    unsigned n_places)
+                    const struct stepaf_post *post, unsigned n_places)
 {
     struct stepaf_ucx_head head = head_of(link, STEPAF_FABRIC_MESSAGE, link->shared.sent);
-    size_t msg_bytes =
-        offsetof(struct stepaf_msg, word) + post->msg.n_words * sizeof(post->msg.word[0]);
-    uint8_t *at = to + sizeof(head);
+    uint8_t *at = to + sizeof(head) + n_places * sizeof(struct stepaf_ucx_place);
 
     head.pieces = link->shared.open->pieces;
     head.n_places = (uint16_t)n_places;
+    head.is_short = stepaf_msg_to_imm(&post->msg, &head.imm);
     memcpy(to, &head, sizeof(head));
-    if (n_places)
-        memcpy(at, places, n_places * sizeof(*places));
-    at += n_places * sizeof(*places);
-    memcpy(at, &post->msg, msg_bytes);
-    out->head_bytes = (uint32_t)(at + msg_bytes - to);
+    if (!head.is_short) {
+        size_t msg_bytes =
+            offsetof(struct stepaf_msg, word) + post->msg.n_words * sizeof(post->msg.word[0]);
+        memcpy(at, &post->msg, msg_bytes);
+        at += msg_bytes;
+    }
+    out->head_bytes = (uint32_t)(at - to);
     link->shared.told = link->shared.taken;
     link->shared.sent++;
     link->shared.base.messages_sent++;
@@ -61,15 +64,14 @@ static void compose(struct stepaf_ucx_link *link, struct stepaf_ucx_out *out, ui
 static bool send_copied(struct stepaf_ucx_link *link, struct stepaf_ucx_out *out,
                         struct stepaf_post *post, struct stepaf_ucx_copy *copy)
 {
-    struct stepaf_ucx_place places[STEPAF_UCX_PLACES];
     uint8_t *head = copy ? copy->head : out->head;
     unsigned n = 0;
 
-    for (unsigned i = 0; i < post->n_xfer; i++)
+    for (unsigned i = 0; copy && i < post->n_xfer; i++)
         if (post->xfer[i].bytes)
-            places[n++] = place_of_xfer(&post->xfer[i]);
-    compose(link, out, head, post, places, n);
-    for (unsigned i = 0; i < post->n_xfer; i++) {
+            add_place(head, n++, &post->xfer[i]);
+    compose(link, out, head, post, n);
+    for (unsigned i = 0; copy && i < post->n_xfer; i++) {
         const struct stepaf_xfer *xfer = &post->xfer[i];
         if (!xfer->bytes)
             continue;
@@ -110,7 +112,6 @@ static bool send_pieces(struct stepaf_ucx_link *link, struct stepaf_ucx_out *out
     for (; post->at < last; post->at++) {
         const struct stepaf_xfer *xfer = &post->xfer[post->at];
         struct stepaf_ucx_head head = head_of(link, STEPAF_FABRIC_PIECE, link->shared.sent);
-        struct stepaf_ucx_place place = place_of_xfer(xfer);
         if (!xfer->bytes)
             continue;
         struct stepaf_ucx_op *op = stepaf_ucx_take_op(stepaf_ucx_of(link), flight);
@@ -118,15 +119,15 @@ static bool send_pieces(struct stepaf_ucx_link *link, struct stepaf_ucx_out *out
             return false;
         head.n_places = 1;
         memcpy(op->head, &head, sizeof(head));
-        memcpy(op->head + sizeof(head), &place, sizeof(place));
+        add_place(op->head, 0, xfer);
         flight->pieces++;
         link->shared.base.bytes_sent += xfer->bytes;
         if (!stepaf_ucx_send_am(op, op->head, sizeof(op->head), xfer->src, xfer->bytes))
             return false;
     }
     const struct stepaf_xfer *xfer = &post->xfer[last];
-    struct stepaf_ucx_place place = place_of_xfer(xfer);
-    compose(link, out, out->head, post, &place, 1);
+    add_place(out->head, 0, xfer);
+    compose(link, out, out->head, post, 1);
     link->shared.base.bytes_sent += xfer->bytes;
     bool good = stepaf_ucx_send_am(&out->op, out->head, out->head_bytes, xfer->src, xfer->bytes);
     stepaf_fabric_end_post(flight, post);
@@ -183,7 +184,7 @@ static bool send_puts(struct stepaf_ucx_link *link, struct stepaf_ucx_out *out,
     for (; post->at < post->n_xfer; post->at++)
         if (post->xfer[post->at].bytes && !ucx_put(link, &post->xfer[post->at]))
             return false;
-    compose(link, out, out->head, post, NULL, 0);
+    compose(link, out, out->head, post, 0);
     stepaf_fabric_end_post(flight, post);
     ucs_status_ptr_t request = stepaf_ucx_of(link)->calls->ep_flush_nbx(link->ep, &param);
     if (UCS_PTR_IS_ERR(request)) {

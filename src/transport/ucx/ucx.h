@@ -22,18 +22,19 @@ struct stepaf_ucx_place {
     uint32_t id, bytes; /* stepaf_mem */
 };
 
-/* An active message begins with this. Behind it are its places, and of a MESSAGE as much of stepaf_msg as means
- * anything; its data are the bytes for the places. Where they are few they are behind all that, and there are no
+/* An active message begins with this. Behind it are its places, and of a MESSAGE that is not short as much of stepaf_msg
+ * as means anything; its data are the bytes for the places. Where they are few they are behind all that, and there are no
  * data: UCX has a shorter way for what has no more than a header. */
 struct stepaf_ucx_head {
     uint64_t token; /* the receiver's */
     uint32_t peer;  /* the sender's index among the receiver's peers */
     uint32_t number;
     uint32_t taken;
-    uint32_t pieces; /* MESSAGE: that belong to it */
-    uint16_t kind;   /* stepaf_fabric_kind */
+    uint32_t pieces;  /* MESSAGE: that belong to it */
+    uint8_t kind;     /* stepaf_fabric_kind */
+    uint8_t is_short; /* MESSAGE: imm says all of it, by stepaf_msg_to_imm */
     uint16_t n_places;
-    uint32_t zero;
+    uint32_t imm;
 };
 
 _Static_assert(sizeof(struct stepaf_ucx_head) == 32 && sizeof(struct stepaf_ucx_place) == 16,

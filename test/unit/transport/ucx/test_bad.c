@@ -65,7 +65,7 @@ static void say(const struct sent *sent, size_t bytes)
 
 static void what_nobody_sends_is_dropped(void)
 {
-    enum { WAYS = 9 };
+    enum { WAYS = 10 };
 
     begin();
     (void)fabric_memory(&a, ROOM);
@@ -83,6 +83,8 @@ static void what_nobody_sends_is_dropped(void)
     bad[6].head.kind = STEPAF_FABRIC_PIECE; /* which has no message */
     bad[7].head.kind = STEPAF_FABRIC_CREDIT;
     bad[8].msg[offsetof(struct stepaf_msg, n_words)] = STEPAF_MSG_WORDS + 1;
+    bad[9].head.is_short = 1;
+    bad[9].head.imm = (uint32_t)STEPAF_IMM_OTHER << STEPAF_IMM_CODE_SHIFT;
     for (unsigned i = 0; i < WAYS; i++) {
         say(&bad[i], 8);
         CU_ASSERT_EQUAL(a.up.dropped_malformed, i + 1);
