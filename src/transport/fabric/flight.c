@@ -2,6 +2,7 @@
 /* Links from begin to end, and the posts that are under way over them. */
 #include <errno.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/random.h>
 #include <sys/stat.h>
 
@@ -51,6 +52,7 @@ void stepaf_fabric_disconnect(struct stepaf_fabric_link *link)
 {
     for (int i = 0; i < STEPAF_FABRIC_RING; i++)
         link->flight[i].post = NULL;
+    memset(link->due, 0, sizeof(link->due)); /* what was set aside is delivered to nobody */
     link->open = NULL;
     link->used = false;
     if (link->pidfd >= 0)

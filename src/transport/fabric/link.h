@@ -46,6 +46,7 @@ struct stepaf_fabric_due {
     enum stepaf_fabric_here here;
 };
 
+struct stepaf_fabric;
 struct stepaf_fabric_link;
 
 /* A message under way with its pieces, until this side has heard of the end of each. */
@@ -94,6 +95,9 @@ struct stepaf_fabric_calls {
     bool (*control)(struct stepaf_fabric_link *link, enum stepaf_fabric_kind kind);
     /* Where the messages of a peer are, STEPAF_FABRIC_SLOT apart. */
     const uint8_t *(*slots)(const struct stepaf_fabric_link *link);
+    /* Take in what has come, but deliver none of it: the next progress does. Where links are not read, as while a commit
+     * waits for other ranks, this shows who lives. */
+    void (*set_aside)(struct stepaf_fabric *fabric);
     /* It is proven now; or NULL. */
     void (*proven)(struct stepaf_fabric_link *link);
 };
@@ -150,6 +154,8 @@ static inline bool stepaf_fabric_can_omit_credit(const struct stepaf_fabric_link
 }
 /* Deliver what is complete. */
 void stepaf_fabric_deliver(struct stepaf_fabric_link *link);
+/* The same of all links; how many messages that were. */
+unsigned stepaf_fabric_deliver_all(struct stepaf_fabric *fabric);
 
 /* flight.c. The flight of the next message; NULL: there is no room now. */
 struct stepaf_fabric_flight *stepaf_fabric_begin(struct stepaf_fabric_link *link,

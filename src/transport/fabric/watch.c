@@ -14,6 +14,7 @@
 #endif
 
 static const int64_t look_ns = 1000000, ping_ns = 500000000;
+enum { PINGS_PER_TIMEOUT = 4 };
 
 void stepaf_fabric_watch(struct stepaf_fabric_link *link, uint32_t pid)
 {
@@ -27,29 +28,45 @@ void stepaf_fabric_watch(struct stepaf_fabric_link *link, uint32_t pid)
     link->pidfd = stepaf_fork_end(fd);
 }
 
-static void look_after_fabric(struct stepaf_fabric *fabric, struct stepaf_fabric_link *link,
-                              int64_t now)
+/* How long a peer may be silent before it is asked. */
+static int64_t ask_after_ns(const struct stepaf_fabric *fabric)
 {
-    struct stepaf_upcalls *up = fabric->base.up;
+    int64_t part_ns = *fabric->timeout_us * 1000 / PINGS_PER_TIMEOUT;
+
+    return part_ns < ping_ns ? part_ns : ping_ns;
+}
+
+/* What has come of it before is delivered; what others have sent is not, since it may be of the next epoch. */
+static void lose_found(struct stepaf_fabric *fabric, struct stepaf_fabric_link *link,
+                       const char *reason)
+{
+    stepaf_fabric_deliver(link);
+    if (!link->base.dead)
+        fabric->base.up->lost(fabric->base.up, &link->base, reason);
+}
+
+/* @a anew: the last look is so long ago that silence says nothing. */
+static void look_after_fabric(struct stepaf_fabric *fabric, struct stepaf_fabric_link *link,
+                              int64_t now, bool anew)
+{
     struct pollfd pollfd = {.fd = link->pidfd, .events = POLLIN};
 
     if (link->pidfd >= 0 && poll(&pollfd, 1, 0) > 0) {
-        (void)fabric->base.ops->progress(&fabric->base, 1); /* what has come before */
-        if (!link->base.dead)
-            up->lost(up, &link->base, "its process has ended");
+        fabric->calls->set_aside(fabric); /* it may have written since */
+        lose_found(fabric, link, "its process has ended");
         return;
     }
     if (link->proof.state != STEPAF_FABRIC_PROVEN)
         return;
-    if (link->heard != link->noticed) {
+    if (link->heard != link->noticed || anew) {
         link->noticed = link->heard;
         link->heard_ns = now;
     }
     /* A credit says nothing new, but shows whether the peer can be written to. */
-    if (now - link->heard_ns > ping_ns && !link->control.pending)
+    if (now - link->heard_ns > ask_after_ns(fabric) && !link->control.pending)
         (void)fabric->calls->control(link, STEPAF_FABRIC_CREDIT);
     if (!link->base.dead && link->pidfd < 0 && now - link->heard_ns > *fabric->timeout_us * 1000)
-        up->lost(up, &link->base, "it takes in nothing");
+        lose_found(fabric, link, "it takes in nothing");
 }
 
 void stepaf_fabric_check_peers(struct stepaf_transport *transport)
@@ -59,7 +76,9 @@ void stepaf_fabric_check_peers(struct stepaf_transport *transport)
 
     if (now - fabric->looked_ns < look_ns)
         return;
+    bool anew = now - fabric->looked_ns > ask_after_ns(fabric);
     fabric->looked_ns = now;
+    fabric->calls->set_aside(fabric); /* nobody may be reading */
     for (uint32_t p = 0; p < fabric->n_peers; p++) {
         struct stepaf_fabric_link *link = stepaf_fabric_link(fabric, p);
         if (!link->used || link->base.dead)
@@ -67,6 +86,6 @@ void stepaf_fabric_check_peers(struct stepaf_transport *transport)
         if (link->taken != link->told && link->proof.state == STEPAF_FABRIC_PROVEN)
             (void)fabric->calls->control(link, STEPAF_FABRIC_CREDIT);
         if (!link->base.dead)
-            look_after_fabric(fabric, link, now);
+            look_after_fabric(fabric, link, now, anew);
     }
 }

@@ -96,8 +96,8 @@ static const uint8_t *slots_of(const struct stepaf_fabric_link *link)
 /* Memory of this rank alone. */
 static bool ofi_make_room(struct stepaf_ofi *ofi, unsigned n_peers)
 {
-    static const struct stepaf_fabric_calls calls = {.control = stepaf_ofi_control,
-                                                     .slots = slots_of};
+    static const struct stepaf_fabric_calls calls = {
+        .control = stepaf_ofi_control, .slots = slots_of, .set_aside = stepaf_ofi_set_aside};
     size_t bytes = (size_t)2 * n_peers * STEPAF_OFI_PLACES * STEPAF_FABRIC_SLOT;
 
     bytes = (bytes + PAGE - 1) / PAGE * PAGE;
@@ -109,6 +109,7 @@ static bool ofi_make_room(struct stepaf_ofi *ofi, unsigned n_peers)
     ofi->links = ofi->shared.links;
     ofi->shared.calls = &calls;
     ofi->shared.timeout_us = &ofi->shared.base.up->env->ofi_peer_timeout_us;
+    ofi->is_due = true;
     memset(ofi->slots, 0, bytes);
     ofi->slots_mem = (struct stepaf_mem){.base = ofi->slots, .bytes = bytes, .fd = -1};
     for (int i = 0; i < STEPAF_OFI_OPS; i++) {

@@ -92,7 +92,9 @@ struct stepaf_ofi {
     uint64_t piece_max; /* of one write */
     bool is_wide;       /* data of a write are 64 bits */
     bool settled;       /* the first commit is done: libfabric has opened what it needs */
-    unsigned more_run;  /* writes since the last that was no FI_MORE */
+    bool
+        is_due; /* progress is to do more than read: always before that, and where something was set aside */
+    unsigned more_run; /* writes since the last that was no FI_MORE */
     struct stepaf_ofi_socket *sockets;
     unsigned n_sockets;
 };
@@ -137,6 +139,7 @@ unsigned stepaf_ofi_post(struct stepaf_post *const *posts, unsigned n);
 bool stepaf_ofi_control(struct stepaf_fabric_link *link, enum stepaf_fabric_kind kind);
 
 /* receive.c */
+void stepaf_ofi_set_aside(struct stepaf_fabric *fabric);
 unsigned stepaf_ofi_progress(struct stepaf_transport *transport, unsigned polls);
 
 #endif

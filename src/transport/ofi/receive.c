@@ -7,10 +7,21 @@
 #include "base/time.h"
 #include "transport/ofi/ofi.h"
 
-enum { ENTRIES = 16 };
+enum { ENTRIES = 16, ASIDE_READS = 64 };
+
+/* A piece or a message of the link's is counted. */
+static inline __attribute__((always_inline)) void follow(struct stepaf_ofi_link *link,
+                                                         bool delivers)
+{
+    if (delivers)
+        stepaf_fabric_deliver(&link->shared);
+    else
+        ((struct stepaf_ofi *)link->shared.base.transport)->is_due = true;
+}
 
 /* A message whose data say all of it. */
-static bool take_imm(struct stepaf_ofi_link *link, uint64_t data)
+static inline __attribute__((always_inline)) bool take_imm(struct stepaf_ofi_link *link,
+                                                           uint64_t data, bool delivers)
 {
     uint32_t low = (uint32_t)data & STEPAF_OFI_LOW_NUMBER;
     uint32_t number = link->shared.taken + ((low - link->shared.taken) & STEPAF_OFI_LOW_NUMBER);
@@ -25,12 +36,13 @@ static bool take_imm(struct stepaf_ofi_link *link, uint64_t data)
     link->shared.heard++;
     stepaf_fabric_count_imm(&link->shared, number, pieces,
                             (uint32_t)(data >> STEPAF_OFI_IMM_SHIFT));
-    stepaf_fabric_deliver(&link->shared);
+    follow(link, delivers);
     return true;
 }
 
 /* A write of a peer, or of whoever claims to be one. False: it makes no sense. */
-static bool take_write(struct stepaf_ofi *ofi, uint64_t data)
+static inline __attribute__((always_inline)) bool take_write(struct stepaf_ofi *ofi, uint64_t data,
+                                                             bool delivers)
 {
     uint32_t kind = (uint32_t)data >> STEPAF_OFI_KIND_SHIFT;
     uint32_t peer = (uint32_t)data >> STEPAF_OFI_PEER_SHIFT & (STEPAF_FABRIC_PEERS - 1);
@@ -41,7 +53,7 @@ static bool take_write(struct stepaf_ofi *ofi, uint64_t data)
     struct stepaf_ofi_link *link = &ofi->links[peer];
     bool is_wide = ofi->is_wide && kind == STEPAF_FABRIC_MESSAGE;
     if (is_wide && data < stepaf_ofi_in_slot)
-        return take_imm(link, data);
+        return take_imm(link, data, delivers);
     if (data >> STEPAF_OFI_IMM_SHIFT != (is_wide ? stepaf_ofi_in_slot >> STEPAF_OFI_IMM_SHIFT : 0))
         return false;
     link->shared.heard++;
@@ -60,7 +72,7 @@ static bool take_write(struct stepaf_ofi *ofi, uint64_t data)
         return false;
     }
     stepaf_fabric_count(&link->shared, kind, number);
-    stepaf_fabric_deliver(&link->shared);
+    follow(link, delivers);
     return true;
 }
 
@@ -102,6 +114,7 @@ static bool take_error(struct stepaf_ofi *ofi)
     struct stepaf_fabric_link *link = op->flight->link;
     op->flight->post = NULL; /* it has not been sent */
     (void)end_op(ofi, op);
+    stepaf_fabric_deliver(link); /* what was set aside */
     stepaf_fabric_lose(link, entry.err);
     return true;
 }
@@ -115,7 +128,8 @@ static void lose_all(struct stepaf_ofi *ofi, int error)
 
 /* Read once. Returns how much has come, but for what only links have to do with: a rank that hears nothing else is
  * one that waits in vain, and looks for dead peers. */
-static unsigned take_in(struct stepaf_ofi *ofi)
+static inline __attribute__((always_inline)) unsigned read_queue(struct stepaf_ofi *ofi,
+                                                                 bool delivers)
 {
     struct fi_cq_data_entry entries[ENTRIES];
     ssize_t n = fi_cq_read(ofi->f.cq, entries, ENTRIES);
@@ -128,7 +142,7 @@ static unsigned take_in(struct stepaf_ofi *ofi)
     for (ssize_t i = 0; i < n; i++) {
         if (is_of_peer(&entries[i])) {
             uint64_t data = stepaf_ofi_hide(entries[i].data, ofi->shared.token, ofi->is_wide);
-            ofi->shared.base.up->dropped_malformed += !take_write(ofi, data);
+            ofi->shared.base.up->dropped_malformed += !take_write(ofi, data, delivers);
             counted += (uint32_t)data >> STEPAF_OFI_KIND_SHIFT < STEPAF_FABRIC_CREDIT;
         } else if (is_op(ofi, entries[i].op_context)) {
             const struct stepaf_fabric_flight *flight = end_op(ofi, entries[i].op_context);
@@ -136,6 +150,24 @@ static unsigned take_in(struct stepaf_ofi *ofi)
         }
     }
     return counted;
+}
+
+static unsigned take_in(struct stepaf_ofi *ofi)
+{
+    return read_queue(ofi, true);
+}
+
+void stepaf_ofi_set_aside(struct stepaf_fabric *fabric)
+{
+    struct stepaf_ofi *ofi = (struct stepaf_ofi *)fabric;
+    unsigned left = ASIDE_READS;
+
+    if (!ofi->settled)
+        stepaf_fd_begin();
+    while (read_queue(ofi, false) && --left)
+        ;
+    if (!ofi->settled)
+        (void)stepaf_fd_end(-1);
 }
 
 /* In the first commit libfabric connects, and accepts connections, in here. */
@@ -147,13 +179,24 @@ static unsigned take_in_guarded(struct stepaf_ofi *ofi)
     return n;
 }
 
+/* Deliver what was set aside, and read once. */
+static __attribute__((noinline, cold)) unsigned ofi_do_due(struct stepaf_ofi *ofi)
+{
+    unsigned n = stepaf_fabric_deliver_all(&ofi->shared);
+
+    if (!ofi->settled)
+        return n + take_in_guarded(ofi);
+    ofi->is_due = false;
+    return n + take_in(ofi);
+}
+
 unsigned stepaf_ofi_progress(struct stepaf_transport *transport, unsigned polls)
 {
     struct stepaf_ofi *ofi = (struct stepaf_ofi *)transport;
     unsigned n;
 
-    if (__builtin_expect(!ofi->settled, 0))
-        return take_in_guarded(ofi);
+    if (__builtin_expect(ofi->is_due, 0))
+        return ofi_do_due(ofi);
     while (!(n = take_in(ofi)) && --polls)
         transport->up->polled = stepaf_ticks();
     return n;

@@ -6,6 +6,8 @@
 #include "base/time.h"
 #include "transport/ucx/ucx.h"
 
+enum { ASIDE_ROUNDS = 64 };
+
 /* What has come, as it lies in UCX's memory: anywhere. */
 struct arrival {
     struct stepaf_ucx_head head;
@@ -87,7 +89,6 @@ static void has_come(struct stepaf_ucx_link *link, uint32_t place, ucs_status_t 
         link->failed = status;
     else
         link->shared.due[place].landed++;
-    stepaf_ucx_of(link)->counted++;
     stepaf_ucx_note(link);
 }
 
@@ -152,7 +153,6 @@ static ucs_status_t take_data(struct stepaf_ucx_link *link, const struct arrival
     }
     if (it->head.kind == STEPAF_FABRIC_PIECE)
         stepaf_fabric_count(&link->shared, STEPAF_FABRIC_PIECE, number);
-    stepaf_ucx_of(link)->counted++;
     stepaf_ucx_note(link);
     return UCS_OK;
 }
@@ -198,25 +198,54 @@ ucs_status_t stepaf_ucx_take(void *arg, const void *header, size_t header_bytes,
     return take_data(link, &it, parts, data, bytes, is_told_only);
 }
 
+static bool has_failed(const struct stepaf_ucx_link *link)
+{
+    return link->failed != UCS_OK || link->fault;
+}
+
+static __attribute__((noinline, cold)) void settle_failure(struct stepaf_ucx_link *link)
+{
+    struct stepaf_upcalls *up = stepaf_ucx_of(link)->shared.base.up;
+
+    if (link->failed != UCS_OK) {
+        ucs_status_t status = link->failed;
+        link->failed = UCS_OK;
+        stepaf_fabric_lose(&link->shared, status);
+    }
+    if (link->fault && link->shared.used && !link->shared.base.dead)
+        up->lost(up, &link->shared.base, link->fault);
+    link->fault = NULL;
+}
+
 /* Do for links what could not be done within UCX. */
 static void settle_links(struct stepaf_ucx *ucx)
 {
     while (ucx->news) {
         struct stepaf_ucx_link *link = ucx->news;
-        struct stepaf_upcalls *up = ucx->shared.base.up;
         ucx->news = link->next_news;
         link->has_news = false;
+        ucx->counted++;
         if (link->n_due)
             stepaf_ucx_send_due(link);
         stepaf_fabric_deliver(&link->shared);
-        if (link->failed != UCS_OK) {
-            ucs_status_t status = link->failed;
-            link->failed = UCS_OK;
-            stepaf_fabric_lose(&link->shared, status);
-        }
-        if (link->fault && link->shared.used && !link->shared.base.dead)
-            up->lost(up, &link->shared.base, link->fault);
-        link->fault = NULL;
+        if (__builtin_expect(has_failed(link), 0))
+            settle_failure(link);
+    }
+}
+
+/* Links with news keep them for the next progress, but for those that are lost. */
+void stepaf_ucx_set_aside(struct stepaf_fabric *fabric)
+{
+    struct stepaf_ucx *ucx = (struct stepaf_ucx *)fabric;
+    unsigned left = ASIDE_ROUNDS;
+
+    while (ucx->calls->worker_progress(ucx->worker) && --left)
+        ;
+    for (struct stepaf_ucx_link *link = ucx->news; link; link = link->next_news) {
+        if (!has_failed(link))
+            continue;
+        stepaf_fabric_deliver(&link->shared);
+        settle_failure(link);
     }
 }
 

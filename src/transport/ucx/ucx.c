@@ -133,8 +133,10 @@ static const char *string_of(int error)
 /* Memory of this rank alone. */
 static bool ucx_make_room(struct stepaf_ucx *ucx, uint32_t n_peers)
 {
-    static const struct stepaf_fabric_calls calls = {
-        .control = stepaf_ucx_control, .slots = ucx_slots_of, .proven = stepaf_ucx_look_at};
+    static const struct stepaf_fabric_calls calls = {.control = stepaf_ucx_control,
+                                                     .slots = ucx_slots_of,
+                                                     .set_aside = stepaf_ucx_set_aside,
+                                                     .proven = stepaf_ucx_look_at};
 
     ucx->ops = calloc(STEPAF_UCX_OPS, sizeof(*ucx->ops));
     ucx->copies = calloc(STEPAF_UCX_COPIES, sizeof(*ucx->copies));

@@ -114,7 +114,7 @@ struct stepaf_ucx {
     struct stepaf_ucx_copy *copies, *free_copy;
     struct stepaf_ucx_link *news; /* links that something is to be done for outside of UCX */
     struct stepaf_ucx_registration *registrations;
-    unsigned counted;  /* what has come */
+    unsigned counted;  /* sends that have ended, and links of which something new was seen to */
     unsigned n_ending; /* flushes and closes of endpoints */
     bool connects;     /* the first commit is not done: see end_connects */
     char version[STEPAF_UCX_TEXT];
@@ -173,6 +173,7 @@ bool stepaf_ucx_control(struct stepaf_fabric_link *link, enum stepaf_fabric_kind
 void stepaf_ucx_send_due(struct stepaf_ucx_link *link);
 
 /* receive.c */
+void stepaf_ucx_set_aside(struct stepaf_fabric *fabric);
 ucs_status_t stepaf_ucx_take(void *arg, const void *header, size_t header_bytes, void *data,
                              size_t bytes, const ucp_am_recv_param_t *param);
 unsigned stepaf_ucx_progress(struct stepaf_transport *transport, unsigned polls);

@@ -34,6 +34,12 @@ void fabric_ask_used_if_listed(const struct stepaf_transport_ops *ops);
 void fabric_ask_process_ends(struct side *one, struct side *other);
 /* A side whose peers take in nothing loses all @a n of them in the time that is set. */
 void fabric_ask_silence_ends(struct side *side, unsigned n);
+/* Sides whose time-outs are short, as in a commit that waits for others: peers are looked after, links are not read. */
+void fabric_ask_unread_lives(struct side *one, struct side *other);
+/* Who has not looked for long takes nobody for lost. */
+void fabric_ask_unseen_lives(struct side *side);
+/* Of what has come, only what the peer has said whose process has ended is delivered by a look. */
+void fabric_ask_last_words(struct side *one, struct side *dying, struct side *other);
 /* Why an address that was spoilt is refused; "": it is not. */
 const char *fabric_connect_spoilt(struct side *one, struct side *other,
                                   void (*spoil)(struct stepaf_pack *pack));

@@ -107,6 +107,27 @@ static void a_process_that_ends_is_lost(void)
     fabric_ask_process_ends(&a, &b);
 }
 
+static void who_is_not_read_is_not_lost(void)
+{
+    for (int is_wide = 0; is_wide < 2; is_wide++) {
+        if (is_wide)
+            begin_wide();
+        else
+            begin();
+        a.env.ofi_peer_timeout_us = 40000;
+        fabric_ask_unread_lives(&a, &b);
+        fabric_ask_unseen_lives(&a);
+        end();
+    }
+}
+
+static void last_words_are_delivered(void)
+{
+    begin();
+    fabric_ask_last_words(&a, &b, &c);
+    end();
+}
+
 /* More pieces than writes can be under way, of which none has rung. */
 static void a_long_post_goes_through(void)
 {
@@ -156,6 +177,8 @@ int main(void)
         {"a broken queue loses all", a_broken_queue_loses_all},
         {"who takes in nothing is lost in time", who_takes_in_nothing_is_lost_in_time},
         {"a process that ends is lost", a_process_that_ends_is_lost},
+        {"who is not read is not lost", who_is_not_read_is_not_lost},
+        {"last words are delivered", last_words_are_delivered},
         {"a long post goes through", a_long_post_goes_through},
         {"quiet is when all is acknowledged", quiet_is_when_all_is_acknowledged},
         CU_TEST_INFO_NULL,

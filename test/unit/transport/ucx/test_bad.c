@@ -266,6 +266,34 @@ static void who_takes_in_nothing_is_lost_in_time(void)
     end();
 }
 
+static void who_is_not_read_is_not_lost(void)
+{
+    begin();
+    a.env.ucx_peer_timeout_us = 40000;
+    fabric_ask_unread_lives(&a, &b);
+    fabric_ask_unseen_lives(&a);
+    end();
+}
+
+static void last_words_are_delivered(void)
+{
+    begin();
+    fabric_ask_last_words(&a, &b, &c);
+    end();
+}
+
+/* An error that UCX tells of while links are not read is noticed by looking. */
+static void an_error_is_noticed_unread(void)
+{
+    begin();
+    ucx_fabric_break(&a, 0, UCS_ERR_CONNECTION_RESET);
+    fabric_of(&a)->looked_ns = 0;
+    side_ops->check_peers(a.transport);
+    CU_ASSERT_EQUAL(a.n_lost, 1);
+    check_link(&c, 1);
+    end();
+}
+
 /* Where UCX does not tell of it. */
 static void a_process_that_ends_is_lost(void)
 {
@@ -344,6 +372,9 @@ int main(void)
         {"errors lose the peer, and no other", errors_lose_the_peer_and_no_other},
         {"a peer that is gone is lost", a_peer_that_is_gone_is_lost},
         {"who takes in nothing is lost in time", who_takes_in_nothing_is_lost_in_time},
+        {"who is not read is not lost", who_is_not_read_is_not_lost},
+        {"last words are delivered", last_words_are_delivered},
+        {"an error is noticed unread", an_error_is_noticed_unread},
         {"a process that ends is lost", a_process_that_ends_is_lost},
         {"bad addresses are refused", bad_addresses_are_refused},
         {"quiet is when all is acknowledged", quiet_is_when_all_is_acknowledged},
