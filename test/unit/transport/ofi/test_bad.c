@@ -142,7 +142,8 @@ static void a_tensor_is_a_write(void)
     CU_ASSERT_EQUAL(b.n_by_imm, 5);
     for (unsigned i = 0; i < STEPAF_FABRIC_RING / 2 - 1; i++) {
         CU_ASSERT_EQUAL(side_say(&b, 0, i), STEPAF_POST_SENT);
-        CU_ASSERT_TRUE(fabric_until_messages(&a, &b, i + 1));
+        take_in_all(); /* without a look, which would tell how much has been taken */
+        CU_ASSERT_EQUAL(a.n_messages, i + 1);
     }
     struct stepaf_post post = {.link = a.links[0], .xfer = xfers, .n_xfer = 1}, *posts[] = {&post};
     post.msg = (struct stepaf_msg){.type = STEPAF_MSG_START, .seq = 6};
