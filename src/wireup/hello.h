@@ -25,9 +25,8 @@ struct stepaf_hello {
     uint64_t map_digest; /* of the map file as it has read it; 0: none */
     uint32_t pid;
     uint64_t node_id;
-    bool
-        is_vacant; /* there is no such rank yet, and it says nothing; node_id: where it is expected */
-    bool proxies; /* its stream plans' tensors go by way of the host in any case */
+    bool is_vacant; /* there is no such rank yet; node_id: where it is expected */
+    bool proxies;   /* its stream plans' tensors go by way of the host in any case */
     struct stepaf_member_contact contact;    /* where members can call it */
     char mute[STEPAF_MEMBER_NET_REASON_MAX]; /* why they cannot; "": they can */
     char host[STEPAF_TOPO_NAME_MAX];
