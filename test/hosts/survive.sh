@@ -39,27 +39,31 @@ back h1,h1,h2,h2,h3,h3 6 attn=3,ffn=3 --rounds 4 --figures 1 --seed 2
 # Each on another host than before.
 back h1,h2,h3 6 attn=3,ffn=3 --rounds 3 --seed 2 --moves 1
 
-# more HOSTS RANKS SPLIT ARGUMENT...: new ranks join.
+# more PROGRAM HOSTS RANKS SPLIT ARGUMENT...: new ranks join.
 more()
 {
-    hosts=$1
-    ranks=$2
-    shift 2
-    echo "== more: $hosts --split $*"
-    hosts_fork "$hosts" "$top_builddir/test/mpi/grow" --procs "$ranks" --split "$@" || exit 1
+    program=$1
+    hosts=$2
+    ranks=$3
+    shift 3
+    echo "== more: $program $hosts --split $*"
+    hosts_fork "$hosts" "$top_builddir/test/mpi/$program" --procs "$ranks" --split "$@" || exit 1
 }
 # On hosts of the job, and on one that has none of its ranks.
-more h1,h2,h3 4 attn=2,ffn=2 --figures 1
-more h1,h1,h2,h2,h3 4 attn=2,ffn=2 --figures 1 --moves 1
+more grow h1,h2,h3 4 attn=2,ffn=2 --figures 1
+more grow h1,h1,h2,h2,h3 4 attn=2,ffn=2 --figures 1 --moves 1
+# With plans on streams: attention on one host and FFN on the other; and anywhere.
+STEPAF_PROGRESS=thread more grow_streams h1,h2 4 attn=2,ffn=2,interleave --figures 1
+STEPAF_PROGRESS=thread STEPAF_CUDA_PROXY=always more grow_streams h1,h2,h3 4 attn=2,ffn=2 --figures 1 --moves 1
 # Ranks that have met over TCP, as STEPAF_MEET says, and as torchrun's variables do. Others are not told how these
 # have met (STEPAF_BOOT).
 export STEPAF_MEET=h1:27000
 TEST_BOOT_TCP=meet back h1,h2,h3 4 attn=2,ffn=2 --rounds 2 --seed 3
-TEST_BOOT_TCP=meet more h1,h2,h3 4 attn=2,ffn=2 --figures 1
+TEST_BOOT_TCP=meet more grow h1,h2,h3 4 attn=2,ffn=2 --figures 1
 unset STEPAF_MEET
 export MASTER_ADDR=h1 MASTER_PORT=27000
 TEST_BOOT_TCP=torchrun back h1,h2,h3 4 attn=2,ffn=2 --rounds 2 --seed 3
-TEST_BOOT_TCP=torchrun more h1,h2,h3 4 attn=2,ffn=2 --figures 1
+TEST_BOOT_TCP=torchrun more grow h1,h2,h3 4 attn=2,ffn=2 --figures 1
 unset MASTER_ADDR MASTER_PORT
 
 # The shortest there is.
