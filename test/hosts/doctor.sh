@@ -1,7 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
 # stepaf_doctor on three hosts that meet over TCP: each reaches each other one; and what it says where one drops what
-# comes, where another forbids itself what goes out, and where one of two addresses does.
+# comes, where another forbids itself what goes out, and where one of two addresses does; in a container without rights.
 set -u
 : "${top_srcdir:=.}" "${top_builddir:=.}"
 export top_srcdir top_builddir
@@ -53,6 +53,32 @@ echo "all hosts reach each other"
 if ls -d /sys/class/net/[a-z]* >/dev/null 2>&1; then
     unshare --net "$doctor" interfaces >/run/out0 2>&1
     ! grep '^passed' /run/out0 || fail "an interface has passed that is not there"
+fi
+
+# A container without rights, which sees nothing of the machine: has passed what it has tried or may read, no more.
+# shellcheck disable=SC2016
+box='unset STEPAF_SIZE STEPAF_MEET STEPAF_SECRET STEPAF_NET_PORTS
+    mount -t tmpfs -o size=32m none /dev/shm && mount -t tmpfs none /sys && ulimit -S -l 64 &&
+    exec setpriv --no-new-privs --bounding-set=-all --inh-caps=-all "$0" "$@"'
+boxed() { unshare --user --map-root-user --net --mount --pid --ipc --fork --mount-proc sh -c "$box" "$@"; }
+if boxed true 2>/dev/null; then
+    boxed "$doctor" >/run/out0 2>&1
+    [ $? -le 1 ] || fail "no exit code of a doctor"
+    grep -q ' passed, .* unknown$' /run/out0 || fail "the container's report has no end"
+    ! grep '^passed' /run/out0 | grep -v '^passed *\(ptrace\|attach\|files\|settings\|jitter\|gpu\|peermem\|dmabuf\) ' || fail "passed, in a container"
+    has 1 '^warned *memlock *64 KiB may be locked; if an RDMA device asks for more cannot be seen'
+    has 1 '^warned *shm *32 MiB'
+    has 1 '^warned *namespace *one of its own'
+    if grep -q '^#define HAVE_JANSSON 1' "$top_builddir/config.h" && command -v python3 >/dev/null; then
+        boxed "$doctor" memory process net gpu --json >/run/out1 2>&1
+        python3 - /run/out1 <<'END' || fail "--json in a container"
+import json, sys
+said = json.load(open(sys.argv[1]))
+assert said["passed"] == sum(f["state"] == "passed" for f in said["findings"]) <= 4, said
+END
+        : >/run/out1
+    fi
+    echo "a container without rights"
 fi
 
 # Answers of h2 get nowhere, by IPv4.

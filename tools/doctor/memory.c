@@ -40,7 +40,10 @@ void doctor_look_memlock(struct doctor *doctor)
     else
         doctor_say(doctor, devices.n && soft < 1024 * mib ? DOCTOR_FAILED : DOCTOR_WARNED,
                    "%lld KiB may be locked%s", soft >> 10,
-                   devices.n ? ", and there are RDMA devices" : "; no RDMA device asks for more");
+                   devices.n ? ", and there are RDMA devices"
+                   : doctor_exists(doctor, "/sys/class")
+                       ? "; no RDMA device asks for more"
+                       : "; if an RDMA device asks for more cannot be seen");
     if (doctor->findings[doctor->n - 1].state > DOCTOR_PASSED && hard != soft && hard < 0)
         doctor_mend(doctor, "ulimit -l unlimited");
 }
