@@ -96,6 +96,40 @@ static void learn(void)
         }
 }
 
+/* Have the next operation come @a ns later after the last one than it does. */
+static void pretend_pause(int64_t ns)
+{
+    struct stepaf_verdict_state *state = stepaf_verdict_of(job->ctx);
+    struct stepaf_verdict_plan *of = state->plans[0];
+    uint64_t ticks = (uint64_t)((double)ns / job->ctx->clock.own.ns_per_tick);
+
+    state->last_done -= ticks;
+    for (int i = 0; i < STEPAF_MAX_DEPTH; i++)
+        of->slot_done[i] -= ticks;
+    of->first -= ticks;
+    of->last -= ticks;
+    of->learnt -= ticks;
+    of->left = of->stride = 1; /* both of a pair are picked */
+}
+
+/* Operations come in pairs, with a pause before each that is longer than it is learnt from them: of each pair the first
+ * would be learnt from, as if all had pauses. */
+static void pauses_are_not_taken_for_the_usual(void)
+{
+    begin(STEPAF_ATTENTION, "on");
+    learn();
+    const struct stepaf_verdict_usual *usual = &stepaf_verdict_of(job->ctx)->plans[0]->usual;
+    uint32_t before = usual->idle.n;
+    for (int i = 0; i < LEARNT; i++) {
+        pretend_pause(2000000000);
+        (void)operate(0);
+        (void)operate(0);
+    }
+    CU_ASSERT(usual->idle.n >= before + STEPAF_MEDIAN_SAMPLES);
+    CU_ASSERT(usual->idle.median < 2000000000);
+    end();
+}
+
 static size_t read_all(stepaf_verdict_t *verdicts, size_t capacity)
 {
     size_t n = 777;
@@ -306,7 +340,7 @@ static void an_attention_rank_hears_which_rail_was_late(void)
         CU_ASSERT_TRUE_FATAL(operate(busy));
         struct stepaf_msg told = tell_msg(seq - 1, started_ns + worked_ns - WORK_NS, WORK_NS);
         told.word[STEPAF_MSG_RAIL] = words[i];
-        told.word[STEPAF_MSG_HELD_UP] = (uint32_t)busy;
+        told.word[STEPAF_MSG_HELD_UP] = worked_ns < UINT32_MAX ? (uint32_t)worked_ns : UINT32_MAX;
         fake_tell(job, 0, &told);
         stepaf_verdict_t verdict = verdict_on(seq - 1);
         CU_ASSERT_EQUAL(verdict.phase, STEPAF_VERDICT_THERE);
@@ -431,6 +465,7 @@ int main(void)
         {"the log says it once", the_log_says_it_once},
         {"what was not asked for changes nothing", what_was_not_asked_for_changes_nothing},
         {"a time that cannot be is none", a_time_that_cannot_be_is_none},
+        {"pauses are not taken for the usual", pauses_are_not_taken_for_the_usual},
         {"an FFN rank tells when", an_ffn_rank_tells_when},
         {"an FFN rank tells which rail was late", an_ffn_rank_tells_which_rail_was_late},
         {"an attention rank hears which rail was late",
