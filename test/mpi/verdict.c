@@ -98,9 +98,13 @@ static bool is_by_netem(int kind)
     return vd_netem_is_open() && is_of_network(kind);
 }
 
-/* Begin the delays of the network that are netem's; @a ends: or end them. */
+/* Begin the delays of the network that are netem's; @a ends: or end them, when what they hold has gone, since RDMA would
+ * take what overtakes it for lost packets. */
 static void set_netem(const struct delay *delay, bool ends)
 {
+    for (int k = 0; delay && k < VD_KINDS; k++)
+        if (delay->ns[k] && is_by_netem(k) && ends)
+            hs_sleep_us(delay->ns[k] / 1000);
     for (int k = 0; delay && k < VD_KINDS; k++)
         if (delay->ns[k] && is_by_netem(k))
             vd_netem_delay(k == VD_BACK || k == VD_RAIL_BACK,
