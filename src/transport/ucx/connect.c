@@ -112,14 +112,17 @@ void stepaf_ucx_flush(struct stepaf_ucx_link *link)
         ucx->n_ending += UCS_PTR_IS_PTR(ucx->calls->ep_flush_nbx(link->ep, &param));
 }
 
-/* An endpoint that cannot be closed by force is left to the end of the worker where its peer is gone. */
+/* An endpoint that cannot be closed by force is left to the end of the worker where its peer is gone. UCX 1.13 ends the
+ * process where one is closed by force that is still connecting, over RDMA at least: so a link that is not proven is
+ * closed in good order; if that has no end, the worker is left as it is. */
 void stepaf_ucx_disconnect(struct stepaf_link *base)
 {
     struct stepaf_ucx_link *link = (struct stepaf_ucx_link *)base;
     struct stepaf_ucx *ucx = stepaf_ucx_of(link);
+    bool is_forced = link->can_force && link->shared.proof.state != STEPAF_FABRIC_UNPROVEN;
     const ucp_request_param_t param = {
         .op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA |
-                        (link->can_force ? UCP_OP_ATTR_FIELD_FLAGS : 0),
+                        (is_forced ? UCP_OP_ATTR_FIELD_FLAGS : 0),
         .flags = UCP_EP_CLOSE_FLAG_FORCE,
         .cb.send = has_closed,
         .user_data = ucx};

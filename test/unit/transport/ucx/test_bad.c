@@ -266,6 +266,34 @@ static void who_takes_in_nothing_is_lost_in_time(void)
     end();
 }
 
+/* Nothing gets through: its endpoint is not closed by force, as others are. */
+static void what_connects_is_not_cut(void)
+{
+    char reason[STEPAF_REASON_MAX];
+    uint32_t peer = 9;
+
+    ucx_fabric_reset(36);
+    ucx_fabric.at_once_in = 0;
+    ucx_fabric.mute = 7;
+    fabric_open(&a, 1);
+    fabric_open(&b, 1);
+    fabric_join(&a, 0, &b, 0);
+    a.env.ucx_peer_timeout_us = b.env.ucx_peer_timeout_us = 1000;
+    stepaf_status_t status = STEPAF_INPROGRESS;
+    for (int i = 0; i < 100000000 && status == STEPAF_INPROGRESS; i++)
+        status = side_ops->prove_links(a.transport, true, &peer, reason);
+    CU_ASSERT_EQUAL(status, STEPAF_ERR_NO_TRANSPORT);
+    CU_ASSERT_EQUAL(peer, 0);
+    side_ops->disconnect(a.links[0]);
+    CU_ASSERT_EQUAL(ucx_fabric.n_misused, 0);
+    ucx_fabric.mute = 0;
+    fabric_take_in(all, 2);
+    side_close(&a);
+    side_close(&b);
+    CU_ASSERT_EQUAL(ucx_fabric.n_open, 0);
+    CU_ASSERT_EQUAL(ucx_fabric.n_misused, 0);
+}
+
 static void who_is_not_read_is_not_lost(void)
 {
     begin();
@@ -372,6 +400,7 @@ int main(void)
         {"errors lose the peer, and no other", errors_lose_the_peer_and_no_other},
         {"a peer that is gone is lost", a_peer_that_is_gone_is_lost},
         {"who takes in nothing is lost in time", who_takes_in_nothing_is_lost_in_time},
+        {"what connects is not cut", what_connects_is_not_cut},
         {"who is not read is not lost", who_is_not_read_is_not_lost},
         {"last words are delivered", last_words_are_delivered},
         {"an error is noticed unread", an_error_is_noticed_unread},

@@ -134,7 +134,8 @@ static ucs_status_ptr_t fake_ep_close(ucp_ep_h ep, const ucp_request_param_t *pa
     bool by_force =
         param->op_attr_mask & UCP_OP_ATTR_FIELD_FLAGS && param->flags & UCP_EP_CLOSE_FLAG_FORCE;
 
-    if (by_force && !endpoint->tells) {
+    if (by_force &&
+        (!endpoint->tells || !endpoint->is_connected)) { /* the latter ends the process */
         ucx_fabric.n_misused++;
         return UCS_STATUS_PTR(UCS_ERR_INVALID_PARAM);
     }

@@ -33,6 +33,7 @@ struct worker {
 struct endpoint {
     bool used, closing;
     bool tells;
+    bool is_connected; /* something was sent over it, or has failed to be */
     unsigned under_way;
     struct worker *from, *to;
     ucp_err_handler_t handler;

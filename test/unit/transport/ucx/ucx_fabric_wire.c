@@ -55,6 +55,7 @@ void ucx_fake_end(struct request *request)
         at++;
     ucx_made.active[at] = ucx_made.active[--ucx_made.n_active];
     request->used = false;
+    request->endpoint->is_connected = true;
     request->endpoint->under_way--;
     if (request->kind == CLOSE) {
         request->endpoint->used = false;
