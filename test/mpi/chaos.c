@@ -70,6 +70,7 @@ static void supervise(struct hs_job *job)
 {
     struct chaos_rank_page *me = &page->ranks[job->rank];
 
+    (void)gethostname(me->host, sizeof(me->host) - 1);
     if (!await_begin(me))
         return;
     for (int life = job->rank >= job->size; !atomic_load(&page->failed); life++) {
@@ -163,7 +164,10 @@ int main(int argc, char **argv)
                                   .body = body};
     const struct hs_job options = {.argc = argc, .argv = argv};
 
-    test.limit_s = 3 * CHAOS_HANG_S + (int)hs_option_int(&options, "--seconds", 2);
+    /* To begin, to be whole again, and to end; what it is told is taken as often as the build is slow. */
+    test.limit_s =
+        (3 * (int)chaos_patience_s() + (int)hs_option_int(&options, "--seconds", 2)) / hs_slow() +
+        1;
     page = mmap(NULL, sizeof(*page), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     if (page == MAP_FAILED)
         return 1;

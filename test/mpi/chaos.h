@@ -12,7 +12,10 @@ enum {
     CHAOS_STATUSES = 24,
     CHAOS_SAMPLES = 8192,
     CHAOS_ADDRESS = 64,
-    CHAOS_HANG_S = 30
+    CHAOS_HOST = 32,
+    CHAOS_WHY = 340,
+    CHAOS_HANG_S = 30,
+    CHAOS_SPARE = 2 /* ranks that the larger half could lose while the network is cut */
 };
 
 /* How a life's process ends. */
@@ -56,6 +59,11 @@ struct chaos_rank_page {
     _Atomic int64_t beat_ns;
     _Atomic(const char *) step;
     char address[CHAOS_ADDRESS];
+    /* For those who read why a job has ended. */
+    char host[CHAOS_HOST];
+    _Atomic int epoch;     /* the last that it was a member of */
+    _Atomic uint64_t lost; /* who is lost to it, as it saw last: a bit for each rank */
+    char given_up[CHAOS_WHY], not_admitted[CHAOS_WHY]; /* why, the last time */
     /* What its process held when it had settled, and in the end. */
     _Atomic int64_t since_ns, fds[2], mappings[2], resident[2];
 };
@@ -70,6 +78,7 @@ struct chaos_page {
     int room;               /* places behind them: first attention ranks, as many FFN ranks */
     _Atomic int generation; /* commits that are wanted */
     _Atomic int over;       /* 1: no more faults, all are to be whole; 2: the end */
+    _Atomic int64_t began_ns;
     _Atomic int failed;
     _Atomic int64_t ops[CHAOS_STATUSES], answers[CHAOS_STATUSES];
     _Atomic int64_t commits[CHAOS_STATUSES], guests[CHAOS_STATUSES];
@@ -118,6 +127,17 @@ static inline void chaos_count(_Atomic int64_t *counts, stepaf_status_t status)
     atomic_fetch_add(&counts[status > 0 ? 0 : 1 - status], 1);
 }
 
+/* How long nothing may happen. Most of it is the library's own time-outs, which are the same in a slow build. */
+static inline int64_t chaos_patience_s(void)
+{
+    return CHAOS_HANG_S * (hs_slow() > 1 ? 2 : 1);
+}
+
+static inline int64_t chaos_patience_ns(void)
+{
+    return chaos_patience_s() * 1000000000LL;
+}
+
 static inline int chaos_places(const struct chaos_page *page)
 {
     return page->size + page->room;
@@ -159,6 +179,45 @@ bool chaos_may_be_lost(const struct chaos *chaos, int world);
 
 int chaos_live(struct hs_job *job, struct chaos_page *page, int life);
 
+/* ---- chaos_page.c: what ranks say of themselves ---- */
+
+int chaos_place(const struct chaos_page *page, int rank);
+int chaos_count_serving(const struct chaos_page *page, bool attention, bool ffn);
+int chaos_count_begun(const struct chaos_page *page);
+bool chaos_all_serve(const struct chaos_page *page);
+/* All that serve have done the last commit. */
+bool chaos_all_have_committed(const struct chaos_page *page);
+
+/* ---- chaos_cable.c: the network between two hosts ---- */
+
+struct chaos_cable {
+    const struct chaos_page *page;
+    bool speaks;
+    int fd;            /* -1: there is none to cut */
+    int64_t mended_ns; /* when it is to be as it was; 0: it is */
+    int64_t cut_ns;    /* when it was cut last, for a moment */
+    /* Cut in two halves. */
+    bool is_parted; /* until all are back */
+    bool is_noticed;
+    int n_parted;
+    int64_t parted_ns, rest_ns;
+    int generation;
+    uint64_t lesser; /* ranks of the smaller half: a bit for each */
+    int lives[HS_MAX_RANKS];
+};
+
+bool chaos_cable_open(struct chaos_cable *cable, const struct hs_job *job,
+                      const struct chaos_page *page);
+/* The host of most of the ranks that serve; NULL: there is one only. */
+const char *chaos_cable_larger(const struct chaos_cable *cable);
+bool chaos_cable_slow(struct chaos_cable *cable, int64_t us, int64_t span_ns);
+bool chaos_cable_cut(struct chaos_cable *cable, int64_t span_ns);
+/* Until both halves have noticed, and @a rest_ns more. */
+bool chaos_cable_part(struct chaos_cable *cable, struct chaos_page *page, int64_t rest_ns);
+/* Mend what is to be mended: @a at_once, but for halves that have not noticed; or @a anyway, without judging them.
+ * False: they do not. */
+bool chaos_cable_turn(struct chaos_cable *cable, bool at_once, bool anyway);
+
 /* ---- chaos_director.c: the schedule ---- */
 
 void chaos_direct(const struct hs_job *job, struct chaos_page *page);
@@ -167,5 +226,7 @@ const char *chaos_fault_name(int fault);
 /* ---- chaos_report.c ---- */
 /* @a keeper: the rank that was never killed. */
 void chaos_report(const struct hs_job *job, struct chaos_page *page, double seconds, int keeper);
+/* Where each rank is, and why. */
+void chaos_report_ranks(const struct chaos_page *page);
 
 #endif

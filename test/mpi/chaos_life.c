@@ -43,6 +43,16 @@ static bool query_all(struct chaos *chaos, stepaf_member_state_t *states)
     return HS_OK(stepaf_members_query(chaos->job->ctx, &members, states, HS_MAX_RANKS));
 }
 
+static void note_lost(struct chaos *chaos, const stepaf_member_state_t *states)
+{
+    uint64_t lost = 0;
+
+    for (int r = 0; r < chaos_places(chaos->page); r++)
+        if (!is_there(states[r]) && atomic_load(&chaos->page->ranks[r].has_begun))
+            lost |= (uint64_t)1 << r;
+    atomic_store(&chaos->me->lost, lost);
+}
+
 /* Take note of who has been found to be lost, and how long that took. Nobody who lives may be. */
 static bool look_at_all(struct chaos *chaos)
 {
@@ -50,6 +60,7 @@ static bool look_at_all(struct chaos *chaos)
 
     if (!query_all(chaos, states))
         return false;
+    note_lost(chaos, states);
     for (int r = 0; r < chaos_places(chaos->page); r++) {
         struct chaos_rank_page *its = &chaos->page->ranks[r];
         if (is_there(states[r]))
@@ -138,6 +149,17 @@ static stepaf_status_t try_commit(struct chaos *chaos)
     return status;
 }
 
+/* Why, and who is lost to it, for those who want to know how the job has come to its end. */
+static int note_given_up(struct chaos *chaos)
+{
+    stepaf_member_state_t states[HS_MAX_RANKS] = {0};
+
+    snprintf(chaos->me->given_up, CHAOS_WHY, "%s", stepaf_last_error()->text);
+    if (query_all(chaos, states))
+        note_lost(chaos, states);
+    return CHAOS_GIVEN_UP;
+}
+
 /* A life's exit code if it is not to go on; -1: it is. */
 static int commit_with_all(struct chaos *chaos, int generation)
 {
@@ -161,10 +183,11 @@ static int commit_with_all(struct chaos *chaos, int generation)
     uint32_t epoch = stepaf_epoch(chaos->job->ctx);
     stepaf_status_t status = try_commit(chaos);
     if (status == STEPAF_ERR_PEER_LOST && chaos_may_be_lost(chaos, chaos->job->rank))
-        return CHAOS_GIVEN_UP;
+        return note_given_up(chaos);
     if (!HS_OK(status) || !HS_INT(stepaf_epoch(chaos->job->ctx), ==, epoch + 1) ||
         !compare_with_others(chaos, generation))
         return CHAOS_FAILED;
+    atomic_store(&chaos->me->epoch, (int)stepaf_epoch(chaos->job->ctx));
     atomic_store(&chaos->me->done, generation);
     return -1;
 }
@@ -191,7 +214,7 @@ static stepaf_status_t init_again(struct chaos *chaos)
     char text[HS_MAX_RANKS * CHAOS_ADDRESS];
 
     list_addresses(chaos, text, sizeof(text));
-    if (!text[0])
+    if (!text[0]) /* the director ends what goes on like this */
         return STEPAF_ERR_TIMEOUT;
     setenv("STEPAF_JOIN", text, 1);
     snprintf(text, sizeof(text), "%d", chaos->job->rank);
@@ -231,6 +254,8 @@ static int become_member(struct chaos *chaos)
         stepaf_status_t status = init_again(chaos);
         chaos_count(chaos->page->guests, status);
         if (status)
+            snprintf(chaos->me->not_admitted, CHAOS_WHY, "in init: %s", stepaf_last_error()->text);
+        if (status)
             return status == STEPAF_ERR_TIMEOUT || status == STEPAF_ERR_BOOT ||
                            status == STEPAF_ERR_PEER_LOST
                        ? CHAOS_AGAIN
@@ -243,11 +268,13 @@ static int become_member(struct chaos *chaos)
     stepaf_status_t status = stepaf_commit(job->ctx);
     chaos_count(chaos->life ? chaos->page->guests : chaos->page->commits, status);
     if (chaos->life && status) {
+        snprintf(chaos->me->not_admitted, CHAOS_WHY, "%s", stepaf_last_error()->text);
         if (getenv("CHAOS_VERBOSE"))
             fprintf(stderr, "[rank %d] life %d: %s: %s\n", job->rank, chaos->life,
-                    stepaf_status_name(status), stepaf_last_error()->text);
+                    stepaf_status_name(status), chaos->me->not_admitted);
         return CHAOS_AGAIN;
     }
+    atomic_store(&chaos->me->epoch, (int)stepaf_epoch(job->ctx));
     return HS_OK(status) && publish_address(chaos) ? -1 : CHAOS_FAILED;
 }
 
@@ -300,7 +327,7 @@ static int work_on(struct chaos *chaos, bool *is_fresh)
 /* With nobody dying any more: all operations are answered by all. */
 static int come_to_an_end(struct chaos *chaos)
 {
-    int64_t until_ns = hs_now_ns() + CHAOS_HANG_S * 1000000000LL * hs_slow();
+    int64_t until_ns = hs_now_ns() + chaos_patience_ns();
     int n = 0;
 
     for (int i = 0; i < LAST_OPS && chaos->job->role == STEPAF_ATTENTION; i++) {

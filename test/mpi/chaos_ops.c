@@ -101,9 +101,10 @@ bool chaos_ops_prepare(struct chaos *chaos)
 
 bool chaos_may_be_lost(const struct chaos *chaos, int world)
 {
-    const struct chaos_rank_page *its = &chaos->page->ranks[world];
+    const struct chaos_rank_page *its = &chaos->page->ranks[world], *me = chaos->me;
 
     return atomic_load(&its->place) != CHAOS_SERVING ||
+           atomic_load(&me->faults) > atomic_load(&me->faults_before) || /* all may, to this one */
            atomic_load(&chaos->page->last_ops) >= chaos_n_attention(chaos->page) || /* all leave */
            atomic_load(&its->faults) > atomic_load(&its->faults_before);
 }

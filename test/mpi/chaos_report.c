@@ -68,3 +68,38 @@ void chaos_report(const struct hs_job *job, struct chaos_page *page, double seco
                (long long)atomic_load(&its->resident[1]) >> 10,
                (long long)atomic_load(&its->resident[0]) >> 10);
 }
+
+static void print_ranks_of(uint64_t ranks)
+{
+    for (int r = 0; ranks; r++, ranks >>= 1)
+        if (ranks & 1)
+            fprintf(stderr, " %d", r);
+    fprintf(stderr, "; ");
+}
+
+void chaos_report_ranks(const struct chaos_page *page)
+{
+    static const char *const places[] = {"down", "coming", "serving"};
+
+    for (int r = 0; r < chaos_places(page); r++) {
+        const struct chaos_rank_page *its = &page->ranks[r];
+        const char *step = atomic_load(&its->step);
+        uint64_t by = 0;
+        if (!atomic_load(&its->has_begun))
+            continue;
+        for (int other = 0; other < chaos_places(page); other++)
+            by |= (atomic_load(&page->ranks[other].lost) >> r & 1) << other;
+        fprintf(stderr,
+                "rank %d of %s: %s, life %d, \"%s\" since %.1f s, last a member of epoch %d, "
+                "killed %d times; lost to it, as it saw last:",
+                r, its->host, places[atomic_load(&its->place)], atomic_load(&its->life),
+                step ? step : "start", (double)(hs_now_ns() - atomic_load(&its->beat_ns)) / 1e9,
+                atomic_load(&its->epoch), atomic_load(&its->killed));
+        print_ranks_of(atomic_load(&its->lost));
+        fprintf(stderr, "it is lost to:");
+        print_ranks_of(by);
+        fprintf(stderr, "given up last: %s; not admitted last: %s\n",
+                its->given_up[0] ? its->given_up : "never",
+                its->not_admitted[0] ? its->not_admitted : "never");
+    }
+}
