@@ -330,20 +330,21 @@ static bool play(struct director *director, int64_t until_ns)
  * them. */
 static void await_ends(struct director *director)
 {
-    const struct chaos_page *page = director->page;
+    struct chaos_page *page = director->page;
     int64_t until_ns = 0;
+    int pid, ended = 0;
 
     for (int r = 0; r < chaos_places(page); r++)
-        while (atomic_load(&page->ranks[r].pid)) {
+        while ((pid = atomic_load(&page->ranks[r].pid))) {
             if (!until_ns && !atomic_load(&page->failed) && !nobody_hangs(director))
-                atomic_store(&director->page->failed, 1);
+                atomic_store(&page->failed, 1);
             if (!until_ns && atomic_load(&page->failed))
                 until_ns = hs_now_ns() + LINGER_S * 1000000000LL * hs_slow();
-            if (until_ns && hs_now_ns() >= until_ns) {
+            if (until_ns && hs_now_ns() >= until_ns && pid != ended) {
                 HS_FAILED("rank %d does not end: it is killed, in \"%s\"", r,
                           atomic_load(&page->ranks[r].step));
                 (void)send_signal(director, r, SIGKILL);
-                hs_sleep_us(TICK_US);
+                ended = pid;
             }
             hs_sleep_us(TICK_US);
         }
