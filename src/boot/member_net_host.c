@@ -308,8 +308,9 @@ void stepaf_member_net_welcome(struct stepaf_member_net *net)
     const struct stepaf_consensus *consensus = &net->consensus;
     int n_before = 0;
 
-    for (int r = 0; r < consensus->rank; r++)
-        n_before += consensus->is_member[r] && !stepaf_consensus_has_lost(consensus, r);
+    for (int r = 0; r < consensus->rank; r++) /* those that are admitted tell nobody */
+        n_before += consensus->is_member[r] && !stepaf_consensus_has_lost(consensus, r) &&
+                    net->others[r].admitted_by != consensus->number;
     for (int r = 0; r < consensus->size; r++) {
         struct stepaf_control_link *link = stepaf_member_net_way(net, r);
         if (net->others[r].is_new && link && n_before < TELLERS)

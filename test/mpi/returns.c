@@ -6,7 +6,7 @@
  *
  * --rounds N. --seed N: who dies. --figures 1: print times and what is held. --wrong 1: before it returns,
  * processes ask that do not fit, or in vain. --once 1: one commit goes on without it and takes the next one in. --leave 1: it is not killed, but leaves by a commit. --role 0 or 1:
- * only attention, or FFN ranks die. --two 1: two die at once, and return by one commit. --stop 1: the first to return
+ * only attention, or FFN ranks die. --two 1: two die at once, and return by one commit. --first N: so do the first N. --stop 1: the first to return
  * hangs, and the others go on without it. --strict 1: the first use comes in the time that is promised.
  * --moves 1: each process is on the next host of TEST_HOSTS. */
 #include <stdio.h>
@@ -40,12 +40,10 @@ static bool do_round(struct rank *rank)
             returns_be_lost(rank);
         if (!returns_lose_one(rank, victim))
             return false;
-        if (!hs_option_int(job, "--once", 0) &&
-            !returns_await_state(rank, victim, STEPAF_MEMBER_ASKS))
-            return false;
-        int second = returns_second_of(rank, rank->round);
-        if (second >= 0 && !returns_await_state(rank, second, STEPAF_MEMBER_ASKS))
-            return false;
+        for (int i = 0; i < returns_n_dead(rank) && !hs_option_int(job, "--once", 0); i++)
+            if (!returns_await_state(rank, returns_dead_of(rank, rank->round, i),
+                                     STEPAF_MEMBER_ASKS))
+                return false;
         if (hs_option_int(job, "--stop", 0) && !returns_stop_one(rank, victim))
             return false;
     }
@@ -216,7 +214,7 @@ int main(int argc, char **argv)
     static const struct hs_test test = {
         .name = "returns",
         .options = "--rounds --seed --figures --wrong --role --two --stop --strict --once "
-                   "--leave --moves --graphs",
+                   "--leave --moves --graphs --first",
         .limit_s = 60,
         .n_boots = 1,
         .body = body};

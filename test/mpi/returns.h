@@ -62,11 +62,13 @@ bool returns_stop_one(struct rank *rank, int victim);
 
 /* ---- returns_order.c: who dies when, and how ranks wait for each other ---- */
 
-/* World ranks that die in a round; the second one: -1 without --two. */
+/* World ranks that die in a round: the first of them, and number @a i of returns_n_dead. */
 int returns_victim_of(const struct rank *rank, int round);
-int returns_second_of(const struct rank *rank, int round);
+int returns_dead_of(const struct rank *rank, int round, int i);
 bool returns_dies_in(const struct rank *rank, int round, int world);
 int returns_n_dead(const struct rank *rank);
+/* Those of this round that are peers of this rank. */
+int returns_n_dead_peers(const struct rank *rank);
 int returns_attn_left(const struct rank *rank, int round);
 /* Whether this rank does what one of those that are left has to do. */
 bool returns_is_leader(const struct rank *rank);

@@ -64,9 +64,8 @@ bool returns_lose_one(struct rank *rank, int victim)
     if (returns_is_leader(rank)) {
         if (!returns_tell_address(rank))
             return false;
-        hs_signal(job, victim, SIGKILL);
-        if (returns_second_of(rank, rank->round) >= 0)
-            hs_signal(job, returns_second_of(rank, rank->round), SIGKILL);
+        for (int i = 0; i < returns_n_dead(rank); i++)
+            hs_signal(job, returns_dead_of(rank, rank->round, i), SIGKILL);
     }
     if (!returns_meet(rank, left) || !returns_work_in_vain(rank))
         return false;

@@ -9,6 +9,8 @@ int returns_victim_of(const struct rank *rank, int round)
     long long role = hs_option_int(job, "--role", -1);
     int victim = (int)(dice % (uint64_t)job->size);
 
+    if (hs_option_int(job, "--first", 0))
+        return 0;
     /* The split of these tests has attention ranks first. */
     if (role == 0)
         victim = (int)(dice % (uint64_t)job->attn);
@@ -18,22 +20,33 @@ int returns_victim_of(const struct rank *rank, int round)
 }
 
 /* With --two, another one of the other role, in splits of two halves. */
-int returns_second_of(const struct rank *rank, int round)
+int returns_dead_of(const struct rank *rank, int round, int i)
 {
-    int size = rank->job->size;
+    int size = rank->job->size, victim = returns_victim_of(rank, round);
 
-    return hs_option_int(rank->job, "--two", 0) ? (returns_victim_of(rank, round) + size / 2) % size
-                                                : -1;
+    return hs_option_int(rank->job, "--first", 0) ? i : (victim + i * (size / 2)) % size;
 }
 
 bool returns_dies_in(const struct rank *rank, int round, int world)
 {
-    return returns_victim_of(rank, round) == world || returns_second_of(rank, round) == world;
+    for (int i = 0; i < returns_n_dead(rank); i++)
+        if (returns_dead_of(rank, round, i) == world)
+            return true;
+    return false;
 }
 
 int returns_n_dead(const struct rank *rank)
 {
-    return hs_option_int(rank->job, "--two", 0) ? 2 : 1;
+    return (int)hs_option_int(rank->job, "--first", hs_option_int(rank->job, "--two", 0) ? 2 : 1);
+}
+
+int returns_n_dead_peers(const struct rank *rank)
+{
+    int n = 0;
+
+    for (int i = 0; i < returns_n_dead(rank); i++)
+        n += member_ops_is_peer(rank->job, returns_dead_of(rank, rank->round, i));
+    return n;
 }
 
 bool returns_is_leader(const struct rank *rank)
@@ -52,18 +65,16 @@ bool returns_meet(struct rank *rank, int n)
     return member_ops_await(rank->job, STAMP_MET, rank->met);
 }
 
-static bool is_of(const struct rank *rank, int world, stepaf_role_t role)
-{
-    return world >= 0 && (world < rank->job->attn) == (role == STEPAF_ATTENTION);
-}
-
 /* With --once nobody works without it. */
 int returns_attn_left(const struct rank *rank, int round)
 {
+    int left = rank->job->attn;
+
     if (hs_option_int(rank->job, "--once", 0))
         return 0;
-    return rank->job->attn - is_of(rank, returns_victim_of(rank, round), STEPAF_ATTENTION) -
-           is_of(rank, returns_second_of(rank, round), STEPAF_ATTENTION);
+    for (int i = 0; i < returns_n_dead(rank); i++)
+        left -= returns_dead_of(rank, round, i) < rank->job->attn;
+    return left;
 }
 
 int returns_n_apart(const struct rank *rank)

@@ -35,9 +35,7 @@ static bool ask(struct rank *rank, int n_answers)
 bool returns_work(struct rank *rank, bool is_whole)
 {
     int n_attn = is_whole ? rank->job->attn : returns_attn_left(rank, rank->round);
-    int n_lost = is_whole ? 0
-                          : member_ops_is_peer(rank->job, returns_victim_of(rank, rank->round)) +
-                                member_ops_is_peer(rank->job, returns_second_of(rank, rank->round));
+    int n_lost = is_whole ? 0 : returns_n_dead_peers(rank);
     int64_t until_ns = hs_now_ns() + RETURNS_LIMIT_S * 1000000000LL * hs_slow();
 
     hs_step("operations");
