@@ -10,6 +10,7 @@
 
 #include "base/env_text.h"
 #include "base/fork.h"
+#include "base/log.h"
 #include "base/time.h"
 #include "base/why.h"
 #include "boot/control/socket.h"
@@ -37,6 +38,8 @@ void stepaf_member_net_lose(struct stepaf_member_net *net, int rank, const char 
     if (rank == net->consensus.rank || stepaf_consensus_has_lost(&net->consensus, rank))
         return;
     snprintf(net->others[rank].reason, STEPAF_MEMBER_NET_REASON_MAX, "%s", why);
+    stepaf_log_info("world rank %d, in its life %u, is lost among the members: %s", rank,
+                    net->consensus.lives[rank], why);
     stepaf_consensus_lose(&net->consensus, rank);
 }
 
@@ -123,7 +126,11 @@ static bool take_message(void *arg, int rank, const struct stepaf_control_frame 
     if (frame->type != STEPAF_CONTROL_CONSENSUS ||
         !stepaf_consensus_message_read(data, frame->bytes, net->consensus.size, &message))
         return false;
+    uint32_t n_lost = net->consensus.n_lost;
     stepaf_consensus_take(&net->consensus, rank, &message);
+    if (net->consensus.n_lost != n_lost)
+        stepaf_log_info("world rank %d, in its life %u, has told of ranks that are lost", rank,
+                        message.life);
     return true;
 }
 

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/log.h"
 #include "base/time.h"
 #include "base/why.h"
 #include "boot/control/socket.h"
@@ -110,8 +111,11 @@ void stepaf_member_net_look_after(struct stepaf_member_net *net, int rank)
                  link->trouble ? link->trouble : stepaf_why(link->error));
     if (!call_next(net, rank)) { /* nobody listens there any more */
         stepaf_member_net_drop(net, rank);
-        if (!net->control.guests.is_one) /* who is no member loses nobody, and calls again */
-            stepaf_consensus_lose(&net->consensus, rank);
+        if (net->control.guests.is_one) /* who is no member loses nobody, and calls again */
+            return;
+        stepaf_log_info("world rank %d, in its life %u, is lost among the members: %s", rank,
+                        net->consensus.lives[rank], other->reason);
+        stepaf_consensus_lose(&net->consensus, rank);
     }
 }
 
