@@ -14,6 +14,8 @@ unset STEPAF_SPLIT STEPAF_ROLE
 hosts_cabled 0 || exit
 # Those who come again while the network is cut in two are to find that out and to try once more.
 export STEPAF_TCP_PEER_TIMEOUT_US=2000000 STEPAF_INIT_TIMEOUT_US=1500000
+# The first packet of a connection that is lost comes again after 1, 3 and 7 s.
+export STEPAF_TCP_CONNECT_US=10000000
 # One attention and one FFN rank are on h2 and new ranks on h1, where most are: the network is cut in two only if the larger
 # half goes on though two of its ranks die (test/mpi/chaos_cable.c).
 hosts_fork h1,h1,h1,h2 "$top_builddir/test/mpi/chaos" --procs 8 --split attn=4,ffn=4 --seconds "$seconds" \

@@ -5,7 +5,8 @@
  *
  * Makes eth0 in the network namespaces HOST, with these addresses (10.77.0.1/24), and carries each frame
  * from one to the other, so much later. It says "up" on its output when both are there, and ends with its
- * input. A line of that is how late frames are from now on, in microseconds; "cut": they are lost. */
+ * input. A line of that is how late frames are from now on, in microseconds; "cut": they are lost; "cut MILLISECONDS": for
+ * so long, and then no frame is late. Whoever says so may not have a core when that time is over. */
 #include <arpa/inet.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -13,6 +14,7 @@
 #include <net/if.h>
 #include <poll.h>
 #include <sched.h>
+#include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -110,8 +112,16 @@ static int64_t give_out(struct way *way)
     return 1000000000;
 }
 
+static void heed_line(const char *line, int64_t *delay_ns, int64_t *mend_ns)
+{
+    bool is_cut = strncmp(line, "cut", 3) == 0;
+
+    *delay_ns = is_cut ? IS_CUT : strtoll(line, NULL, 10) * 1000;
+    *mend_ns = is_cut && line[3] ? now_ns() + strtoll(line + 3, NULL, 10) * 1000000 : INT64_MAX;
+}
+
 /* Do what the lines say that have come; false: that was all. */
-static int heed_lines(int64_t *delay_ns)
+static int heed_lines(int64_t *delay_ns, int64_t *mend_ns)
 {
     static char line[LINE_BYTES];
     static size_t used;
@@ -126,7 +136,7 @@ static int heed_lines(int64_t *delay_ns)
         }
         line[used] = '\0';
         used = 0;
-        *delay_ns = strcmp(line, "cut") == 0 ? IS_CUT : strtoll(line, NULL, 10) * 1000;
+        heed_line(line, delay_ns, mend_ns);
     }
     return n < 0 && (errno == EAGAIN || errno == EINTR);
 }
@@ -139,7 +149,7 @@ int main(int argc, char **argv)
         fprintf(stderr, "usage: delay HOST ADDRESS HOST ADDRESS MICROSECONDS\n");
         return 2;
     }
-    int64_t delay_ns = strtoll(argv[5], NULL, 10) * 1000;
+    int64_t delay_ns = strtoll(argv[5], NULL, 10) * 1000, mend_ns = INT64_MAX;
     for (int i = 0; i < 2; i++) {
         ways[i] = (struct way){.from = make_end(argv[1 + 2 * i], argv[2 + 2 * i]),
                                .frames = calloc(FRAMES, sizeof(struct frame))};
@@ -157,13 +167,19 @@ int main(int argc, char **argv)
                               {.fd = 0, .events = POLLIN}};
     if (fcntl(0, F_SETFL, O_NONBLOCK) < 0)
         die("standard input");
-    while (!polls[2].revents || heed_lines(&delay_ns)) {
+    while (!polls[2].revents || heed_lines(&delay_ns, &mend_ns)) {
         int64_t left = give_out(&ways[0]), other = give_out(&ways[1]);
+        if (mend_ns - now_ns() < left)
+            left = mend_ns > now_ns() ? mend_ns - now_ns() : 0;
         struct timespec wait = {0, (long)(left < other ? left : other)};
         if (wait.tv_nsec >= 1000000000)
             wait = (struct timespec){1, 0};
         if (ppoll(polls, 3, &wait, NULL) < 0 && errno != EINTR)
             die("poll");
+        if (now_ns() >= mend_ns) {
+            mend_ns = INT64_MAX;
+            delay_ns = 0;
+        }
         take_in(&ways[0], delay_ns);
         take_in(&ways[1], delay_ns);
     }

@@ -52,8 +52,11 @@ bool chaos_cable_slow(struct chaos_cable *cable, int64_t us, int64_t span_ns)
 
 bool chaos_cable_cut(struct chaos_cable *cable, int64_t span_ns)
 {
+    char text[32];
+
+    snprintf(text, sizeof(text), "cut %lld\n", (long long)span_ns / 1000000);
     if (hs_now_ns() - cable->cut_ns <= CUT_EVERY_MS * 1000000LL ||
-        !tell_cable(cable, "cut\n", span_ns))
+        !tell_cable(cable, text, span_ns))
         return false;
     cable->cut_ns = hs_now_ns();
     return true;
