@@ -312,7 +312,8 @@ static bool play(struct director *director, int64_t until_ns)
     atomic_store(&its->over, 1);
     director->in_commit = -1;
     give_up_ns = hs_now_ns() + chaos_patience_ns();
-    while (!is_whole(director)) {
+    /* At least once: all may serve, and one be stopped. */
+    do {
         if (!turn(director, false))
             return false;
         for (int r = 0; r < chaos_places(its) && hs_now_ns() > give_up_ns; r++)
@@ -321,7 +322,7 @@ static bool play(struct director *director, int64_t until_ns)
                     "the job is not whole again: rank %d, life %d, place %d, in \"%s\"", r,
                     atomic_load(&its->ranks[r].life), chaos_place(its, r),
                     atomic_load(&its->ranks[r].step));
-    }
+    } while (!is_whole(director) || director->cable.is_parted);
     atomic_store(&its->over, 2);
     return true;
 }
