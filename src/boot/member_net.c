@@ -149,7 +149,7 @@ static bool take_guest(void *arg, struct stepaf_control_link *link,
     struct stepaf_member_net *net = arg;
 
     if (net->control.guests.is_one)
-        return stepaf_member_guest_take(net, frame, data);
+        return stepaf_member_guest_take(net, link, frame, data);
     return !stepaf_control_is_guest(link) || /* it has been admitted meanwhile */
            stepaf_member_host_take(net, link, frame, data);
 }

@@ -55,6 +55,7 @@ static bool call_next(struct stepaf_member_net *net, int rank)
         link->hello.to = (uint32_t)rank;
         stepaf_control_link_free(net->control.links[rank]);
         net->control.links[rank] = link;
+        other->called = net->consensus.lives[rank];
         other->until_ns = stepaf_monotonic_ns() + MEMBER_CONNECT_NS;
         return true;
     }

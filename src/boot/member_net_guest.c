@@ -89,7 +89,21 @@ static bool become_member(struct stepaf_member_net *net, uint32_t number, const 
     return stepaf_control_open_door(&net->control);
 }
 
-static bool hear_state(struct stepaf_member_net *net, const void *data, size_t bytes)
+/* What was called in a life that is over may not have ended here yet: once this process is a member, that would be
+ * taken for the end of the process that has the place now. Not what is being read. */
+static void part_with_earlier(struct stepaf_member_net *net, const struct stepaf_control_link *read)
+{
+    struct stepaf_control_link **links = net->control.links;
+
+    for (int r = 0; r < net->consensus.size; r++)
+        if (links[r] && links[r] != read && net->others[r].called < net->consensus.lives[r]) {
+            stepaf_control_link_free(links[r]);
+            links[r] = NULL;
+        }
+}
+
+static bool hear_state(struct stepaf_member_net *net, const struct stepaf_control_link *link,
+                       const void *data, size_t bytes)
 {
     struct stepaf_unpack unpack = stepaf_unpack_from(data, bytes), ranks;
     struct stepaf_consensus *consensus = &net->consensus;
@@ -112,6 +126,7 @@ static bool hear_state(struct stepaf_member_net *net, const void *data, size_t b
             !stepaf_member_net_set_card(net, r, told.card.data, told.card.bytes))
             return false;
     }
+    part_with_earlier(net, link);
     stepaf_member_net_set_counts(net, epoch, n_commits);
     net->returns->has_state = true;
     if (!number)
@@ -140,12 +155,12 @@ static bool hear_refusal(struct member_return *returns, const struct stepaf_cont
 
 /* Until it is a member. What it is told afterwards goes to the machine; so does what a member says that has
  * admitted it, and does not know that another one has not told it yet: in vain. */
-bool stepaf_member_guest_take(struct stepaf_member_net *net,
+bool stepaf_member_guest_take(struct stepaf_member_net *net, const struct stepaf_control_link *link,
                               const struct stepaf_control_frame *frame, const void *data)
 {
     switch (frame->type) {
     case STEPAF_CONTROL_STATE:
-        return hear_state(net, data, frame->bytes);
+        return hear_state(net, link, data, frame->bytes);
     case STEPAF_CONTROL_REFUSE:
         return hear_refusal(net->returns, frame, data);
     default:

@@ -26,6 +26,7 @@ struct member_other {
     struct stepaf_consensus_addresses addresses;
     unsigned at;      /* the next address to call */
     int64_t until_ns; /* for the address that is being called */
+    uint32_t called;  /* the rank's life in which it was called last */
     struct member_queued *queue;
     bool is_new;          /* it has been admitted by the last decision, and is to be told */
     uint32_t admitted_by; /* a decision; 0: it has been a member from the beginning */
@@ -112,8 +113,8 @@ void stepaf_member_gather_free(struct stepaf_member_net *net);
 bool stepaf_member_host_take(struct stepaf_member_net *net, struct stepaf_control_link *link,
                              const struct stepaf_control_frame *frame, const void *data);
 void stepaf_member_host_forget(struct stepaf_member_net *net, int rank);
-/* A member has said something to this guest. */
-bool stepaf_member_guest_take(struct stepaf_member_net *net,
+/* A member has said something to this guest, over @a link. */
+bool stepaf_member_guest_take(struct stepaf_member_net *net, const struct stepaf_control_link *link,
                               const struct stepaf_control_frame *frame, const void *data);
 /* What a guest does without waiting: ask whom it has not asked. */
 void stepaf_member_guest_pump(struct stepaf_member_net *net);

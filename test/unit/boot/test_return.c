@@ -141,6 +141,40 @@ static void home_is_lost(void)
     end_job(&job);
 }
 
+/* The decision that admits it admits another one as well, in whose place it has called the process before: that one ends
+ * later, and is not taken for the one that is there now. */
+static void another_is_admitted_with_it(void)
+{
+    struct job job;
+    uint64_t id;
+
+    begin_job(&job, true);
+    struct stepaf_member_net *guest = ask_with(&job, "my words"), *before = job.nets[1];
+    PUMP_UNTIL(&job, (pump_with(&job, guest), is_listed(&job)));
+    decide(&job, true);
+    CU_ASSERT_PTR_NOT_NULL_FATAL(stepaf_member_net_words(job.nets[0], LOST, &id));
+    job.nets[1] = NULL;
+    stepaf_member_net_lose(job.nets[0], 1, "it hangs");
+    const struct stepaf_consensus_blob *card = stepaf_member_net_card(before, 1);
+    CU_ASSERT(stepaf_member_net_admit(job.nets[0], 1, id + 1, card->data, card->bytes));
+    card = stepaf_member_net_card(guest, LOST);
+    CU_ASSERT(stepaf_member_net_admit(job.nets[0], LOST, id, card->data, card->bytes));
+    stepaf_member_net_welcome(job.nets[0]);
+    PUMP_UNTIL(&job, (pump_with(&job, guest),
+                      stepaf_member_net_admission(guest) == STEPAF_MEMBER_ADMITTED));
+    CU_ASSERT_PTR_NULL(guest->control.links[1]);
+    CU_ASSERT_PTR_NOT_NULL(guest->control.links[0]);
+    stepaf_member_net_close(before);
+    for (int i = 0; i < 20; i++) {
+        pump_with(&job, guest);
+        (void)poll(NULL, 0, 1);
+    }
+    CU_ASSERT_EQUAL(stepaf_member_net_consensus(guest)->lives[1], 2);
+    CU_ASSERT_FALSE(stepaf_consensus_has_lost(stepaf_member_net_consensus(guest), 1));
+    stepaf_member_net_close(guest);
+    end_job(&job);
+}
+
 int main(void)
 {
     CU_TestInfo tests[] = {
@@ -148,6 +182,7 @@ int main(void)
         {"its connection is late", its_connection_is_late},
         {"nobody can tell it", nobody_can_tell_it},
         {"its home is lost", home_is_lost},
+        {"another one is admitted with it", another_is_admitted_with_it},
         CU_TEST_INFO_NULL,
     };
     return unit_run(tests);

@@ -123,11 +123,11 @@ static void wrong_state(void)
     uint8_t *data = calloc(1, 4096);
     for (size_t bytes = 0; bytes < 4096; bytes += bytes < 256 ? 1 : 97) {
         struct stepaf_control_frame frame = {.type = STEPAF_CONTROL_STATE, .bytes = bytes};
-        CU_ASSERT_FALSE(stepaf_member_guest_take(guest, &frame, data));
+        CU_ASSERT_FALSE(stepaf_member_guest_take(guest, NULL, &frame, data));
     }
     memset(data, 0xff, 4096);
     struct stepaf_control_frame frame = {.type = STEPAF_CONTROL_STATE, .bytes = 4096};
-    CU_ASSERT_FALSE(stepaf_member_guest_take(guest, &frame, data));
+    CU_ASSERT_FALSE(stepaf_member_guest_take(guest, NULL, &frame, data));
     CU_ASSERT_EQUAL(stepaf_member_net_admission(guest), STEPAF_MEMBER_WAITS);
     CU_ASSERT_EQUAL(stepaf_member_net_consensus(guest)->lives[0], 1);
     free(data);
