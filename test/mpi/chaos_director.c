@@ -361,8 +361,10 @@ void chaos_direct(const struct hs_job *job, struct chaos_page *page)
                                 .in_commit = -1};
 
     atomic_store(&page->began_ns, began_ns);
-    if (!chaos_cable_open(&director.cable, job, page))
+    if (!chaos_cable_open(&director.cable, job, page)) {
+        atomic_store(&page->failed, 1);
         return;
+    }
     if (!play(&director, seconds * 1000000000LL)) {
         chaos_report_ranks(page);
         let_go_on(&director, true);
