@@ -120,12 +120,12 @@ void stepaf_ucx_disconnect(struct stepaf_link *base)
     struct stepaf_ucx_link *link = (struct stepaf_ucx_link *)base;
     struct stepaf_ucx *ucx = stepaf_ucx_of(link);
     bool is_forced = link->can_force && link->shared.proof.state != STEPAF_FABRIC_UNPROVEN;
-    const ucp_request_param_t param = {
-        .op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA |
-                        (is_forced ? UCP_OP_ATTR_FIELD_FLAGS : 0),
-        .flags = UCP_EP_CLOSE_FLAG_FORCE,
-        .cb.send = has_closed,
-        .user_data = ucx};
+    const ucp_request_param_t param = {.op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK |
+                                                       UCP_OP_ATTR_FIELD_USER_DATA |
+                                                       (is_forced ? UCP_OP_ATTR_FIELD_FLAGS : 0),
+                                       .flags = UCP_EP_CLOSE_FLAG_FORCE,
+                                       .cb.send = has_closed,
+                                       .user_data = ucx};
 
     stepaf_fabric_disconnect(&link->shared);
     if (link->ep && (link->can_force || is_sound(link)))
