@@ -104,7 +104,7 @@ for sysfs in 'mount -t sysfs none /sys' true; do
     hasnt '^passed *\(gid\|mtu\)'
 done
 # Likewise, without any right.
-look 1 unshare --user --net --mount --pid --ipc --fork --mount-proc "$doctor"
+look 1 unshare --user --net --mount --pid --ipc --fork --mount-proc "$doctor" memory process net gpu
 hasnt '^passed *\(interfaces\|gid\|mtu\)'
 has ' passed, .* unknown$'
 # The kernel shows each device to one network only, and its file opens there alone.
