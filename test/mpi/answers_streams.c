@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Operations on streams that are complete before all FFN ranks have answered. Every answer has other bytes each
  * time; those that the mask tells of are looked at, and of others nothing may have come. The GPU is one that is
- * made of memory (answers_cpu.c), or a real one (test/gpu/answers.c).
+ * made of memory (answers_streams_cpu.c), or a real one (test/gpu/answers.c).
  *
  * --case: late, stop (a rank is stopped, and given up), kill. The last FFN rank is who is late. */
 #include <stdlib.h>
