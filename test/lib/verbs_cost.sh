@@ -30,7 +30,7 @@ case $($compiler --version | head -n 1)-$($compiler -dumpfullversion 2>/dev/null
 esac
 cost_protected
 slack=$(awk "BEGIN { print $slack * $protected }")
-awk -v judged=$judged -v slack=$slack '
+awk -v judged=$judged -v slack="$slack" '
     BEGIN {
         # At most, for the first FFN rank and for each further one, of a tensor of 64 bytes each way:
         # what it is and a little, as compilers differ.
@@ -78,7 +78,7 @@ awk -v judged=$judged -v slack=$slack '
 
 # With one FFN rank: what is written ten times a second would count with many. The least of the cases: it may count all
 # the same.
-awk -v judged=$judged -v slack=$slack '
+awk -v judged=$judged -v slack="$slack" '
     NR == FNR { off[$1, $2, $3, $4] = $6; next }
     $2 == 1 {
         cost = ($6 - off[$1, $2, $3, $4]) / $5
