@@ -8,14 +8,15 @@ makes_threads='pthread_create|ranks_expect_threads|PROGRESS", .*"thread"|cpu_dev
 # program_has_threads PROGRAM: whether this program of test/mpi makes threads, by its main file or by PROGRAM_*.c, but for
 # those of a PROGRAM_... that has a case of its own.
 program_has_threads()
-{
+(
+    set +f
     for thread_source in "$top_srcdir/test/mpi/$1.c" "$top_srcdir/test/mpi/$1"_*.c; do
         for thread_case in "$top_srcdir/test/mpi/$1"_*.case; do
             case $thread_source in
             "${thread_case%.case}"*) continue 2 ;;
             esac
         done
-        ! grep -Eqs "$makes_threads" "$thread_source" || return 0
+        ! grep -Eqs "$makes_threads" "$thread_source" || exit 0
     done
-    return 1
-}
+    exit 1
+)
