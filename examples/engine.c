@@ -35,9 +35,10 @@ static void begin(struct microbatch *m, int layer)
     }
     stepaf_status_t status = stepaf_start_with(m->plan, &params, &m->request);
     if (status == STEPAF_ERR_PEER_LOST) { /* nothing has been sent */
+        int before = n_left;
         for (int f = n_left = 0; f < n_peers; f++)
             n_left += is_left[f] = (char)!is_lost(f);
-        if (n_left > 0) {
+        if (n_left > 0 && n_left < before) {
             begin(m, layer);
             return;
         }

@@ -36,10 +36,13 @@ static int is_lost(int peer)
     return link.is_lost;
 }
 
+/* Once: a rank that was stopped goes on. */
 static void suffer(const char *word, int signal)
 {
-    if (strcmp(trouble, word) == 0)
-        raise(signal);
+    if (strcmp(trouble, word) != 0)
+        return;
+    trouble = "";
+    raise(signal);
 }
 
 /* The model, and what one process makes of number i of microbatch m. */

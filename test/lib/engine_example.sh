@@ -67,7 +67,7 @@ until grep -q '^late: FFN rank 1 ' "$directory/said.0"; do
     [ $turns -lt 600 ] || { echo "nobody says that FFN rank 1 is late"; kill -KILL $pids; exit 1; }
     sleep 0.1
 done
-# It stops for each microbatch.
+# It has stopped once.
 while kill -CONT "$last" 2>/dev/null; do
     sleep 0.1
 done
