@@ -3,6 +3,7 @@
 #include <linux/sockios.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
+#include <stddef.h>
 #include <string.h>
 #include <sys/ioctl.h>
 #include <sys/socket.h>
@@ -50,8 +51,8 @@ void stepaf_tcp_socket_tune(const struct stepaf_env *env, int fd)
     set_option(fd, IPPROTO_TCP, TCP_KEEPCNT, PROBES);
 }
 
-/* The shortest round trip so far, which the kernel tells since 4.6 behind what C libraries know. */
-static bool shortest_round_trip(int fd, uint32_t *us_p)
+/* The shortest round trip so far, which the kernel tells since 4.6 behind what C libraries know, and the largest packet. */
+static bool query_path(int fd, uint32_t *us_p, uint32_t *packet_bytes_p)
 {
     enum { MIN_RTT_AT = 148 };
     uint8_t info[MIN_RTT_AT + sizeof(*us_p)];
@@ -60,16 +61,20 @@ static bool shortest_round_trip(int fd, uint32_t *us_p)
     if (getsockopt(fd, IPPROTO_TCP, TCP_INFO, info, &length) || length < sizeof(info))
         return false;
     memcpy(us_p, info + MIN_RTT_AT, sizeof(*us_p));
+    memcpy(packet_bytes_p, info + offsetof(struct tcp_info, tcpi_snd_mss), sizeof(*packet_bytes_p));
     return true;
 }
 
 void stepaf_tcp_socket_near(int fd)
 {
     static const char reno[] = "reno"; /* in every kernel, and allowed to everybody */
-    enum { NEAR_US = 100 };
-    uint32_t us;
+    enum { NEAR_US = 100, LOOPBACK_PACKET_BYTES = 32 << 10 };
+    uint32_t us, packet_bytes;
 
-    if (shortest_round_trip(fd, &us) && us <= NEAR_US)
+    /* The kernel goes on to pace a connection that has been BBR's, by its window in packets: with the small ones of
+     * virtual Ethernet that would cost more than it saves. */
+    if (query_path(fd, &us, &packet_bytes) && us <= NEAR_US &&
+        packet_bytes >= LOOPBACK_PACKET_BYTES)
         (void)setsockopt(fd, IPPROTO_TCP, TCP_CONGESTION, reno, sizeof(reno) - 1);
 }
 

@@ -264,9 +264,9 @@ int stepaf_tcp_socket_accept(int listener);
 void stepaf_tcp_socket_close(int fd);
 /* The options of a socket that carries frames. */
 void stepaf_tcp_socket_tune(const struct stepaf_env *env, int fd);
-/* Where the other end is on this machine, and a round trip takes next to nothing: nothing is to be shared with
- * anybody on the way, so take the simplest congestion control. BBR, which some systems have by default, spreads by timers
- * what it sends, and lets megabytes gather; then each byte comes from memory instead of from a cache. */
+/* Where the other end is on this machine, by the loopback, and a round trip takes next to nothing: nothing is to be
+ * shared with anybody on the way, so take the simplest congestion control. BBR, which some systems have by default, spreads
+ * by timers what it sends, and lets megabytes gather; then each byte comes from memory instead of from a cache. */
 void stepaf_tcp_socket_near(int fd);
 /* Say that nothing more will be sent, and forget what comes. Whether all that was sent is at the
  * peer's host, or the peer does not want it: to close before then could lose it. */
