@@ -5,10 +5,9 @@
 
 #include "core/plan.h"
 #include "core/region.h"
-#include "cpu_device/cpu_device.h"
-#include "fake.h"
 #include "gpu/stream.h"
 #include "plans.h"
+#include "stream_job.h"
 #include "unit.h"
 
 enum {
@@ -19,26 +18,12 @@ enum {
     LARGE = 100000,
     SMALL = 8,
     PULL = 3008,
-    DEPTH = 2,
+    DEPTH = STREAM_DEPTH,
     HALF_A_START = 2 /* two launches */
 };
 
-static struct fake_job *job, *other;
 static stepaf_plan_h plan;
 static uint8_t *memory;
-static int stream;
-
-static void key(uint64_t id, stepaf_direction_t direction, size_t bytes)
-{
-    stepaf_key_params_t params = {.field_mask = STEPAF_KEY_DEPTH | STEPAF_KEY_MEM_KIND,
-                                  .depth = DEPTH,
-                                  .mem_kind = STEPAF_MEM_CUDA};
-
-    CU_ASSERT_EQUAL_FATAL(stepaf_key_declare(job->handle, id, direction, bytes, &params),
-                          STEPAF_OK);
-    CU_ASSERT_EQUAL_FATAL(stepaf_key_declare(other->handle, id, direction, bytes, &params),
-                          STEPAF_OK);
-}
 
 /* Where the answers lie, or are answered from, behind what is pushed: of peer @a p, slot 0. */
 static size_t answer(uint32_t p)
@@ -75,35 +60,20 @@ static void begin(stepaf_role_t role)
     uint8_t *its;
 
     cpu_device_begin();
-    job = fake_open(role, ffn ? PEERS : 1, ffn ? 1 : PEERS);
-    other = fake_open(ffn ? STEPAF_ATTENTION : STEPAF_FFN, ffn ? PEERS : 1, ffn ? 1 : PEERS);
-    key(1, STEPAF_PUSH, LARGE);
-    key(2, STEPAF_PUSH, SMALL);
-    key(3, STEPAF_PUSH, SMALL);
-    key(4, STEPAF_PULL, PULL);
-    plan = make(job, &memory);
-    (void)make(other, &its);
+    stream_job.job = fake_open(role, ffn ? PEERS : 1, ffn ? 1 : PEERS);
+    stream_job.other =
+        fake_open(ffn ? STEPAF_ATTENTION : STEPAF_FFN, ffn ? PEERS : 1, ffn ? 1 : PEERS);
+    stream_job_key(1, STEPAF_PUSH, LARGE);
+    stream_job_key(2, STEPAF_PUSH, SMALL);
+    stream_job_key(3, STEPAF_PUSH, SMALL);
+    stream_job_key(4, STEPAF_PULL, PULL);
+    plan = make(stream_job.job, &memory);
+    (void)make(stream_job.other, &its);
 }
 
 static void commit(void)
 {
-    fake_pair(job, other);
-    CU_ASSERT_EQUAL_FATAL(stepaf_streams_prepare(other->ctx), STEPAF_OK);
-    CU_ASSERT_EQUAL_FATAL(fake_commit(job, other), STEPAF_OK);
-}
-
-static void end(void)
-{
-    fake_close(job);
-    fake_close(other);
-    CU_ASSERT_EQUAL(cpu_device.n_held, 0);
-    CU_ASSERT_EQUAL(cpu_device_count(), 0);
-    cpu_device_end();
-}
-
-static struct stepaf_stream *stream_of_plan(void)
-{
-    return ((struct stepaf_plan_obj *)stepaf_table_get(&job->ctx->tables.plans, 0))->stream;
+    CU_ASSERT_EQUAL_FATAL(stream_job_commit(), STEPAF_OK);
 }
 
 /* That @a launches hold every tensor once, in order. */
@@ -130,22 +100,23 @@ static void an_operation_is_sent_in_legs(void)
 {
     begin(STEPAF_ATTENTION);
     commit();
-    const struct stepaf_stream *its = stream_of_plan();
+    const struct stepaf_stream *its = stream_job_stream();
     CU_ASSERT_EQUAL_FATAL(its->launches.n_send, LEGS);
     CU_ASSERT_EQUAL(its->launches.n_receive, 1);
     expect_legs(its->launches.send, PUSHES);
     expect_legs(&its->launches.send[LEGS], PUSHES);
     for (int n = 0; n < DEPTH; n++) {
         int before = cpu_device.n_launches;
-        CU_ASSERT_EQUAL(stepaf_start_on_stream(plan, NULL, &stream, NULL), STEPAF_OK);
+        CU_ASSERT_EQUAL(stepaf_start_on_stream(plan, NULL, &stream_job.stream, NULL), STEPAF_OK);
         CU_ASSERT_EQUAL(cpu_device.n_launches, before + LEGS);
         CU_ASSERT_EQUAL(cpu_device.args.lanes[0].peer, FIRST);
         CU_ASSERT_EQUAL(cpu_device.args.slot, n);
     }
-    CU_ASSERT_EQUAL(stepaf_start_on_stream(plan, NULL, &stream, NULL), STEPAF_ERR_WOULD_BLOCK);
-    CU_ASSERT_EQUAL(stepaf_wait_on_stream(plan, &stream), STEPAF_OK);
+    CU_ASSERT_EQUAL(stepaf_start_on_stream(plan, NULL, &stream_job.stream, NULL),
+                    STEPAF_ERR_WOULD_BLOCK);
+    CU_ASSERT_EQUAL(stepaf_wait_on_stream(plan, &stream_job.stream), STEPAF_OK);
     CU_ASSERT_EQUAL(stepaf_plan_status(plan), STEPAF_OK);
-    end();
+    stream_job_end();
 }
 
 /* Legs count, and note what is done and what has landed, each in places of their own. */
@@ -153,7 +124,7 @@ static void legs_share_no_memory(void)
 {
     begin(STEPAF_FFN);
     commit();
-    const struct stepaf_stream *its = stream_of_plan();
+    const struct stepaf_stream *its = stream_job_stream();
     CU_ASSERT_EQUAL_FATAL(its->launches.n_receive, LEGS);
     CU_ASSERT_EQUAL(its->launches.n_send, 1);
     expect_legs(its->launches.receive, PUSHES);
@@ -166,17 +137,17 @@ static void legs_share_no_memory(void)
                        its->launches.receive[LEGS].args.landed, sizeof(uint32_t) * PEERS * PUSHES));
     for (int a = 0; a < DEPTH * LEGS; a++) {
         CU_ASSERT(its->launches.receive[a].args.counts + 1 <=
-                  (uint32_t *)(void *)(job->ctx->gpu.streams->control +
-                                       job->ctx->gpu.streams->control_bytes));
+                  (uint32_t *)(void *)(stream_job.job->ctx->gpu.streams->control +
+                                       stream_job.job->ctx->gpu.streams->control_bytes));
         for (int b = 0; b < a; b++)
             CU_ASSERT_PTR_NOT_EQUAL(its->launches.receive[a].args.counts,
                                     its->launches.receive[b].args.counts);
     }
     int before = cpu_device.n_launches;
-    CU_ASSERT_EQUAL(stepaf_recv_on_stream(plan, &stream), STEPAF_OK);
+    CU_ASSERT_EQUAL(stepaf_recv_on_stream(plan, &stream_job.stream), STEPAF_OK);
     CU_ASSERT_EQUAL(cpu_device.n_launches, before + 2 * LEGS);
-    CU_ASSERT_EQUAL(stepaf_respond_on_stream(plan, NULL, &stream), STEPAF_OK);
-    end();
+    CU_ASSERT_EQUAL(stepaf_respond_on_stream(plan, NULL, &stream_job.stream), STEPAF_OK);
+    stream_job_end();
 }
 
 /* Sizes and places that a start gives are for a tensor in whichever launch it is; one that is wrong in the
@@ -190,7 +161,7 @@ static void tensors_can_change_in_every_leg(void)
     begin(STEPAF_ATTENTION);
     commit();
     push[1].data = memory + LARGE + 32;
-    CU_ASSERT_EQUAL(stepaf_start_on_stream(plan, &params, &stream, NULL), STEPAF_OK);
+    CU_ASSERT_EQUAL(stepaf_start_on_stream(plan, &params, &stream_job.stream, NULL), STEPAF_OK);
     for (uint32_t p = FIRST; p < PEERS; p++) {
         const struct stepaf_kernel_tensor *lanes = &cpu_device.args.lanes[(p - FIRST) * PUSHES];
         CU_ASSERT_EQUAL(lanes[0].bytes, LARGE - 5);
@@ -202,13 +173,14 @@ static void tensors_can_change_in_every_leg(void)
     CU_ASSERT_EQUAL(cpu_device.args.aligned, 1);
     push[2].bytes = SMALL + 1;
     int before = cpu_device.n_launches;
-    CU_ASSERT_EQUAL(stepaf_start_on_stream(plan, &params, &stream, NULL), STEPAF_ERR_SIZE);
+    CU_ASSERT_EQUAL(stepaf_start_on_stream(plan, &params, &stream_job.stream, NULL),
+                    STEPAF_ERR_SIZE);
     CU_ASSERT_EQUAL(cpu_device.n_launches, before);
-    CU_ASSERT_EQUAL(stepaf_start_on_stream(plan, NULL, &stream, NULL), STEPAF_OK);
+    CU_ASSERT_EQUAL(stepaf_start_on_stream(plan, NULL, &stream_job.stream, NULL), STEPAF_OK);
     CU_ASSERT_EQUAL(cpu_device.args.lanes[0].bytes, LARGE);
     CU_ASSERT_EQUAL(cpu_device.args.lanes[1].bytes, SMALL);
     CU_ASSERT_PTR_EQUAL(cpu_device.args.lanes[1].data, memory + LARGE);
-    end();
+    stream_job_end();
 }
 
 /* Fewer tensors come back than go out: these are in one launch, and of other sizes for each. */
@@ -219,15 +191,15 @@ static void answers_are_each_peers_own(void)
     memset(pull, 0, sizeof(pull));
     begin(STEPAF_FFN);
     commit();
-    CU_ASSERT_EQUAL(stepaf_recv_on_stream(plan, &stream), STEPAF_OK);
+    CU_ASSERT_EQUAL(stepaf_recv_on_stream(plan, &stream_job.stream), STEPAF_OK);
     for (uint32_t p = 0; p < PEERS; p++)
         pull[p] = (stepaf_tensor_t){4, NULL, PULL - p};
-    CU_ASSERT_EQUAL(stepaf_respond_on_stream(plan, pull, &stream), STEPAF_OK);
+    CU_ASSERT_EQUAL(stepaf_respond_on_stream(plan, pull, &stream_job.stream), STEPAF_OK);
     for (uint32_t p = 0; p < PEERS; p++) {
         CU_ASSERT_EQUAL(cpu_device.args.lanes[p].bytes, PULL - p);
         CU_ASSERT_PTR_EQUAL(cpu_device.args.lanes[p].data, memory + answer(p));
     }
-    end();
+    stream_job_end();
 }
 
 /* CUDA takes the first launch, and refuses the second. */
@@ -237,17 +209,19 @@ static void half_a_start_ends_the_plan(void)
     commit();
     cpu_device.n_calls = 0;
     cpu_device.fail_at = HALF_A_START - 1;
-    CU_ASSERT_EQUAL(stepaf_start_on_stream(plan, NULL, &stream, NULL), STEPAF_ERR_TRANSPORT);
+    CU_ASSERT_EQUAL(stepaf_start_on_stream(plan, NULL, &stream_job.stream, NULL),
+                    STEPAF_ERR_TRANSPORT);
     CU_ASSERT_EQUAL(stepaf_plan_status(plan), STEPAF_OK); /* nothing is enqueued */
     cpu_device.n_calls = 0;
     cpu_device.fail_at = HALF_A_START;
-    CU_ASSERT_EQUAL(stepaf_start_on_stream(plan, NULL, &stream, NULL), STEPAF_ERR_TRANSPORT);
+    CU_ASSERT_EQUAL(stepaf_start_on_stream(plan, NULL, &stream_job.stream, NULL),
+                    STEPAF_ERR_TRANSPORT);
     cpu_device.fail_at = 0;
     CU_ASSERT_EQUAL(stepaf_plan_status(plan), STEPAF_ERR_TRANSPORT);
     UNIT_CONTAINS(stepaf_last_error()->text, "CUDA has refused a part of an operation");
     commit();
-    CU_ASSERT_EQUAL(stepaf_start_on_stream(plan, NULL, &stream, NULL), STEPAF_OK);
-    end();
+    CU_ASSERT_EQUAL(stepaf_start_on_stream(plan, NULL, &stream_job.stream, NULL), STEPAF_OK);
+    stream_job_end();
 }
 
 /* The GPU looks for the batch of any in one launch. */
@@ -259,15 +233,15 @@ static void any_takes_no_legs(void)
     begin(STEPAF_FFN);
     for (uint32_t p = 0; p < PEERS; p++)
         pull[p] = (stepaf_tensor_t){4, memory + answer(p), PULL};
-    CU_ASSERT_EQUAL(plan_create(job->handle, push, PUSHES, pull, PEERS,
+    CU_ASSERT_EQUAL(plan_create(stream_job.job->handle, push, PUSHES, pull, PEERS,
                                 STEPAF_PLAN_STREAM | STEPAF_PLAN_ANY, &none),
                     STEPAF_ERR_LIMIT);
     UNIT_CONTAINS(stepaf_last_error()->text, "at most 64 tensors");
     CU_ASSERT_PTR_NULL(none);
-    CU_ASSERT_EQUAL(
-        plan_create(job->handle, push, 2, pull, PEERS, STEPAF_PLAN_STREAM | STEPAF_PLAN_ANY, &none),
-        STEPAF_OK);
-    end();
+    CU_ASSERT_EQUAL(plan_create(stream_job.job->handle, push, 2, pull, PEERS,
+                                STEPAF_PLAN_STREAM | STEPAF_PLAN_ANY, &none),
+                    STEPAF_OK);
+    stream_job_end();
 }
 
 /* Memory that a key is received in remains that, also where a plan answers from it. */
@@ -277,22 +251,24 @@ static void what_is_answered_from_may_be_received_in(void)
     stepaf_plan_h both = NULL;
 
     cpu_device_begin();
-    job = fake_open(STEPAF_FFN, 1, 1);
-    other = fake_open(STEPAF_ATTENTION, 1, 1);
-    key(50, STEPAF_PUSH, 64);
-    key(51, STEPAF_PULL, 64);
-    CU_ASSERT_EQUAL_FATAL(stepaf_alloc(job->handle, 4096, STEPAF_MEM_CUDA, &pull.data), STEPAF_OK);
-    CU_ASSERT_EQUAL(
-        stepaf_key_set_recv(job->handle, 50, (uint8_t *)pull.data + 2048, 1024, NULL, 0),
-        STEPAF_OK);
-    CU_ASSERT_TRUE(job->ctx->memory.regions[0]->target);
-    CU_ASSERT_EQUAL_FATAL(plan_create(job->handle, &push, 1, &pull, 1, STEPAF_PLAN_STREAM, &both),
+    stream_job.job = fake_open(STEPAF_FFN, 1, 1);
+    stream_job.other = fake_open(STEPAF_ATTENTION, 1, 1);
+    stream_job_key(50, STEPAF_PUSH, 64);
+    stream_job_key(51, STEPAF_PULL, 64);
+    CU_ASSERT_EQUAL_FATAL(stepaf_alloc(stream_job.job->handle, 4096, STEPAF_MEM_CUDA, &pull.data),
                           STEPAF_OK);
-    CU_ASSERT_TRUE(job->ctx->memory.regions[0]->target);
+    CU_ASSERT_EQUAL(
+        stepaf_key_set_recv(stream_job.job->handle, 50, (uint8_t *)pull.data + 2048, 1024, NULL, 0),
+        STEPAF_OK);
+    CU_ASSERT_TRUE(stream_job.job->ctx->memory.regions[0]->target);
+    CU_ASSERT_EQUAL_FATAL(
+        plan_create(stream_job.job->handle, &push, 1, &pull, 1, STEPAF_PLAN_STREAM, &both),
+        STEPAF_OK);
+    CU_ASSERT_TRUE(stream_job.job->ctx->memory.regions[0]->target);
     CU_ASSERT_EQUAL(stepaf_plan_destroy(both), STEPAF_OK);
-    CU_ASSERT_TRUE(job->ctx->memory.regions[0]->target);
-    fake_close(job);
-    fake_close(other);
+    CU_ASSERT_TRUE(stream_job.job->ctx->memory.regions[0]->target);
+    fake_close(stream_job.job);
+    fake_close(stream_job.other);
     cpu_device_end();
 }
 

@@ -4,29 +4,15 @@
 #include <stdlib.h>
 
 #include "core/plan.h"
-#include "cpu_device/cpu_device.h"
-#include "fake.h"
 #include "gpu/proxy.h"
 #include "plans.h"
+#include "stream_job.h"
 #include "unit.h"
 
-enum { PLANS = 3, DEPTH = 2, SMALL = 3000, LARGE = STEPAF_PIECES_MAX + 16, PULL = 500 };
+enum { PLANS = 3, DEPTH = STREAM_DEPTH, SMALL = 3000, LARGE = STEPAF_PIECES_MAX + 16, PULL = 500 };
 
-static struct fake_job *job, *other;
 static stepaf_plan_h plans[PLANS];
 static uint8_t *memory;
-
-static void key(uint64_t id, stepaf_direction_t direction, size_t bytes)
-{
-    stepaf_key_params_t params = {.field_mask = STEPAF_KEY_DEPTH | STEPAF_KEY_MEM_KIND,
-                                  .depth = DEPTH,
-                                  .mem_kind = STEPAF_MEM_CUDA};
-
-    CU_ASSERT_EQUAL_FATAL(stepaf_key_declare(job->handle, id, direction, bytes, &params),
-                          STEPAF_OK);
-    CU_ASSERT_EQUAL_FATAL(stepaf_key_declare(other->handle, id, direction, bytes, &params),
-                          STEPAF_OK);
-}
 
 /* A plan that pushes key @a push and pulls key @a pull, in memory of its own. */
 static stepaf_plan_h make(struct fake_job *its, uint64_t push_id, uint64_t pull_id)
@@ -51,27 +37,11 @@ static stepaf_plan_h make(struct fake_job *its, uint64_t push_id, uint64_t pull_
 static void begin(stepaf_role_t role, size_t bytes)
 {
     cpu_device_begin();
-    job = fake_open(role, 1, 1);
-    other = fake_open(role == STEPAF_FFN ? STEPAF_ATTENTION : STEPAF_FFN, 1, 1);
-    key(1, STEPAF_PUSH, bytes);
-    key(2, STEPAF_PULL, PULL);
-    key(3, STEPAF_PUSH, bytes);
-}
-
-static stepaf_status_t commit(void)
-{
-    fake_pair(job, other);
-    CU_ASSERT_EQUAL_FATAL(stepaf_streams_prepare(other->ctx), STEPAF_OK);
-    return fake_commit(job, other);
-}
-
-static void end(void)
-{
-    fake_close(job);
-    fake_close(other);
-    CU_ASSERT_EQUAL(cpu_device.n_held, 0);
-    CU_ASSERT_EQUAL(cpu_device_count(), 0);
-    cpu_device_end();
+    stream_job.job = fake_open(role, 1, 1);
+    stream_job.other = fake_open(role == STEPAF_FFN ? STEPAF_ATTENTION : STEPAF_FFN, 1, 1);
+    stream_job_key(1, STEPAF_PUSH, bytes);
+    stream_job_key(2, STEPAF_PULL, PULL);
+    stream_job_key(3, STEPAF_PUSH, bytes);
 }
 
 static struct stepaf_stream *stream_of(struct fake_job *its, uint32_t number)
@@ -82,28 +52,29 @@ static struct stepaf_stream *stream_of(struct fake_job *its, uint32_t number)
 /* Where in the other rank's mailboxes what plan @a number sends comes to. */
 static uint64_t goes_to(uint32_t number)
 {
-    const uint8_t *head = stream_of(job, number)->launches.send[0].args.lanes[0].head;
+    const uint8_t *head = stream_of(stream_job.job, number)->launches.send[0].args.lanes[0].head;
 
-    return (uint64_t)(head - (const uint8_t *)job->ctx->gpu.streams->imports[0]);
+    return (uint64_t)(head - (const uint8_t *)stream_job.job->ctx->gpu.streams->imports[0]);
 }
 
 /* ---- which go together ---- */
 
-/* The first of one rank goes with the first of the other, and so on: two that wrote to the same place
+/* The first of one rank goes with the first of the stream_job.other, and so on: two that wrote to the same place
  * would take each other's tensors. */
 static void plans_of_the_same_keys_go_together_in_order(void)
 {
     for (int role = STEPAF_ATTENTION; role <= STEPAF_FFN; role++) {
         begin((stepaf_role_t)role, SMALL);
         for (int i = 0; i < PLANS; i++) {
-            plans[i] = make(job, i == 1 ? 3 : 1, 2);
-            (void)make(other, i == 0 ? 3 : 1, 2); /* of others the order does not matter */
+            plans[i] = make(stream_job.job, i == 1 ? 3 : 1, 2);
+            (void)make(stream_job.other, i == 0 ? 3 : 1,
+                       2); /* of others the order does not matter */
         }
-        CU_ASSERT_EQUAL_FATAL(commit(), STEPAF_OK);
-        CU_ASSERT_EQUAL(goes_to(0), stream_of(other, 1)->mailboxes[0].offset);
-        CU_ASSERT_EQUAL(goes_to(1), stream_of(other, 0)->mailboxes[0].offset);
-        CU_ASSERT_EQUAL(goes_to(2), stream_of(other, 2)->mailboxes[0].offset);
-        end();
+        CU_ASSERT_EQUAL_FATAL(stream_job_commit(), STEPAF_OK);
+        CU_ASSERT_EQUAL(goes_to(0), stream_of(stream_job.other, 1)->mailboxes[0].offset);
+        CU_ASSERT_EQUAL(goes_to(1), stream_of(stream_job.other, 0)->mailboxes[0].offset);
+        CU_ASSERT_EQUAL(goes_to(2), stream_of(stream_job.other, 2)->mailboxes[0].offset);
+        stream_job_end();
     }
 }
 
@@ -112,18 +83,18 @@ static void the_order_is_that_of_making(void)
 {
     begin(STEPAF_ATTENTION, SMALL);
     for (int i = 0; i < 2; i++)
-        plans[i] = make(job, 1, 2);
+        plans[i] = make(stream_job.job, 1, 2);
     CU_ASSERT_EQUAL_FATAL(stepaf_plan_destroy(plans[0]), STEPAF_OK);
     for (int i = 0; i < 2; i++) {
-        plans[i] = make(job, 1, 2); /* 0 again, behind 1; and 2 */
-        (void)make(other, 1, 2);
+        plans[i] = make(stream_job.job, 1, 2); /* 0 again, behind 1; and 2 */
+        (void)make(stream_job.other, 1, 2);
     }
-    (void)make(other, 1, 2);
-    CU_ASSERT_EQUAL_FATAL(commit(), STEPAF_OK);
-    CU_ASSERT_EQUAL(goes_to(1), stream_of(other, 0)->mailboxes[0].offset);
-    CU_ASSERT_EQUAL(goes_to(0), stream_of(other, 1)->mailboxes[0].offset);
-    CU_ASSERT_EQUAL(goes_to(2), stream_of(other, 2)->mailboxes[0].offset);
-    end();
+    (void)make(stream_job.other, 1, 2);
+    CU_ASSERT_EQUAL_FATAL(stream_job_commit(), STEPAF_OK);
+    CU_ASSERT_EQUAL(goes_to(1), stream_of(stream_job.other, 0)->mailboxes[0].offset);
+    CU_ASSERT_EQUAL(goes_to(0), stream_of(stream_job.other, 1)->mailboxes[0].offset);
+    CU_ASSERT_EQUAL(goes_to(2), stream_of(stream_job.other, 2)->mailboxes[0].offset);
+    stream_job_end();
 }
 
 /* By way of the host each takes the first that comes to it: in the same order. */
@@ -138,31 +109,31 @@ static void proxies_are_in_the_order_of_making(void)
     unsetenv("STEPAF_CUDA_PROXY");
     unsetenv("STEPAF_PROGRESS");
     for (; i < 2; i++)
-        plans[i] = make(job, 1, 2);
+        plans[i] = make(stream_job.job, 1, 2);
     CU_ASSERT_EQUAL_FATAL(stepaf_plan_destroy(plans[0]), STEPAF_OK);
     for (; i < 4; i++)
-        (void)make(job, 1, 2);
+        (void)make(stream_job.job, 1, 2);
     for (; i < 7; i++)
-        (void)make(other, 1, 2);
-    CU_ASSERT_EQUAL_FATAL(commit(), STEPAF_OK);
+        (void)make(stream_job.other, 1, 2);
+    CU_ASSERT_EQUAL_FATAL(stream_job_commit(), STEPAF_OK);
     i = 0;
-    for (const struct stepaf_list *node = job->ctx->gpu.proxies.next;
-         node != &job->ctx->gpu.proxies; node = node->next, i++)
+    for (const struct stepaf_list *node = stream_job.job->ctx->gpu.proxies.next;
+         node != &stream_job.job->ctx->gpu.proxies; node = node->next, i++)
         CU_ASSERT_EQUAL(stepaf_container_of(node, struct stepaf_proxy, node)->stream->plan->index,
                         order[i]);
     CU_ASSERT_EQUAL(i, PLANS);
-    end();
+    stream_job_end();
 }
 
 static void each_plan_has_a_counterpart_of_its_own(void)
 {
     begin(STEPAF_ATTENTION, SMALL);
-    (void)make(job, 1, 2);
-    (void)make(job, 1, 2);
-    (void)make(other, 1, 2);
-    CU_ASSERT_EQUAL(commit(), STEPAF_ERR_MISMATCH);
+    (void)make(stream_job.job, 1, 2);
+    (void)make(stream_job.job, 1, 2);
+    (void)make(stream_job.other, 1, 2);
+    CU_ASSERT_EQUAL(stream_job_commit(), STEPAF_ERR_MISMATCH);
     UNIT_CONTAINS(stepaf_last_error()->text, "world rank 0 has a stream plan (1)");
-    end();
+    stream_job_end();
 }
 
 /* ---- memory that cannot be told of ---- */
@@ -172,24 +143,24 @@ static void memory_that_cannot_be_shared_is_the_verdict(void)
 {
     for (int failing = 0; failing < 2; failing++) {
         begin(STEPAF_FFN, LARGE);
-        (void)make(job, 1, 2);
-        (void)make(other, 1, 2);
-        CU_ASSERT_EQUAL_FATAL(commit(), STEPAF_OK);
-        key(4, STEPAF_PULL, 8);
-        fake_pair(job, other);
+        (void)make(stream_job.job, 1, 2);
+        (void)make(stream_job.other, 1, 2);
+        CU_ASSERT_EQUAL_FATAL(stream_job_commit(), STEPAF_OK);
+        stream_job_key(4, STEPAF_PULL, 8);
+        fake_pair(stream_job.job, stream_job.other);
         cpu_device.n_exports = 0;
         cpu_device.fail_export_at = 1 + failing; /* what peers write to by pieces; in place */
-        CU_ASSERT_EQUAL(fake_commit(job, other), STEPAF_ERR_TRANSPORT);
+        CU_ASSERT_EQUAL(fake_commit(stream_job.job, stream_job.other), STEPAF_ERR_TRANSPORT);
         UNIT_CONTAINS(stepaf_last_error()->text, "cannot be shared");
         UNIT_CONTAINS(stepaf_last_error()->text, "told to fail");
         CU_ASSERT_EQUAL(stepaf_last_error()->phase, STEPAF_PHASE_COMMIT);
         if (failing)
             UNIT_CONTAINS(stepaf_last_error()->text, "key 1");
         cpu_device.fail_export_at = 0;
-        CU_ASSERT_EQUAL(job->ctx->state, STEPAF_CTX_OPEN);
-        CU_ASSERT_EQUAL(stepaf_epoch(job->handle), 1);
-        CU_ASSERT_EQUAL(commit(), STEPAF_OK);
-        end();
+        CU_ASSERT_EQUAL(stream_job.job->ctx->state, STEPAF_CTX_OPEN);
+        CU_ASSERT_EQUAL(stepaf_epoch(stream_job.job->handle), 1);
+        CU_ASSERT_EQUAL(stream_job_commit(), STEPAF_OK);
+        stream_job_end();
     }
 }
 
@@ -202,14 +173,14 @@ static void buffers_of_two_plans_are_not_written_in_place(void)
     for (int shared = 0; shared < 2; shared++) {
         begin(STEPAF_FFN, LARGE);
         for (int i = 0; i < 2; i++) {
-            (void)make(job, shared || !i ? 1 : 3, 2);
-            (void)make(other, shared || !i ? 1 : 3, 2);
+            (void)make(stream_job.job, shared || !i ? 1 : 3, 2);
+            (void)make(stream_job.other, shared || !i ? 1 : 3, 2);
         }
-        CU_ASSERT_EQUAL_FATAL(commit(), STEPAF_OK);
+        CU_ASSERT_EQUAL_FATAL(stream_job_commit(), STEPAF_OK);
         for (uint32_t i = 0; i < 2; i++)
-            CU_ASSERT_EQUAL(stream_of(job, i)->mailboxes[0].proto,
+            CU_ASSERT_EQUAL(stream_of(stream_job.job, i)->mailboxes[0].proto,
                             shared ? STEPAF_PROTO_BCOPY : STEPAF_PROTO_ZCOPY);
-        end();
+        stream_job_end();
     }
 }
 

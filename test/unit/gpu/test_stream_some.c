@@ -4,29 +4,21 @@
 #include <stdlib.h>
 
 #include "core/plan.h"
-#include "cpu_device/cpu_device.h"
-#include "fake.h"
 #include "gpu/stream_some.h"
 #include "plans.h"
+#include "stream_job.h"
 #include "unit.h"
 
-enum { PEERS = 30, PULLS = 3, DEPTH = 2, PUSH = 5000, LARGE = STEPAF_PIECES_MAX + 16, SMALL = 8 };
+enum {
+    PEERS = 30,
+    PULLS = 3,
+    DEPTH = STREAM_DEPTH,
+    PUSH = 5000,
+    LARGE = STEPAF_PIECES_MAX + 16,
+    SMALL = 8
+};
 
-static struct fake_job *job, *other;
 static stepaf_plan_h plan;
-static int stream;
-
-static void key(uint64_t id, stepaf_direction_t direction, size_t bytes)
-{
-    stepaf_key_params_t params = {.field_mask = STEPAF_KEY_DEPTH | STEPAF_KEY_MEM_KIND,
-                                  .depth = DEPTH,
-                                  .mem_kind = STEPAF_MEM_CUDA};
-
-    CU_ASSERT_EQUAL_FATAL(stepaf_key_declare(job->handle, id, direction, bytes, &params),
-                          STEPAF_OK);
-    CU_ASSERT_EQUAL_FATAL(stepaf_key_declare(other->handle, id, direction, bytes, &params),
-                          STEPAF_OK);
-}
 
 static stepaf_plan_h make(struct fake_job *its, size_t pull_bytes, int n_pull)
 {
@@ -53,34 +45,13 @@ static stepaf_plan_h make(struct fake_job *its, size_t pull_bytes, int n_pull)
 static void begin(uint32_t n_peers, size_t pull_bytes, int n_pull)
 {
     cpu_device_begin();
-    job = fake_open(STEPAF_ATTENTION, 1, n_peers);
-    other = fake_open(STEPAF_FFN, 1, n_peers);
-    key(1, STEPAF_PUSH, PUSH);
+    stream_job.job = fake_open(STEPAF_ATTENTION, 1, n_peers);
+    stream_job.other = fake_open(STEPAF_FFN, 1, n_peers);
+    stream_job_key(1, STEPAF_PUSH, PUSH);
     for (int i = 0; i < n_pull; i++)
-        key(2 + (uint64_t)i, STEPAF_PULL, pull_bytes);
-    plan = make(job, pull_bytes, n_pull);
-    (void)make(other, pull_bytes, n_pull);
-}
-
-static stepaf_status_t commit(void)
-{
-    fake_pair(job, other);
-    CU_ASSERT_EQUAL_FATAL(stepaf_streams_prepare(other->ctx), STEPAF_OK);
-    return fake_commit(job, other);
-}
-
-static void end(void)
-{
-    fake_close(job);
-    fake_close(other);
-    CU_ASSERT_EQUAL(cpu_device.n_held, 0);
-    CU_ASSERT_EQUAL(cpu_device_count(), 0);
-    cpu_device_end();
-}
-
-static struct stepaf_stream *stream_of_plan(void)
-{
-    return ((struct stepaf_plan_obj *)stepaf_table_get(&job->ctx->tables.plans, 0))->stream;
+        stream_job_key(2 + (uint64_t)i, STEPAF_PULL, pull_bytes);
+    plan = make(stream_job.job, pull_bytes, n_pull);
+    (void)make(stream_job.other, pull_bytes, n_pull);
 }
 
 static int launches_of(stepaf_status_t (*call)(void))
@@ -93,26 +64,26 @@ static int launches_of(stepaf_status_t (*call)(void))
 
 static stepaf_status_t start(void)
 {
-    return stepaf_start_on_stream(plan, NULL, &stream, NULL);
+    return stepaf_start_on_stream(plan, NULL, &stream_job.stream, NULL);
 }
 
 static stepaf_status_t wait_on_it(void)
 {
-    return stepaf_wait_on_stream(plan, &stream);
+    return stepaf_wait_on_stream(plan, &stream_job.stream);
 }
 
 /* From the commit behind the call on, until it is said otherwise. */
 static void it_is_so_from_the_next_commit_on(void)
 {
     begin(PEERS, SMALL, 2);
-    CU_ASSERT_EQUAL_FATAL(commit(), STEPAF_OK);
+    CU_ASSERT_EQUAL_FATAL(stream_job_commit(), STEPAF_OK);
     CU_ASSERT_PTR_NULL(stepaf_plan_answers(plan, 0));
     CU_ASSERT_EQUAL(launches_of(start), 1);
     CU_ASSERT_EQUAL(launches_of(wait_on_it), 1);
     CU_ASSERT_EQUAL(stepaf_plan_set_answers(plan, 20, 5), STEPAF_OK);
     CU_ASSERT_PTR_NULL(stepaf_plan_answers(plan, 0));
-    CU_ASSERT_EQUAL_FATAL(commit(), STEPAF_OK);
-    const struct stepaf_stream *its = stream_of_plan();
+    CU_ASSERT_EQUAL_FATAL(stream_job_commit(), STEPAF_OK);
+    const struct stepaf_stream *its = stream_job_stream();
     CU_ASSERT_PTR_NOT_NULL_FATAL(its->some);
     CU_ASSERT_EQUAL(its->some->need, 20);
     CU_ASSERT_EQUAL(its->some->n_each, 2);
@@ -124,11 +95,11 @@ static void it_is_so_from_the_next_commit_on(void)
     CU_ASSERT_EQUAL(launches_of(wait_on_it), 1);
     CU_ASSERT(its->launches.receive[0].threads >= PEERS * 2 * 8);
     CU_ASSERT_EQUAL(stepaf_plan_set_answers(plan, PEERS, 0), STEPAF_OK); /* as none is said */
-    CU_ASSERT_EQUAL_FATAL(commit(), STEPAF_OK);
+    CU_ASSERT_EQUAL_FATAL(stream_job_commit(), STEPAF_OK);
     CU_ASSERT_PTR_NULL(stepaf_plan_answers(plan, 0));
     CU_ASSERT_EQUAL(launches_of(start), 1);
     CU_ASSERT_EQUAL(launches_of(wait_on_it), 1);
-    end();
+    stream_job_end();
 }
 
 /* Behind the control memory that the plan says it needs is nothing of it. */
@@ -136,9 +107,9 @@ static void its_memory_is_its_own(void)
 {
     begin(PEERS, SMALL, 1);
     CU_ASSERT_EQUAL(stepaf_plan_set_answers(plan, 1, 0), STEPAF_OK);
-    CU_ASSERT_EQUAL_FATAL(commit(), STEPAF_OK);
-    const struct stepaf_stream *its = stream_of_plan();
-    const uint8_t *control = job->ctx->gpu.streams->control;
+    CU_ASSERT_EQUAL_FATAL(stream_job_commit(), STEPAF_OK);
+    const struct stepaf_stream *its = stream_job_stream();
+    const uint8_t *control = stream_job.job->ctx->gpu.streams->control;
     const uint8_t *end_of_it = control + stepaf_stream_control_bytes(its);
     CU_ASSERT((const uint8_t *)(its->some + 1) <= end_of_it);
     for (uint32_t slot = 0; slot < DEPTH; slot++) {
@@ -146,7 +117,7 @@ static void its_memory_is_its_own(void)
         CU_ASSERT_PTR_EQUAL(its->launches.receive[slot].args.awaited, its->some);
         CU_ASSERT_PTR_EQUAL(its->launches.send[slot].args.asked, its->some);
     }
-    end();
+    stream_job_end();
 }
 
 /* What is late must not come to where the caller has something else by then. */
@@ -155,10 +126,10 @@ static void nothing_comes_in_place(void)
     for (int n = 0; n < 2; n++) {
         begin(2, LARGE, 1);
         CU_ASSERT_EQUAL(stepaf_plan_set_answers(plan, n, 0), STEPAF_OK);
-        CU_ASSERT_EQUAL_FATAL(commit(), STEPAF_OK);
-        CU_ASSERT_EQUAL(stream_of_plan()->mailboxes[0].proto,
+        CU_ASSERT_EQUAL_FATAL(stream_job_commit(), STEPAF_OK);
+        CU_ASSERT_EQUAL(stream_job_stream()->mailboxes[0].proto,
                         n ? STEPAF_PROTO_BCOPY : STEPAF_PROTO_ZCOPY);
-        end();
+        stream_job_end();
     }
 }
 
@@ -170,11 +141,11 @@ static void copy_engines_send_nothing(void)
         begin(2, SMALL, 1);
         unsetenv("STEPAF_CUDA_ENGINE");
         CU_ASSERT_EQUAL(stepaf_plan_set_answers(plan, n, 0), STEPAF_OK);
-        CU_ASSERT_EQUAL_FATAL(commit(), STEPAF_OK);
+        CU_ASSERT_EQUAL_FATAL(stream_job_commit(), STEPAF_OK);
         cpu_device.n_copies = 0;
         CU_ASSERT_EQUAL(start(), STEPAF_OK);
         CU_ASSERT_EQUAL(cpu_device.n_copies, n ? 0 : 2);
-        end();
+        stream_job_end();
     }
 }
 
@@ -183,7 +154,7 @@ static void half_a_start_ends_the_plan(void)
 {
     begin(2, SMALL, 1);
     CU_ASSERT_EQUAL(stepaf_plan_set_answers(plan, 1, 0), STEPAF_OK);
-    CU_ASSERT_EQUAL_FATAL(commit(), STEPAF_OK);
+    CU_ASSERT_EQUAL_FATAL(stream_job_commit(), STEPAF_OK);
     cpu_device.n_calls = 0;
     cpu_device.fail_at = 1;
     CU_ASSERT_EQUAL(start(), STEPAF_ERR_TRANSPORT);
@@ -193,7 +164,7 @@ static void half_a_start_ends_the_plan(void)
     CU_ASSERT_EQUAL(start(), STEPAF_ERR_TRANSPORT);
     cpu_device.fail_at = 0;
     CU_ASSERT_EQUAL(stepaf_plan_status(plan), STEPAF_ERR_TRANSPORT);
-    end();
+    stream_job_end();
 }
 
 static void what_does_not_go_is_refused(void)
@@ -203,19 +174,19 @@ static void what_does_not_go_is_refused(void)
     UNIT_CONTAINS(stepaf_last_error()->text, "at most 64 tensors");
     CU_ASSERT_EQUAL(stepaf_plan_set_answers(plan, PEERS, 0), STEPAF_OK);
     CU_ASSERT_EQUAL(stepaf_plan_set_answers(plan, PEERS + 1, 0), STEPAF_ERR_INVALID);
-    CU_ASSERT_EQUAL_FATAL(commit(), STEPAF_OK);
-    end();
+    CU_ASSERT_EQUAL_FATAL(stream_job_commit(), STEPAF_OK);
+    stream_job_end();
     setenv("STEPAF_CUDA_PROXY", "always", 1);
     setenv("STEPAF_PROGRESS", "thread", 1);
     begin(2, SMALL, 1);
     unsetenv("STEPAF_CUDA_PROXY");
     unsetenv("STEPAF_PROGRESS");
     CU_ASSERT_EQUAL(stepaf_plan_set_answers(plan, 1, 0), STEPAF_OK);
-    CU_ASSERT_EQUAL(commit(), STEPAF_ERR_UNSUPPORTED);
+    CU_ASSERT_EQUAL(stream_job_commit(), STEPAF_ERR_UNSUPPORTED);
     UNIT_CONTAINS(stepaf_last_error()->text, "is proxied");
     CU_ASSERT_EQUAL(stepaf_plan_set_answers(plan, 0, 0), STEPAF_OK);
-    CU_ASSERT_EQUAL(commit(), STEPAF_OK);
-    end();
+    CU_ASSERT_EQUAL(stream_job_commit(), STEPAF_OK);
+    stream_job_end();
 }
 
 int main(void)
