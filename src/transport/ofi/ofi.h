@@ -92,9 +92,8 @@ struct stepaf_ofi {
     uint64_t piece_max; /* of one write */
     bool is_wide;       /* data of a write are 64 bits */
     bool settled;       /* the first commit is done: libfabric has opened what it needs */
-    bool
-        is_due; /* progress is to do more than read: always before that, and where something was set aside */
-    unsigned more_run; /* writes since the last that was no FI_MORE */
+    bool is_due;        /* progress does more than read, as always before that */
+    unsigned more_run;  /* writes since the last that was no FI_MORE */
     struct stepaf_ofi_socket *sockets;
     unsigned n_sockets;
 };
