@@ -221,7 +221,10 @@ static stepaf_status_t check_all(struct stepaf_agreement *a, const uint8_t *all)
             a->waits_for = r;
         sum += report.sum;
     }
-    if (is_news) /* the sums may be from before it */
+    stepaf_status_t reached = stepaf_agree_reaches(a, all);
+    if (reached) /* the others are to hear of it */
+        a->own = reached;
+    if (is_news || reached) /* the sums may be from before it */
         return STEPAF_INPROGRESS;
     a->settled = !sum;
     if (!sum) {
@@ -350,7 +353,9 @@ stepaf_status_t stepaf_ranks_agree(struct stepaf_ctx *ctx, const struct stepaf_a
         status = exchange_reports(&a);
     } while (status == STEPAF_INPROGRESS);
     ctx->job.members.patience_ns = 0;
-    if (!status)
-        say_links(ctx);
-    return status;
+    if (status)
+        return status;
+    ctx->job.members.is_on_trial = false;
+    say_links(ctx);
+    return STEPAF_OK;
 }

@@ -35,5 +35,8 @@ bool stepaf_agree_give_up(const struct stepaf_agreement *a, uint32_t peer, const
 bool stepaf_agree_hears(const struct stepaf_agreement *a, int rank, const uint8_t *all);
 /* Who is not heard is lost; whether that is news. */
 bool stepaf_agree_note_absent(struct stepaf_agreement *a, const uint8_t *all);
+/* This rank has only just returned: whether it reaches all that have been heard. If it does not, it goes itself, and not
+ * the one that the others reach. STEPAF_ERR_PEER_LOST. */
+stepaf_status_t stepaf_agree_reaches(const struct stepaf_agreement *a, const uint8_t *all);
 
 #endif

@@ -265,6 +265,7 @@ stepaf_status_t stepaf_returns_adopt(struct stepaf_ctx *ctx, const struct stepaf
     stepaf_status_t status = STEPAF_OK;
     uint32_t epoch = ctx->epoch;
 
+    members->is_on_trial = is_new;
     for (int r = 0; r < ctx->job.boot.size && !status; r++)
         if (members->returned[r]) {
             status = adopt_guest(ctx, adverts, r);

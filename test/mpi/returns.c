@@ -7,7 +7,7 @@
  * --rounds N. --seed N: who dies. --figures 1: print times and what is held. --wrong 1: before it returns,
  * processes ask that do not fit, or in vain. --once 1: one commit goes on without it and takes the next one in. --leave 1: it is not killed, but leaves by a commit. --role 0 or 1:
  * only attention, or FFN ranks die. --two 1: two die at once, and return by one commit. --first N: so do the first N. --stop 1: the first to return
- * hangs, and the others go on without it. --strict 1: the first use comes in the time that is promised.
+ * hangs, and the others go on without it. --refused 1: it cannot reach the last rank, and goes itself. --strict 1: the first use comes in the time that is promised.
  * --moves 1: each process is on the next host of TEST_HOSTS. */
 #include <stdio.h>
 #include <stdlib.h>
@@ -44,7 +44,8 @@ static bool do_round(struct rank *rank)
             if (!returns_await_state(rank, returns_dead_of(rank, rank->round, i),
                                      STEPAF_MEMBER_ASKS))
                 return false;
-        if (hs_option_int(job, "--stop", 0) && !returns_stop_one(rank, victim))
+        if ((hs_option_int(job, "--stop", 0) || hs_option_int(job, "--refused", 0)) &&
+            !returns_do_without(rank, victim))
             return false;
     }
     if (!returns_commit(rank, STEPAF_COMMIT_ADMIT) || !returns_work(rank, true))
@@ -103,6 +104,7 @@ static void be_rank(struct hs_job *job, int life)
     returns_begin(&rank);
     if (life == 0) {
         setenv("STEPAF_SECRET", returns_secret, 1);
+        returns_set_ports(job);
         is_open = hs_open(job);
     } else {
         job->fds = hs_count_fds();
@@ -111,6 +113,9 @@ static void be_rank(struct hs_job *job, int life)
             return;
         if (hs_option_int(job, "--wrong", 0))
             returns_ask_in_vain(&rank);
+        if (hs_option_int(job, "--refused", 0) &&
+            atomic_load(&job->shared->stamp[STAMP_REFUSED]) == rank.round)
+            returns_be_refused(&rank);
         atomic_store(&job->shared->stamp[STAMP_INIT], hs_now_ns());
         hs_step("init, to return");
         is_open = HS_OK(returns_init_back(&rank, returns_secret, job->rank, 60000000, &job->ctx));
@@ -214,7 +219,7 @@ int main(int argc, char **argv)
     static const struct hs_test test = {
         .name = "returns",
         .options = "--rounds --seed --figures --wrong --role --two --stop --strict --once "
-                   "--leave --moves --graphs --first",
+                   "--leave --moves --graphs --first --refused",
         .limit_s = 60,
         .n_boots = 1,
         .body = body};

@@ -16,6 +16,7 @@ enum {
     STAMP_COMMIT,    /* the longest commit that has admitted one */
     STAMP_ROUND,
     STAMP_VAIN,        /* processes that have asked in vain, and have been told why */
+    STAMP_REFUSED,     /* rounds whose first process could not reach a member */
     STAMP_ADDRESS = 32 /* text, to the end */
 };
 
@@ -56,9 +57,9 @@ void returns_be_lost(struct rank *rank);
 bool returns_refuse_last(const struct rank *rank);
 /* The others, until its place is free and they have worked without it. */
 bool returns_lose_one(struct rank *rank, int victim);
-/* The process that asks stops as if it hung: the others' commit takes it in, and goes on without it. It is killed
- * then, and the next one asks. */
-bool returns_stop_one(struct rank *rank, int victim);
+/* The process that asks stops as if it hung, and is killed then, or cannot reach a member: the others' commit takes it in,
+ * and goes on without it. The next one asks. */
+bool returns_do_without(struct rank *rank, int victim);
 
 /* ---- returns_order.c: who dies when, and how ranks wait for each other ---- */
 
@@ -97,5 +98,12 @@ stepaf_status_t returns_init_back(const struct rank *rank, const char *its_secre
                                   int64_t timeout_us, stepaf_context_h *ctx_p);
 /* Processes that do not fit: none of them changes anything. */
 void returns_ask_in_vain(const struct rank *rank);
+
+/* ---- returns_refuse.c: a process that a member does not answer ---- */
+
+/* Before init of the first process of each rank: data connections to the last one go to ports that it has alone. */
+void returns_set_ports(const struct hs_job *job);
+/* The first process to return in a round cannot connect to these. It hears so, and ends. */
+void returns_be_refused(struct rank *rank);
 
 #endif

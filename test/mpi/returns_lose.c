@@ -87,23 +87,29 @@ bool returns_lose_one(struct rank *rank, int victim)
     return returns_meet_by_barrier(rank, left);
 }
 
-/* The process that asks stops as if it hung: the others' commit takes it in, and goes on without it. It is killed
- * then, and the next one asks. */
-bool returns_stop_one(struct rank *rank, int victim)
+bool returns_do_without(struct rank *rank, int victim)
 {
-    if (returns_is_leader(rank))
+    bool stops = hs_option_int(rank->job, "--stop", 0);
+
+    if (stops && returns_is_leader(rank))
         hs_signal(rank->job, victim, SIGSTOP);
     if (!returns_meet(rank, rank->job->size - returns_n_dead(rank)) ||
         !returns_commit(rank, STEPAF_COMMIT_ADMIT))
         return false;
     stepaf_member_state_t state = returns_state_of(rank, victim);
-    HS_TRUE(state == STEPAF_MEMBER_LOST || state == STEPAF_MEMBER_OUT);
+    HS_TRUE(state == STEPAF_MEMBER_LOST || state == STEPAF_MEMBER_OUT ||
+            (!stops && state == STEPAF_MEMBER_ASKS));
+    for (int r = 0; r < rank->job->size && !stops; r++)
+        if (r != victim && returns_state_of(rank, r) != STEPAF_MEMBER_IN)
+            HS_FAILED("world rank %d is lost, and not who could not reach it: %s", r,
+                      stepaf_members_reason(rank->job->ctx, r));
     if (!returns_meet(rank, rank->job->size - returns_n_dead(rank)))
         return false;
     if (returns_is_leader(rank)) {
         if (!returns_tell_address(rank))
             return false;
-        hs_signal(rank->job, victim, SIGKILL);
+        if (stops)
+            hs_signal(rank->job, victim, SIGKILL);
     }
     return returns_await_state(rank, victim, STEPAF_MEMBER_ASKS);
 }

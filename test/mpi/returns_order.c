@@ -79,7 +79,8 @@ int returns_attn_left(const struct rank *rank, int round)
 
 int returns_n_apart(const struct rank *rank)
 {
-    return hs_option_int(rank->job, "--stop", 0) ? 4 : 2;
+    return hs_option_int(rank->job, "--stop", 0) || hs_option_int(rank->job, "--refused", 0) ? 4
+                                                                                             : 2;
 }
 
 int64_t returns_met_before(const struct rank *rank, int round)
