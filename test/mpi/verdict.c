@@ -408,9 +408,9 @@ static void disturb(struct attention *self)
 
 /* ---- nothing is slow ---- */
 
-static void stay_quiet(struct attention *self)
+static void stay_quiet(struct attention *self, int64_t for_s)
 {
-    int64_t until = hs_now_ns() + hs_option_int(self->job, "--quiet-s", 1) * 1000000000, took;
+    int64_t until = hs_now_ns() + for_s * 1000000000, took;
     uint64_t by_phase[STEPAF_VERDICT_PHASES] = {0}, late = 0, falsely = 0;
     uint32_t next = self->sequence, first = next;
     stepaf_verdict_t verdicts[READ];
@@ -500,20 +500,20 @@ static void ask_for(struct hs_job *job, uint8_t *memory, int64_t work_ns)
         .job = job, .work_ns = work_ns, .pause_us = hs_option_int(job, "--pause-us", PAUSE_US)};
     bool by_core = strcmp(hs_option_text(job, "--by", "stop"), "core") == 0;
     const char *netem = hs_option_text(job, "--netem-there", "");
-    int64_t took;
+    int64_t took, quiet_s = hs_option_int(job, "--quiet-s", 0);
     pid_t child;
 
     if (!make_plan(&self, memory) || !HS_OK(stepaf_commit(job->ctx)))
         return;
-    child = vd_stop_fork(job->index, by_core);
+    child = quiet_s ? -1 : vd_stop_fork(job->index, by_core);
     if (*netem)
         HS_TRUE(vd_netem_open(netem, hs_option_text(job, "--netem-back", "")));
     vd_shared->busy++;
     hs_step("put in delays");
     if (be_busy(job, &self) && measure(&self, WARM_UP)) {
         printf("attention %d: median %lld us\n", job->index, (long long)self.median_ns / 1000);
-        if (hs_option_int(job, "--quiet-s", 0))
-            stay_quiet(&self);
+        if (quiet_s)
+            stay_quiet(&self, quiet_s);
         else
             disturb(&self);
         check_window(&self);
