@@ -18,11 +18,14 @@ WHO = struct.Struct("=QIIiiiI32s64s32s")
 LIVE = struct.Struct("=QqQQIIIIq")
 PEER = struct.Struct("=iiIIIIQQQq32s48s96s")
 VERDICT = struct.Struct("=qQQQqii12Q12q")
+MORE = struct.Struct("=iI4I")  # of the verdict, which rail; a fourth table
+LATE = struct.Struct("=12I48I")
 WHO_AT = HEAD.size
 LIVE_AT = WHO_AT + WHO.size
 WISH_AT = LIVE_AT + LIVE.size
 LEAST_BYTES = WISH_AT + 8
 VERDICT_AT = LEAST_BYTES
+MORE_AT = VERDICT_AT + VERDICT.size
 MOST_BYTES = 1 << 30
 MOST_TRIES = 20
 ROLES = ("attention", "ffn")
@@ -37,6 +40,7 @@ COUNTERS = ("operations_started", "operations_completed", "operations_failed", "
             "dropped_malformed", "dropped_stale", "late", "peers_lost", "yields", "incomplete",
             "left_out", "thread_busy_ns")
 PHASES = ("unknown", "start", "way there", "FFN queue", "FFN work", "way back", "wait", "starved", "network")
+WAYS, RAILS = ("way there", "way back", "network"), 16  # phases that name rails
 
 
 class Malformed(Exception):
@@ -108,8 +112,17 @@ class Verdict:
     usual_ns: int
     phase: str  # by which most were late
     peer: int   # at which world rank; -1: the rank itself, or none
+    rail: int   # the one of several to that peer that was late; -1: all were, or none
     by_phase: dict  # late operations, where there are any
     over_ns: dict
+
+
+@dataclasses.dataclass
+class Late:
+    """Late operations ever, by verdicts that name a peer, or none."""
+    peer: int       # world rank; -1: none
+    by_phase: dict  # all phases that are known here
+    by_rail: dict   # of these, by (phase, rail), where there are any
 
 
 @dataclasses.dataclass
@@ -132,6 +145,7 @@ class Rank:
     counters: dict
     peers: list
     verdict: Verdict = None  # None: its verdicts are off
+    late: list = dataclasses.field(default_factory=list)  # Late, none without verdicts
     gone_ns: int = 0  # CLOCK_MONOTONIC: since then there is no such process any more; 0: there is
 
     @property
@@ -169,7 +183,7 @@ def pread(fd, n, at):
 
 
 def read_head(fd):
-    """How many bytes the head has, and the three tables, as (at, bytes, n)."""
+    """How many bytes the head has, and the tables, as (at, bytes, n)."""
     info = os.fstat(fd)
     if not stat.S_ISREG(info.st_mode) or not LEAST_BYTES <= info.st_size <= MOST_BYTES:
         raise Malformed
@@ -179,12 +193,15 @@ def read_head(fd):
     if magic != MAGIC or version != VERSION or head < LEAST_BYTES or size != info.st_size:
         raise Malformed
     tables = [tuple(tables[i:i + 3]) for i in range(0, 12, 4)]
-    for (at, each, n), least in zip(tables, (8, PEER.size, 8 * (BUCKETS + 1))):
+    more = MORE.unpack(pread(fd, MORE.size, MORE_AT)) if head >= MORE_AT + MORE.size else (0,) * 6
+    if more[4]:
+        tables.append(more[2:5])
+    for (at, each, n), least in zip(tables, (8, PEER.size, 8 * (BUCKETS + 1), LATE.size)):
         if at < head or each < least or at + each * n > size:
             raise Malformed
-    if tables[0][1] != 8 or tables[2][2] != tables[1][2] * N_TIMES:
+    if tables[0][1] != 8 or tables[2][2] != tables[1][2] * N_TIMES or more[4] not in (0, tables[1][2] + 1):
         raise Malformed
-    return head, tables
+    return head, (*tables, (0, 0, 0))[:4]
 
 
 def read_steady(fd, *parts):
@@ -209,7 +226,18 @@ def read_times(fd, table, peer, names):
     return times
 
 
-def read_verdict(data):
+def read_late(table, data, peers):
+    """Of each peer, and of the rank itself."""
+    _, each, n = table
+    late = []
+    for i in range(n):
+        words = LATE.unpack_from(data, i * each)
+        by_rail = {(WAYS[k // RAILS], k % RAILS): count for k, count in enumerate(words[12:]) if count}
+        late.append(Late(peers[i].world_rank if i < len(peers) else -1, dict(zip(PHASES, words)), by_rail))
+    return late
+
+
+def read_verdict(data, more):
     """None: it is off, or the library is older than this."""
     if not data:
         return None
@@ -219,17 +247,19 @@ def read_verdict(data):
     if not 0 <= phase < len(PHASES):
         phase = 0  # of a later library
     by_phase, over_ns = ({name: n for name, n in zip(PHASES, part) if n} for part in (cells[:12], cells[12:]))
-    return Verdict(window_ns, operations, late, unjudged, usual_ns, PHASES[phase], peer, by_phase, over_ns)
+    rail = MORE.unpack(more)[0] if more else -1
+    return Verdict(window_ns, operations, late, unjudged, usual_ns, PHASES[phase], peer, rail, by_phase, over_ns)
 
 
 def read_rank(fd, pid):
-    head, (counters, peers, histograms) = read_head(fd)
+    head, (counters, peers, histograms, late) = read_head(fd)
     job, own_pid, role, world_rank, world_size, rank, _, name, host, version = WHO.unpack(
         pread(fd, WHO.size, WHO_AT))
     if role >= len(ROLES) or not 0 <= world_rank < world_size:
         raise Malformed
     verdict = VERDICT_AT, VERDICT.size, int(head >= VERDICT_AT + VERDICT.size)
-    live, counted, described, judged = read_steady(fd, counters, peers, verdict)
+    more = MORE_AT, MORE.size, int(head >= MORE_AT + MORE.size)
+    live, counted, described, judged, judged_more, told = read_steady(fd, counters, peers, verdict, more, late)
     _, written_ns, epoch, commits, alive, _, life, measures, began_ns = live
     values = struct.unpack(f"={counters[2]}Q", counted)
     entries = []
@@ -242,7 +272,7 @@ def read_rank(fd, pid):
     return own_pid, Rank(pid, text(name) or f"{job:016x}", ROLES[role], world_rank, world_size,
                          rank, text(host), text(version), epoch, commits, alive, life,
                          bool(measures), written_ns, began_ns, dict(zip(COUNTERS, values)), entries,
-                         read_verdict(judged))
+                         read_verdict(judged, judged_more), read_late(late, told, entries))
 
 
 def pids_inside(proc, pid):

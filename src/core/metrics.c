@@ -120,7 +120,9 @@ void stepaf_metrics_open(struct stepaf_ctx *ctx, const struct stepaf_metrics_pat
                                 peers = place_table(&bytes, sizeof(struct stepaf_metrics_peer),
                                                     ctx->n_peers),
                                 histograms = place_table(&bytes, sizeof(struct stepaf_histogram),
-                                                         ctx->n_peers * STEPAF_TIMES);
+                                                         ctx->n_peers * STEPAF_TIMES),
+                                late = place_table(&bytes, sizeof(struct stepaf_metrics_late),
+                                                   ctx->polling.watch ? ctx->n_peers + 1 : 0);
     if (bytes > UINT32_MAX || !(metrics = calloc(1, sizeof(*metrics))))
         goto err;
     metrics->bytes = bytes;
@@ -133,12 +135,15 @@ void stepaf_metrics_open(struct stepaf_ctx *ctx, const struct stepaf_metrics_pat
     head->counters = counters;
     head->peers = peers;
     head->histograms = histograms;
+    head->late = late;
     introduce_rank(ctx, &head->who);
     head->live.began_ns = stepaf_monotonic_ns();
     metrics->head = head;
     metrics->counters = (char *)head + counters.at;
     metrics->peers = (void *)((char *)head + peers.at);
     metrics->histograms = (void *)((char *)head + histograms.at);
+    if (late.n)
+        metrics->late = (void *)((char *)head + late.at);
     metrics->plain =
         (struct stepaf_metrics_path){ctx->up.deliver, ctx->up.deliver_imm, ctx->clock.told_from};
     metrics->measured = stepaf_is_attention(ctx) ? *measured : metrics->plain;
@@ -215,13 +220,19 @@ static void write_peer(const struct stepaf_ctx *ctx, const struct stepaf_peer *p
 
 static void write_peers(const struct stepaf_ctx *ctx, struct stepaf_metrics *metrics)
 {
+    const struct stepaf_watch *watch = metrics->late ? ctx->polling.watch : NULL;
+    const struct stepaf_metrics_late *late = watch ? watch->ops->late(watch) : NULL;
     uint32_t n = ctx->n_peers < PEERS_AT_ONCE ? ctx->n_peers : PEERS_AT_ONCE;
 
     for (uint32_t i = 0; i < n; i++) {
         uint32_t p = metrics->next_peer < ctx->n_peers ? metrics->next_peer : 0;
         write_peer(ctx, &ctx->peers[p], &metrics->peers[p]);
+        if (late)
+            metrics->late[p] = late[p];
         metrics->next_peer = p + 1;
     }
+    if (late)
+        metrics->late[ctx->n_peers] = late[ctx->n_peers];
 }
 
 void stepaf_metrics_write(struct stepaf_ctx *ctx)

@@ -24,6 +24,7 @@ struct stepaf_metrics {
     void *counters;
     struct stepaf_metrics_peer *peers;
     struct stepaf_histogram *histograms; /* STEPAF_TIMES of each peer */
+    struct stepaf_metrics_late *late;    /* of each peer, and of this rank; NULL: nobody watches */
     size_t bytes;
     int fd;
     bool measures;

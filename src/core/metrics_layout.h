@@ -6,6 +6,7 @@
  *   counters      stepaf_counters_t, but for its size
  *   peers         an entry each, in the order of ctx->peers
  *   histograms    STEPAF_TIMES of each peer: only while somebody asks for them
+ *   late          late operations of each peer and of this rank: only where verdicts are on
  *
  * A tool copies it all and looks at live.sequence before and after; odd or changed: once more. Histograms are not
  * under it: each of their words is right at any time. The only word that a tool writes is wish.until_ns. What this
@@ -40,6 +41,12 @@ enum {
     STEPAF_TIME_QUEUE = 0, /* FFN: from the arrival until it is taken */
     STEPAF_TIME_WORK = 1,  /* and from there until it is answered */
     STEPAF_TIMES = 2
+};
+
+enum {
+    STEPAF_METRICS_PHASES = 12, /* room for those of verdicts */
+    STEPAF_METRICS_WAYS = 3,    /* phases that name rails */
+    STEPAF_METRICS_RAILS = 16
 };
 
 struct stepaf_histogram {
@@ -85,8 +92,17 @@ struct stepaf_metrics_verdict {
     int64_t usual_ns;
     int32_t phase; /* stepaf_verdict_phase_t */
     int32_t peer;  /* its world rank; -1: this rank, or none */
-    uint64_t by_phase[12];
-    int64_t over_ns[12];
+    uint64_t by_phase[STEPAF_METRICS_PHASES];
+    int64_t over_ns[STEPAF_METRICS_PHASES];
+    int32_t rail; /* -1: none */
+    uint32_t spare;
+};
+
+/* Late operations ever, by their verdicts: of those that name a peer, or, in the last entry, of all others. */
+struct stepaf_metrics_late {
+    uint32_t by_phase[STEPAF_METRICS_PHASES];
+    /* Of these, those that name a rail: way there, way back, network. */
+    uint32_t by_rail[STEPAF_METRICS_WAYS][STEPAF_METRICS_RAILS];
 };
 
 struct stepaf_metrics_head {
@@ -99,6 +115,7 @@ struct stepaf_metrics_head {
     struct stepaf_metrics_live live;
     struct stepaf_metrics_wish wish;
     struct stepaf_metrics_verdict verdict;
+    struct stepaf_metrics_table late;
 };
 
 enum { STEPAF_METRICS_LOST = 1, STEPAF_METRICS_OUT = 2 };
@@ -116,8 +133,9 @@ struct stepaf_metrics_peer {
     char reason[96]; /* why it is lost */
 };
 
-_Static_assert(sizeof(struct stepaf_metrics_head) == 536 &&
-                   sizeof(struct stepaf_metrics_verdict) == 240 &&
+_Static_assert(sizeof(struct stepaf_metrics_head) == 560 &&
+                   sizeof(struct stepaf_metrics_verdict) == 248 &&
+                   sizeof(struct stepaf_metrics_late) == 240 &&
                    sizeof(struct stepaf_metrics_who) == 160 &&
                    sizeof(struct stepaf_metrics_live) == 56 &&
                    sizeof(struct stepaf_metrics_peer) == 232 &&

@@ -11,6 +11,7 @@
 #include <stepaf/memory.h>
 
 struct stepaf_ctx;
+struct stepaf_metrics_late;
 struct stepaf_metrics_verdict;
 struct stepaf_msg;
 struct stepaf_op;
@@ -41,6 +42,8 @@ struct stepaf_watch_ops {
                  const struct stepaf_msg *msg);
     /* What tools of this machine are to see; what was there before may stay. */
     void (*show)(struct stepaf_watch *watch, struct stepaf_metrics_verdict *shown);
+    /* And what they count: an entry for each peer, and one for this rank. */
+    const struct stepaf_metrics_late *(*late)(const struct stepaf_watch *watch);
     /* What memory it takes: it is added to fixed, declared and per_peer. */
     void (*count)(const struct stepaf_watch *watch, stepaf_memory_use_t *use);
     void (*close)(struct stepaf_watch *watch);

@@ -81,6 +81,7 @@ struct stepaf_verdict_sums {
     uint64_t completed[STEPAF_VERDICT_BUCKETS]; /* operations, ever, when it began */
     uint64_t unjudged[STEPAF_VERDICT_BUCKETS];
     struct stepaf_verdict_cell *cells; /* by bucket n_peers + 1: the last is this rank's own */
+    struct stepaf_metrics_late *ever;  /* likewise, since the context's begin */
     int64_t usual_ns;
     uint64_t n_kept; /* ever */
     stepaf_verdict_t kept[STEPAF_VERDICT_KEPT];

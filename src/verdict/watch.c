@@ -4,6 +4,7 @@
 
 #include "base/log.h"
 #include "core/clock_keep.h"
+#include "core/metrics_layout.h"
 #include "core/op.h"
 #include "core/plan.h"
 #include "core/trace.h"
@@ -300,10 +301,16 @@ static void show(struct stepaf_watch *watch, struct stepaf_metrics_verdict *show
     stepaf_window_show((struct stepaf_verdict_state *)watch, shown);
 }
 
+static const struct stepaf_metrics_late *late_ever(const struct stepaf_watch *watch)
+{
+    return ((const struct stepaf_verdict_state *)watch)->window.ever;
+}
+
 static void count(const struct stepaf_watch *watch, stepaf_memory_use_t *use)
 {
     const struct stepaf_verdict_state *state = (const struct stepaf_verdict_state *)watch;
-    size_t cells = STEPAF_VERDICT_BUCKETS * sizeof(struct stepaf_verdict_cell);
+    size_t cells = STEPAF_VERDICT_BUCKETS * sizeof(struct stepaf_verdict_cell) +
+                   sizeof(struct stepaf_metrics_late);
 
     use->fixed += sizeof(*state) + cells + state->n_plans * sizeof(state->plans[0]);
     use->per_peer += cells;
@@ -331,6 +338,7 @@ static const struct stepaf_watch_ops watch_ops = {.meet = meet_plan,
                                                   .look = look_between,
                                                   .take = stepaf_verdict_take,
                                                   .show = show,
+                                                  .late = late_ever,
                                                   .count = count,
                                                   .close = close_watch};
 

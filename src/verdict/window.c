@@ -10,14 +10,10 @@
 #include "core/clock_keep.h"
 #include "core/metrics_layout.h"
 
-enum { RAILS = 16 /* of a link, at most */ };
-
 static const int64_t LOG_EVERY_NS = 1000000000;
 static const int64_t SHOW_PER_PEER_NS = 1000000; /* a thousandth of that is spent */
 
-_Static_assert(sizeof(((struct stepaf_metrics_verdict *)NULL)->over_ns) ==
-                   STEPAF_VERDICT_PHASES * sizeof(int64_t),
-               "tools see all phases");
+_Static_assert((int)STEPAF_METRICS_PHASES == (int)STEPAF_VERDICT_PHASES, "tools see all phases");
 
 bool stepaf_window_open(struct stepaf_verdict_state *state)
 {
@@ -28,12 +24,17 @@ bool stepaf_window_open(struct stepaf_verdict_state *state)
         (int64_t)state->ctx->env.verdict_window_s * 1000000000 / STEPAF_VERDICT_BUCKETS;
     window->opened_ns = window->began_ns = stepaf_monotonic_ns();
     window->cells = calloc(n, sizeof(*window->cells));
-    return window->cells != NULL;
+    window->ever = calloc((size_t)state->ctx->n_peers + 1, sizeof(*window->ever));
+    if (window->cells && window->ever)
+        return true;
+    stepaf_window_close(window);
+    return false;
 }
 
 void stepaf_window_close(struct stepaf_verdict_sums *window)
 {
     free(window->cells);
+    free(window->ever);
 }
 
 static struct stepaf_verdict_cell *cell_at(const struct stepaf_verdict_state *state,
@@ -65,17 +66,30 @@ void stepaf_window_turn(struct stepaf_verdict_state *state, int64_t now_ns)
         begin_bucket(state);
 }
 
+/* Which of the ways it is that tools see rails of; -1: none. */
+static int way_of(int phase)
+{
+    return phase == STEPAF_VERDICT_THERE     ? 0
+           : phase == STEPAF_VERDICT_BACK    ? 1
+           : phase == STEPAF_VERDICT_NETWORK ? 2
+                                             : -1;
+}
+
 void stepaf_window_add(struct stepaf_verdict_state *state, const stepaf_verdict_t *verdict,
                        uint32_t p)
 {
     struct stepaf_verdict_sums *window = &state->window;
     struct stepaf_verdict_cell *cell = cell_at(state, window->at, p);
+    int way = way_of(verdict->phase);
 
     window->kept[window->n_kept++ % STEPAF_VERDICT_KEPT] = *verdict;
     window->usual_ns = verdict->usual_ns;
     cell->late[verdict->phase]++;
     for (int i = 0; i < STEPAF_VERDICT_LAST; i++)
         cell->over_ns[i] += verdict->over_ns[i];
+    window->ever[p].by_phase[verdict->phase]++;
+    if (way >= 0 && verdict->rail >= 0 && verdict->rail < STEPAF_METRICS_RAILS)
+        window->ever[p].by_rail[way][verdict->rail]++;
 }
 
 void stepaf_window_miss(struct stepaf_verdict_state *state)
@@ -129,17 +143,17 @@ static int32_t find_worst_rail(const struct stepaf_verdict_state *state,
     const struct stepaf_verdict_sums *window = &state->window;
     uint64_t kept = window->n_kept < STEPAF_VERDICT_KEPT ? window->n_kept : STEPAF_VERDICT_KEPT;
     int64_t since_ns = stepaf_clock_common_ns(state->ctx, stepaf_ticks()) - sum->window_ns;
-    uint32_t n = 0, named[RAILS] = {0};
+    uint32_t n = 0, named[STEPAF_METRICS_RAILS] = {0};
 
     for (uint64_t i = window->n_kept - kept; i < window->n_kept; i++) {
         const stepaf_verdict_t *one = &window->kept[i % STEPAF_VERDICT_KEPT];
         if (one->phase != sum->phase || one->peer != sum->peer || one->time_ns < since_ns)
             continue;
         n++;
-        if (one->rail >= 0 && one->rail < RAILS)
+        if (one->rail >= 0 && one->rail < STEPAF_METRICS_RAILS)
             named[one->rail]++;
     }
-    for (int i = 0; i < RAILS; i++)
+    for (int i = 0; i < STEPAF_METRICS_RAILS; i++)
         if (2 * named[i] > n)
             return i;
     return -1;
@@ -195,6 +209,7 @@ void stepaf_window_show(struct stepaf_verdict_state *state, struct stepaf_metric
         .usual_ns = sum.usual_ns,
         .phase = sum.phase,
         .peer = peer ? peer->who.world_rank : -1,
+        .rail = sum.rail,
     };
     memcpy(shown->by_phase, sum.by_phase, sizeof(shown->by_phase));
     memcpy(shown->over_ns, sum.over_ns, sizeof(shown->over_ns));

@@ -48,26 +48,36 @@ def make_file(data, seals=regions.SEALS):
 
 def rank_data(pid, world_rank, life=1, job=7, name=b"", sequence=2, peers=2, lost=(), times=(),
               reason=b"", link=b"shm;cma", **change):
-    head_bytes = regions.VERDICT_AT + (regions.VERDICT.size if "verdict" in change else 0)
+    # Of an older library, one that had verdicts, and one that has rails and counts of them as well.
+    head_bytes = (regions.MORE_AT + regions.MORE.size if "late" in change else
+                  regions.VERDICT_AT + (regions.VERDICT.size if "verdict" in change else 0))
     counters_at = 576
     peers_at = counters_at + 8 * len(COUNTED) + 8
     times_at = peers_at + regions.PEER.size * peers
     histogram = 8 * (regions.BUCKETS + 1)
-    size = times_at + histogram * peers * regions.N_TIMES
+    late_at = times_at + histogram * peers * regions.N_TIMES
+    late = change.get("late", [])
+    size = late_at + regions.LATE.size * len(late)
     tables = [counters_at, 8, len(COUNTED), 0, peers_at, regions.PEER.size, peers, 0,
-              times_at, histogram, peers * regions.N_TIMES, 0]
+              times_at, histogram, peers * regions.N_TIMES, 0, late_at, regions.LATE.size, len(late), 0]
     for index, value in change.get("tables", {}).items():
         tables[index] = value
     now = regions.now_ns()
     head = regions.HEAD.pack(change.get("magic", regions.MAGIC), change.get("version", 1),
-                             change.get("head", head_bytes), change.get("size", size), *tables)
+                             change.get("head", head_bytes), change.get("size", size), *tables[:12])
     who = regions.WHO.pack(job, pid, change.get("role", 0), world_rank, change.get("world", 4),
                            world_rank, 0, name, b"node", b"0.2.0")
-    live = regions.LIVE.pack(sequence, now, 3, 5, peers - len(lost), peers, life, 1, now)
+    written = now + 10**12  # it does not become silent, however slow the machine is
+    live = regions.LIVE.pack(sequence, written, 3, 5, peers - len(lost), peers, life, 1, now)
     data = bytearray(size)
     data[:len(head + who + live)] = head + who + live
     if "verdict" in change:
         regions.VERDICT.pack_into(data, regions.VERDICT_AT, *change["verdict"])
+    if "late" in change:
+        regions.MORE.pack_into(data, regions.MORE_AT, change.get("rail", -1), 0, *tables[12:])
+    for i, counts in enumerate(late):
+        for word, count in counts.items():
+            struct.pack_into("=I", data, late_at + i * regions.LATE.size + 4 * word, count)
     struct.pack_into(f"={len(COUNTED)}Q", data, counters_at, *COUNTED.values())
     for p in range(peers):
         struct_at = peers_at + p * regions.PEER.size
@@ -119,10 +129,14 @@ def try_reader():
         "being written": (rank_data(pid, 1, sequence=3, **name), 0),
         "noise": (os.urandom(len(good)), 0),
     }
-    for table in (0, 4, 8):
+    with_late = {"verdict": LATE, "late": [{}, {}, {}]}
+    cases["with late ones"] = (rank_data(pid, 1, **name, **with_late), 1)
+    cases["without verdicts"] = (rank_data(pid, 1, late=[], **name), 1)
+    cases["fewer late ones than peers"] = (rank_data(pid, 1, late=[{}], **name), 0)
+    for table in (0, 4, 8, 12):
         for word, value in ((0, 0), (0, 1 << 31), (1, 0), (1, 7), (2, 1 << 30), (2, 0xffffffff)):
             cases[f"table {table} word {word} {value}"] = (
-                rank_data(pid, 1, tables={table + word: value}, **name), 0)
+                rank_data(pid, 1, tables={table + word: value}, **name, **with_late), 0)
 
     def look(data, seals=regions.SEALS):
         fd = make_file(data, seals)
@@ -135,7 +149,7 @@ def try_reader():
     for _ in range(2000):
         data = bytearray(good)
         for _ in range(3):
-            data[int.from_bytes(os.urandom(2), "big") % 400] = os.urandom(1)[0]
+            data[int.from_bytes(os.urandom(2), "big") % 560] = os.urandom(1)[0]
         look(bytes(data))
     # What is shown has no control characters.
     fd = make_file(rank_data(pid, 1, name=b"bad", reason=b"\x1b[2J\xff\xfe gone", lost=(1,), link=b"a" * 32))
@@ -174,6 +188,7 @@ def check_plain(text):
         assert len(line) <= 80 and line.isascii() and line.isprintable(), line
 
 
+BACK = (9600000000, 2000, 40, 1, 3400000, 5, 3) + (0, 5, 0, 0, 0, 35) + (0,) * 6 + (0, 7000, 0, 0, 0, 9000) + (0,) * 6
 LATE = (9600000000, 2000, 40, 1, 3400000, 4, 3) + (0, 5, 0, 10, 25) + (0,) * 7 + (0, 7000, 0, 8000, 9000) + (0,) * 7
 
 
@@ -194,9 +209,16 @@ def try_verdicts():
     assert late == ["rank 0: 40 of 2000 late in 10 s: 25 FFN work at rank 3, 10 FFN queue, 5 start",
                     "rank 1: 40 of 100000 late in 10 s: 25 FFN work at rank 3, 10 FFN queue, 5 start",
                     "rank 3: 7 late in 10 s: 7 unknown"], late
+    by_rail = Made(0, verdict=BACK, late=[{}, {}, {}], rail=1, name=b"rail")
+    text = tool(TOP, "--once", "-i", "0.1", "--job", "rail").stdout
+    check_plain(text)
+    assert "rank 0: 40 of 2000 late in 10 s: 35 way back at rank 3 by rail 1, 5 start" in text.splitlines(), text
+    rank, = json.loads(tool(TOP, "--once", "--json", "-i", "0.1", "--job", "rail").stdout)["ranks"]
+    assert (rank["verdict"]["phase"], rank["verdict"]["peer"], rank["verdict"]["rail"]) == ("way back", 3, 1), rank
+    by_rail.kill()
     ranks = json.loads(tool(TOP, "--once", "--json", "-i", "0.1", "--job", "verdicts").stdout)["ranks"]
     assert ranks[0]["verdict"] == {"window_s": 9.6, "operations": 2000, "late": 40, "unjudged": 1, "usual_us": 3400,
-                                   "phase": "FFN work", "peer": 3,
+                                   "phase": "FFN work", "peer": 3, "rail": None,
                                    "by_phase": {"start": 5, "FFN queue": 10, "FFN work": 25},
                                    "over_us": {"start": 7, "FFN queue": 8, "FFN work": 9}}, ranks[0]
     assert [rank["verdict"] and rank["verdict"]["late"] for rank in ranks] == [40, 40, 0, 7, None]
@@ -362,6 +384,7 @@ def check_real(text):
     judge(text)
     assert sample(text, "stepaf_rank_up", stepaf_job=job) == [1] * 4
     assert all(n > 0 for n in sample(text, "stepaf_operations_completed_total", stepaf_job=job, role="attention"))
+    assert len(sample(text, "stepaf_late_operations_total", stepaf_job=job, phase="FFN work")) >= 4 * 3, text
     for name, role in (("stepaf_operation_duration_seconds", "attention"), ("stepaf_batch_work_seconds", "ffn")):
         counts = sample(text, name + "_count", stepaf_job=job, role=role)
         assert len(counts) == 4 and all(counts), (name, counts)
@@ -390,6 +413,7 @@ def try_exporter():
         with socket.create_connection(url.split("/")[2].split(":")):
             get(url)
         try_lives(url)
+        try_late(url)
         server.send_signal(signal.SIGTERM)
         assert server.wait(LIMIT_S) == 0
     busy = socket.create_server(("127.0.0.1", 0))
@@ -429,6 +453,27 @@ def try_lives(url):
     assert "1 lost, life 2" in shown and "lost: it has ended" in shown, shown
     first.kill()
     third.kill()
+
+
+def try_late(url):
+    """Each late operation once: with its peer, and with its rail, where verdicts name them. By word of the entry: phases,
+    then the rails of the ways."""
+    there, work, back, start = (regions.PHASES.index(name) for name in ("way there", "FFN work", "way back", "start"))
+    rails = 12 + 16  # behind the phases those of way there, then of way back
+    late = [{work: 4, back: 9, rails + 1: 6, rails + 15: 2}, {there: 3, 12: 3}, {start: 5}]
+    made = [Made(0, late=late, verdict=LATE, name=b"late"), Made(1, name=b"late")]
+    text = get(url)[1]
+    judge(text)
+
+    def counted(**labels):
+        return sample(text, "stepaf_late_operations_total", stepaf_job="late", **labels)
+    assert counted(rank="1") == []
+    assert sum(counted(rank="0")) == 4 + 9 + 3 + 5
+    assert counted(peer="2", phase="FFN work") == [4] and counted(peer="", phase="start") == [5]
+    assert [counted(peer="2", phase="way back", rail=rail) for rail in ("", "1", "15")] == [[1], [6], [2]]
+    assert [counted(peer="3", phase="way there", rail=rail) for rail in ("", "0")] == [[0], [3]]
+    for rank in made:
+        rank.kill()
 
 
 def try_socket():

@@ -42,7 +42,7 @@ scrape_configs:
 END
 "$PROMTOOL" check config "$directory/prometheus.yml" || fail "promtool refuses the configuration"
 
-STEPAF_SPIN_US=0 STEPAF_SLEEP_AFTER_US=0 STEPAF_METRICS_JOB=eight "$job" 4 4 "$seconds" "$period" >"$directory/events" 2>"$directory/job.log" &
+STEPAF_VERDICT=on STEPAF_SPIN_US=0 STEPAF_SLEEP_AFTER_US=0 STEPAF_METRICS_JOB=eight "$job" 4 4 "$seconds" "$period" >"$directory/events" 2>"$directory/job.log" &
 job_pid=$!
 pids="$pids $job_pid"
 "$PROMETHEUS" --config.file="$directory/prometheus.yml" --storage.tsdb.path="$directory/data" \

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/clock_keep.h"
 #include "core/metrics.h"
 #include "core/metrics_layout.h"
 #include "fake.h"
@@ -414,6 +415,38 @@ static void tools_and_memory_know_of_it(void)
     end();
 }
 
+/* Of the last one alone, so that the window's rail is known; and what is counted. */
+static void tools_see_the_rail(void)
+{
+    stepaf_verdict_t verdict = {.phase = STEPAF_VERDICT_BACK, .rail = 2};
+
+    begin(STEPAF_ATTENTION, "on");
+    struct stepaf_verdict_state *state = stepaf_verdict_of(job->ctx);
+    const struct stepaf_metrics *metrics = job->ctx->polling.metrics;
+    stepaf_metrics_write(job->ctx);
+    CU_ASSERT_EQUAL(metrics->head->verdict.rail, -1);
+    CU_ASSERT_EQUAL_FATAL(metrics->head->late.n, job->ctx->n_peers + 1);
+    verdict.time_ns = stepaf_clock_common_ns(job->ctx, stepaf_ticks());
+    stepaf_window_add(state, &verdict, 0);
+    stepaf_window_add(state, &verdict, 0);
+    verdict.rail = 200; /* more than tools have room for */
+    stepaf_window_add(state, &verdict, 0);
+    verdict.phase = STEPAF_VERDICT_START;
+    verdict.rail = -1;
+    stepaf_window_add(state, &verdict, job->ctx->n_peers);
+    state->shown_ns = 0;
+    stepaf_metrics_write(job->ctx);
+    CU_ASSERT_EQUAL(metrics->head->verdict.phase, STEPAF_VERDICT_BACK);
+    CU_ASSERT_EQUAL(metrics->head->verdict.rail, 2);
+    const struct stepaf_metrics_late *late = metrics->late;
+    CU_ASSERT(late[0].by_phase[STEPAF_VERDICT_BACK] == 3 && late[0].by_rail[1][2] == 2);
+    CU_ASSERT_EQUAL(late[job->ctx->n_peers].by_phase[STEPAF_VERDICT_START], 1);
+    end();
+    begin(STEPAF_ATTENTION, "off");
+    CU_ASSERT_EQUAL(job->ctx->polling.metrics->head->late.n, 0);
+    end();
+}
+
 static void switched_off_there_is_none(void)
 {
     stepaf_verdict_window_t window = {.size = sizeof(window)};
@@ -472,6 +505,7 @@ int main(void)
          an_attention_rank_hears_which_rail_was_late},
         {"an FFN rank is told", an_ffn_rank_is_told},
         {"tools and memory know of it", tools_and_memory_know_of_it},
+        {"tools see the rail", tools_see_the_rail},
         {"switched off there is none", switched_off_there_is_none},
         {"bad arguments are refused", bad_arguments_are_refused},
         CU_TEST_INFO_NULL,
