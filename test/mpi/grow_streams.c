@@ -12,7 +12,7 @@ static struct member_streams streams; /* a process is one rank */
 void grow_begin(const struct rank *rank)
 {
     streams.job = rank->job;
-    member_streams_begin();
+    member_streams_begin(&streams);
 }
 
 void grow_end(const struct rank *rank)

@@ -3,8 +3,7 @@
 
 #include <stepaf/stream.h>
 
-#include "cpu_device/cpu_device.h"
-#include "cpu_device/queue.h"
+#include "member_gpu.h"
 
 enum {
     DEPTH = MEMBER_STREAMS_DEPTH,
@@ -26,20 +25,14 @@ static bool is_attention(const struct member_streams *streams)
     return streams->job->role == STEPAF_ATTENTION;
 }
 
-void member_streams_begin(void)
+void member_streams_begin(const struct member_streams *streams)
 {
-    cpu_device_begin();
-    cpu_device.runs = true;
-    cpu_queue_begin();
+    member_gpu_begin(streams->job);
 }
 
 void member_streams_end(struct hs_job *job)
 {
-    cpu_queue_end();
-    hs_close(job);
-    HS_INT(cpu_device.n_held, ==, 0);
-    HS_INT(cpu_device_count(), ==, 0);
-    cpu_device_end();
+    member_gpu_end(job);
 }
 
 /* ---- bytes ---- */
@@ -65,7 +58,7 @@ static void fill_pushes(const struct member_streams *streams, uint64_t op)
     unsigned char *at = streams->source;
 
     for (int i = 0; i < N_PUSH; at += push_bytes[i++])
-        hs_fill(at, push_bytes[i], push_seed(streams->job->index, i, op));
+        member_gpu_fill(at, push_bytes[i], push_seed(streams->job->index, i, op));
 }
 
 static void fill_answers(const struct member_streams *streams, uint64_t n, uint64_t op)
@@ -73,8 +66,8 @@ static void fill_answers(const struct member_streams *streams, uint64_t n, uint6
     struct hs_job *job = streams->job;
 
     for (int p = 0; p < job->peers; p++)
-        hs_fill(answer_at(streams->source, p, n), ANSWER,
-                answer_seed(stepaf_peer_rank(job->ctx, p), job->index, op));
+        member_gpu_fill(answer_at(streams->source, p, n), ANSWER,
+                        answer_seed(stepaf_peer_rank(job->ctx, p), job->index, op));
 }
 
 void member_streams_fill(const struct member_streams *streams, uint64_t n, uint64_t op)
@@ -99,12 +92,12 @@ static bool look_at(const struct member_streams *streams, int p, int i, uint64_t
     size_t bytes = is_attention(streams) ? ANSWER : push_bytes[i];
     if (streams->is_out[p]) {
         seed = UNTOUCHED;
-        HS_INT(landed[p * each + i], ==, 0);
-    } else if (!HS_INT(landed[p * each + i], ==, bytes)) {
+        HS_INT(member_gpu_read(&landed[p * each + i]), ==, 0);
+    } else if (!HS_INT(member_gpu_read(&landed[p * each + i]), ==, bytes)) {
         return false;
     }
-    bool is_right = hs_verify("a tensor", info.data, bytes, seed);
-    hs_fill(info.data, bytes, UNTOUCHED);
+    bool is_right = member_gpu_verify("a tensor", info.data, bytes, seed);
+    member_gpu_fill(info.data, bytes, UNTOUCHED);
     return is_right;
 }
 
@@ -118,7 +111,8 @@ bool member_streams_mark(const struct member_streams *streams)
             for (uint64_t n = 0; n < DEPTH; n++) {
                 if (!HS_OK(stepaf_plan_tensor(streams->plan, n, p, i, &info)))
                     return false;
-                hs_fill(info.data, is_attention(streams) ? ANSWER : push_bytes[i], UNTOUCHED);
+                member_gpu_fill(info.data, is_attention(streams) ? ANSWER : push_bytes[i],
+                                UNTOUCHED);
             }
     return true;
 }
@@ -154,7 +148,7 @@ bool member_streams_look(const struct member_streams *streams, uint64_t n, uint6
 
 bool member_streams_pass(void)
 {
-    return HS_TRUE(cpu_queue_sync((unsigned)(PASS_MS * hs_slow())));
+    return member_gpu_sync((unsigned)(PASS_MS * hs_slow()));
 }
 
 /* Each member that is in has answered; of others the request says that they are lost. */
@@ -172,9 +166,9 @@ static bool ask(struct member_streams *streams, uint64_t n, uint64_t op)
     bool is_asked = n % 3 == 1;
 
     fill_pushes(streams, op);
-    if (!HS_OK(stepaf_start_on_stream(streams->plan, NULL, &streams->stream,
+    if (!HS_OK(stepaf_start_on_stream(streams->plan, NULL, member_gpu_stream(),
                                       is_asked ? &request : NULL)) ||
-        !HS_OK(stepaf_wait_on_stream(streams->plan, &streams->stream)))
+        !HS_OK(stepaf_wait_on_stream(streams->plan, member_gpu_stream())))
         return false;
     if (is_asked && (!HS_OK(stepaf_wait(request, STEPAF_TIMEOUT_DEFAULT)) ||
                      !look_at_request(streams, request)))
@@ -185,11 +179,12 @@ static bool ask(struct member_streams *streams, uint64_t n, uint64_t op)
 
 static bool serve(struct member_streams *streams, uint64_t n, uint64_t op)
 {
-    if (!HS_OK(stepaf_recv_on_stream(streams->plan, &streams->stream)) || !member_streams_pass() ||
-        !HS_OK(stepaf_plan_status(streams->plan)) || !look_at_pushes(streams, n, op))
+    if (!HS_OK(stepaf_recv_on_stream(streams->plan, member_gpu_stream())) ||
+        !member_streams_pass() || !HS_OK(stepaf_plan_status(streams->plan)) ||
+        !look_at_pushes(streams, n, op))
         return false;
     fill_answers(streams, n, op);
-    return HS_OK(stepaf_respond_on_stream(streams->plan, NULL, &streams->stream)) &&
+    return HS_OK(stepaf_respond_on_stream(streams->plan, NULL, member_gpu_stream())) &&
            member_streams_pass();
 }
 
@@ -201,10 +196,10 @@ bool member_streams_operate(struct member_streams *streams, uint64_t n, uint64_t
 bool member_streams_enqueue(struct member_streams *streams)
 {
     if (is_attention(streams))
-        return HS_OK(stepaf_start_on_stream(streams->plan, NULL, &streams->stream, NULL)) &&
-               HS_OK(stepaf_wait_on_stream(streams->plan, &streams->stream));
-    return HS_OK(stepaf_recv_on_stream(streams->plan, &streams->stream)) &&
-           HS_OK(stepaf_respond_on_stream(streams->plan, NULL, &streams->stream));
+        return HS_OK(stepaf_start_on_stream(streams->plan, NULL, member_gpu_stream(), NULL)) &&
+               HS_OK(stepaf_wait_on_stream(streams->plan, member_gpu_stream()));
+    return HS_OK(stepaf_recv_on_stream(streams->plan, member_gpu_stream())) &&
+           HS_OK(stepaf_respond_on_stream(streams->plan, NULL, member_gpu_stream()));
 }
 
 /* ---- what there is to exchange ---- */

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Operations of plans on streams that ranks do while others die, return and join, on a GPU that is made of memory
- * (test/unit/cpu_device): an attention rank pushes two tensors to all FFN ranks, each of them answers with one of its
+/* Operations of plans on streams that ranks do while others die, return and join (member_gpu.h): an attention rank pushes two tensors to all FFN ranks, each of them answers with one of its
  * own, and every byte is compared. A process is one rank. */
 #ifndef STEPAF_TEST_MEMBER_STREAMS_H
 #define STEPAF_TEST_MEMBER_STREAMS_H
@@ -15,12 +14,11 @@ struct member_streams {
     unsigned char
         *source; /* attention: what is pushed; FFN: answers, peer by peer: DEPTH of them */
     unsigned char *target;     /* attention: answers in the same way */
-    int stream;                /* its address names one */
     bool is_out[HS_MAX_RANKS]; /* by peer: the epoch goes on without it */
 };
 
 /* Before there is a context; and its end: nothing of the GPU is left then. */
-void member_streams_begin(void);
+void member_streams_begin(const struct member_streams *streams);
 void member_streams_end(struct hs_job *job);
 /* Declare keys, allocate memory and make the plan, for the next commit. */
 bool member_streams_prepare(struct member_streams *streams);

@@ -3,8 +3,7 @@
  * the first epoch is replayed in later ones: it does nothing. */
 #include <stepaf/stream.h>
 
-#include "cpu_device/cpu_device.h"
-#include "cpu_device/queue.h"
+#include "member_gpu.h"
 #include "member_streams.h"
 #include "returns.h"
 
@@ -26,7 +25,7 @@ static bool is_attention(const struct rank *rank)
 void returns_begin(const struct rank *rank)
 {
     streams.job = rank->job;
-    member_streams_begin();
+    member_streams_begin(&streams);
 }
 
 void returns_end(struct rank *rank)
@@ -54,16 +53,16 @@ static void mark_out(const struct rank *rank)
 /* As many operations as there are slots, as a graph; then it is replayed. */
 static bool capture(void)
 {
-    cpu_device.capturing = true;
-    cpu_queue_record();
+    member_gpu_record();
     for (uint64_t n = 0; n < MEMBER_STREAMS_DEPTH; n++)
         if (!member_streams_enqueue(&streams))
             return false;
-    cpu_device.capturing = false;
+    if (!member_gpu_record_end())
+        return false;
     done.has_graph = true;
     for (uint64_t n = 0; n < MEMBER_STREAMS_DEPTH; n++)
         member_streams_fill(&streams, n, GRAPH_OP);
-    cpu_queue_replay(1, 0);
+    member_gpu_replay();
     if (!member_streams_pass())
         return false;
     bool is_right = true;
@@ -81,7 +80,7 @@ bool returns_work(struct rank *rank, bool is_whole)
     done.stage = !is_whole ? 1 : is_same || rank->is_new ? 2 : 0;
     mark_out(rank);
     if (done.has_graph) {
-        cpu_queue_replay(1, 0);
+        member_gpu_replay();
         if (!member_streams_pass())
             return false;
     }
@@ -98,8 +97,8 @@ bool returns_work(struct rank *rank, bool is_whole)
     if (done.stage != 2 || rank->round < 1)
         return !hs_failed();
     if (!done.n_pieces)
-        done.n_pieces = cpu_device_count();
-    return HS_INT(cpu_device_count(), ==, done.n_pieces);
+        done.n_pieces = member_gpu_pieces();
+    return HS_INT(member_gpu_pieces(), ==, done.n_pieces);
 }
 
 bool returns_work_in_vain(struct rank *rank)
@@ -116,11 +115,11 @@ bool returns_work_in_vain(struct rank *rank)
         return true;
     hs_step("an operation in vain");
     if (is_attention(rank)) {
-        status = stepaf_start_on_stream(streams.plan, NULL, &streams.stream, NULL);
+        status = stepaf_start_on_stream(streams.plan, NULL, member_gpu_stream(), NULL);
         if (!status)
-            status = stepaf_wait_on_stream(streams.plan, &streams.stream);
+            status = stepaf_wait_on_stream(streams.plan, member_gpu_stream());
     } else {
-        status = stepaf_recv_on_stream(streams.plan, &streams.stream);
+        status = stepaf_recv_on_stream(streams.plan, member_gpu_stream());
     }
     while (!status && hs_now_ns() < until_ns && !hs_hopeless(rank->job)) {
         status = stepaf_plan_status(streams.plan);
