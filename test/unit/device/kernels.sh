@@ -9,9 +9,7 @@ fi
 directory=$(mktemp -d)
 trap 'rm -rf "$directory"' EXIT
 unit=$top_srcdir/test/unit/device
-for name in test_kernels test_kernel_streams test_kernel_any test_kernel_some; do
-    # Fibers jump from stack to stack, which a fortified longjmp takes for an error.
-    $TEST_CXX -std=c++17 -O1 -U_FORTIFY_SOURCE -Wall -Wextra ${WERROR:-} -Wno-unknown-pragmas -I"$unit" \
-        -I"$unit/kernels_machine" -I"$top_srcdir/src" -o "$directory/$name" "$unit/$name.cc"
-    "$directory/$name"
-done
+# Fibers jump from stack to stack, which a fortified longjmp takes for an error.
+$TEST_CXX -std=c++17 -O1 -U_FORTIFY_SOURCE -Wall -Wextra ${WERROR:-} -Wno-unknown-pragmas -I"$unit" \
+    -I"$unit/kernels_machine" -I"$top_srcdir/src" -o "$directory/kernels" "$unit/test_all_kernels.cc"
+"$directory/kernels"

@@ -1,0 +1,22 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* All tests of the kernels as one program: what takes time to compile is the same in each, the kernels and their machine. */
+#include "kernels_machine/any.h"
+#include "kernels_machine/exchange.h"
+
+namespace kernels {
+#include "test_kernels.cc"
+}
+namespace kernel_streams {
+#include "test_kernel_streams.cc"
+}
+namespace kernel_any {
+#include "test_kernel_any.cc"
+}
+namespace kernel_some {
+#include "test_kernel_some.cc"
+}
+
+int main()
+{
+    return kernels::main() | kernel_streams::main() | kernel_any::main() | kernel_some::main();
+}
