@@ -122,6 +122,13 @@ static char *make_text(const struct stepaf_ctx *ctx, size_t *bytes_p)
     return NULL;
 }
 
+/* A file that others have locked is given up before this rank gives up its own thread: that one is left behind only
+ * where the file system hangs. */
+static int64_t patience_with_others_us(const struct stepaf_ctx *ctx)
+{
+    return ctx->env.timeout_us / 2;
+}
+
 void stepaf_trace_file_add(struct stepaf_ctx *ctx)
 {
     size_t bytes = 0;
@@ -137,7 +144,7 @@ void stepaf_trace_file_add(struct stepaf_ctx *ctx)
                                      .text = text,
                                      .bytes = bytes,
                                      .world_rank = ctx->job.boot.rank,
-                                     .patience_us = ctx->env.timeout_us};
+                                     .patience_us = patience_with_others_us(ctx)};
     stepaf_trace_save_end(stepaf_trace_save_begin(&what), ctx->env.timeout_us);
 }
 
@@ -158,6 +165,6 @@ void stepaf_trace_file_add_now(struct stepaf_ctx *ctx, uint32_t n)
                                      .text = text,
                                      .bytes = bytes,
                                      .world_rank = ctx->job.boot.rank,
-                                     .patience_us = ctx->env.timeout_us};
+                                     .patience_us = patience_with_others_us(ctx)};
     ctx->trace.saver = stepaf_trace_save_begin(&what);
 }

@@ -1,10 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* STEPAF_TRACE_SIGNAL with a file system that hangs: nobody waits for it, and no signal is forgotten. */
+/* STEPAF_TRACE_SIGNAL and STEPAF_TRACE_FILE with a file system that hangs, or a file that is locked: nobody waits for it, and
+ * no signal is forgotten. */
+#include <dlfcn.h>
+#include <fcntl.h>
+#include <pthread.h>
 #include <signal.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
@@ -17,6 +22,7 @@ enum { LOOKS = 3, WITHIN_S = 60 };
 
 static char directory[] = "/tmp/test_trace_signalXXXXXX";
 static _Atomic bool hangs;
+static _Atomic int n_left;
 
 /* Comes before the C library's. */
 ssize_t pwrite(int fd, const void *data, size_t bytes, off_t at)
@@ -24,6 +30,16 @@ ssize_t pwrite(int fd, const void *data, size_t bytes, off_t at)
     while (hangs)
         nanosleep(&(struct timespec){0, 1000000}, NULL);
     return syscall(SYS_pwrite64, fd, data, bytes, at);
+}
+
+/* Likewise: of a thread that is left to itself. */
+int pthread_detach(pthread_t thread)
+{
+    int (*real)(pthread_t thread);
+
+    *(void **)&real = dlsym(RTLD_NEXT, "pthread_detach");
+    n_left++;
+    return real(thread);
 }
 
 static void name_file(char *path, const char *end)
@@ -69,6 +85,24 @@ static void look(struct fake_job *job)
         while (job->ctx->polling.checked == checked && stepaf_monotonic_ns() < until)
             CU_ASSERT_EQUAL_FATAL(stepaf_progress(job->handle), STEPAF_OK);
     }
+}
+
+/* Then its events are not added, but it leaves no thread behind, which would have memory and descriptors for a while. */
+static void a_file_that_another_has_locked_is_given_up(void)
+{
+    char path[128];
+
+    name_file(path, "");
+    int fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+    CU_ASSERT_FATAL(fd >= 0 && !flock(fd, LOCK_EX));
+    int n_ranks = ranks_in("");
+    setenv("STEPAF_TIMEOUT_US", "2000000", 1);
+    struct fake_job *job = begin();
+    unsetenv("STEPAF_TIMEOUT_US");
+    fake_close(job);
+    CU_ASSERT_EQUAL(n_left, 0);
+    CU_ASSERT_EQUAL(ranks_in(""), n_ranks);
+    close(fd);
 }
 
 static void a_file_system_that_hangs_holds_up_nobody(void)
@@ -126,6 +160,7 @@ static void remove_files(void)
 int main(void)
 {
     CU_TestInfo tests[] = {
+        {"a file that another has locked is given up", a_file_that_another_has_locked_is_given_up},
         {"a file system that hangs holds up nobody", a_file_system_that_hangs_holds_up_nobody},
         {"finalize waits no longer than anything", finalize_waits_no_longer_than_anything},
         CU_TEST_INFO_NULL,
