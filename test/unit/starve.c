@@ -254,6 +254,14 @@ void starve_end(void)
     leave();
 }
 
+bool starve_is_owed(void)
+{
+    enter();
+    bool owed = state.n_places || state.n_nodes;
+    leave();
+    return owed;
+}
+
 unsigned starve_leaks(void)
 {
     unsigned n = 0;

@@ -24,6 +24,9 @@ bool starve_has_struck(void);
 /* Stop. */
 void starve_end(void);
 
+/* Whether some of them are not freed yet. */
+bool starve_is_owed(void);
+
 /* How many of them are not freed, whose numbers are said. */
 unsigned starve_leaks(void);
 

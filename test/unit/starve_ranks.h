@@ -34,6 +34,7 @@ struct starve_job {
     int victim;
     bool lasting;   /* nothing is to be had any more, until a call has said so */
     bool calls;     /* instead, system calls fail, and any failure may be tried again */
+    bool traces;    /* into a file of their own */
     unsigned least; /* trials that are complete */
     unsigned begin; /* allocations that are not tried: init's, but for once */
     size_t bytes;   /* of the user's own memory */

@@ -179,7 +179,8 @@ static void starve(const char *transports, int victim, bool lasting)
     starve_ranks(&(struct starve_job){.transports = transports,
                                       .victim = victim,
                                       .lasting = lasting,
-                                      .least = 20,
+                                      .traces = true,
+                                      .least = 15,
                                       .begin = again ? STARVE_INIT : 0,
                                       .bytes = (size_t)DEPTH * BYTES,
                                       .play = play});
@@ -208,6 +209,7 @@ static void without_the_kernels_help(void)
         starve_ranks(&(struct starve_job){.transports = transports[i / 2],
                                           .victim = i % 2,
                                           .calls = true,
+                                          .traces = true,
                                           .least = 5,
                                           .bytes = (size_t)DEPTH * BYTES,
                                           .play = play});
@@ -222,7 +224,5 @@ int main(void)
         CU_TEST_INFO_NULL,
     };
     setenv("STEPAF_VERDICT", "on", 1);
-    setenv("STEPAF_TRACE_FILE", "/dev/null",
-           1); /* what writes traces at the end is starved as well */
     return unit_run(tests);
 }

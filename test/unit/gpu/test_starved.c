@@ -92,7 +92,7 @@ static void starve(int (*how)(struct starve_rank *rank, enum starve_end *end_p),
         starve_ranks(&(struct starve_job){.transports = "shm",
                                           .victim = i % 2,
                                           .lasting = i > 1,
-                                          .least = 18,
+                                          .least = 15,
                                           .begin = STARVE_INIT,
                                           .play = how});
     cpu_device_end();

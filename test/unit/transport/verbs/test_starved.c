@@ -80,7 +80,7 @@ static void starve(int victim, bool lasting)
     starve_ranks(&(struct starve_job){.transports = "verbs,tcp",
                                       .victim = victim,
                                       .lasting = lasting,
-                                      .least = 20,
+                                      .least = 15,
                                       .begin = STARVE_INIT,
                                       .bytes = BYTES,
                                       .play = play});
