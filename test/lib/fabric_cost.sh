@@ -40,10 +40,10 @@ awk -v judged=$judged -v names="$names" -v slack="$protected" '
     BEGIN {
         # At most, for a start and the wait for it together, of a tensor of 64 bytes each way at one FFN rank, and for
         # each further one: what it is and a tenth, as compilers differ.
-        first["ofi"] = 1100; further["ofi"] = 650
-        first["ofi-32-bits"] = 1410; further["ofi-32-bits"] = 960
-        first["ucx"] = 1300; further["ucx"] = 880
-        first["ucx-puts"] = 1450; further["ucx-puts"] = 880
+        first["ofi"] = 1055; further["ofi"] = 605
+        first["ofi-32-bits"] = 1395; further["ofi-32-bits"] = 945
+        first["ucx"] = 1015; further["ucx"] = 590
+        first["ucx-puts"] = 1160; further["ucx-puts"] = 590
         for (i in first) {
             first[i] *= slack
             further[i] *= slack

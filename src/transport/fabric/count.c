@@ -6,31 +6,11 @@
 #include "base/time.h"
 #include "transport/fabric/link.h"
 
-void stepaf_fabric_take_credit(struct stepaf_fabric_link *link, uint32_t taken)
-{
-    uint32_t more = (taken - link->credit) & STEPAF_FABRIC_NUMBER;
-
-    if (more <= link->sent - link->credit) /* else it is older than what is known */
-        link->credit += more;
-}
-
-static bool is_next(const struct stepaf_fabric_link *link, uint32_t number)
-{
-    return link->used && ((number - link->taken) & STEPAF_FABRIC_NUMBER) < STEPAF_FABRIC_RING;
-}
-
-bool stepaf_fabric_is_due(const struct stepaf_fabric_link *link, enum stepaf_fabric_kind kind,
-                          uint32_t number)
-{
-    return is_next(link, number) &&
-           !(kind == STEPAF_FABRIC_MESSAGE && link->due[number % STEPAF_FABRIC_RING].here);
-}
-
 void stepaf_fabric_refuse_message(struct stepaf_fabric_link *link, uint32_t number)
 {
     struct stepaf_upcalls *up = stepaf_fabric_of(link)->base.up;
 
-    if (is_next(link, number) && !link->base.dead &&
+    if (stepaf_fabric_is_next(link, number) && !link->base.dead &&
         link->due[number % STEPAF_FABRIC_RING].here == STEPAF_FABRIC_AS_IMM)
         up->lost(up, &link->base, "it has sent two messages of one number");
 }
@@ -44,16 +24,6 @@ void stepaf_fabric_count(struct stepaf_fabric_link *link, enum stepaf_fabric_kin
         due->here = STEPAF_FABRIC_IN_SLOT;
     else
         due->landed++;
-}
-
-void stepaf_fabric_count_imm(struct stepaf_fabric_link *link, uint32_t number, uint32_t pieces,
-                             uint32_t imm)
-{
-    struct stepaf_fabric_due *due = &link->due[number % STEPAF_FABRIC_RING];
-
-    due->here = STEPAF_FABRIC_AS_IMM;
-    due->pieces = pieces;
-    due->imm = imm;
 }
 
 /* Read the slot of the message that is due. False: somebody else has written. */

@@ -136,17 +136,38 @@ void stepaf_fabric_connect(struct stepaf_fabric_link *link, const struct stepaf_
 void stepaf_fabric_disconnect(struct stepaf_fabric_link *link);
 
 /* count.c. A piece or a message, by what it says of itself. False: it makes no sense now, and changes nothing. */
-bool stepaf_fabric_is_due(const struct stepaf_fabric_link *link, enum stepaf_fabric_kind kind,
-                          uint32_t number);
+static inline bool stepaf_fabric_is_next(const struct stepaf_fabric_link *link, uint32_t number)
+{
+    return link->used && ((number - link->taken) & STEPAF_FABRIC_NUMBER) < STEPAF_FABRIC_RING;
+}
+static inline bool stepaf_fabric_is_due(const struct stepaf_fabric_link *link,
+                                        enum stepaf_fabric_kind kind, uint32_t number)
+{
+    return stepaf_fabric_is_next(link, number) &&
+           !(kind == STEPAF_FABRIC_MESSAGE && link->due[number % STEPAF_FABRIC_RING].here);
+}
 /* A MESSAGE is not due. Where another one stands in its place that no slot can disprove, one of both is not the peer's,
  * which nobody can tell: the link is lost, rather than that it waits for pieces that may never come. */
 void stepaf_fabric_refuse_message(struct stepaf_fabric_link *link, uint32_t number);
 void stepaf_fabric_count(struct stepaf_fabric_link *link, enum stepaf_fabric_kind kind,
                          uint32_t number);
 /* A message that is due, of as many pieces, in 32 bits. It tells no credit. */
-void stepaf_fabric_count_imm(struct stepaf_fabric_link *link, uint32_t number, uint32_t pieces,
-                             uint32_t imm);
-void stepaf_fabric_take_credit(struct stepaf_fabric_link *link, uint32_t taken);
+static inline void stepaf_fabric_count_imm(struct stepaf_fabric_link *link, uint32_t number,
+                                           uint32_t pieces, uint32_t imm)
+{
+    struct stepaf_fabric_due *due = &link->due[number % STEPAF_FABRIC_RING];
+
+    due->here = STEPAF_FABRIC_AS_IMM;
+    due->pieces = pieces;
+    due->imm = imm;
+}
+static inline void stepaf_fabric_take_credit(struct stepaf_fabric_link *link, uint32_t taken)
+{
+    uint32_t more = (taken - link->credit) & STEPAF_FABRIC_NUMBER;
+
+    if (more <= link->sent - link->credit) /* else it is older than what is known */
+        link->credit += more;
+}
 /* Whether the next message may go without a credit: the peer has been told of enough. */
 static inline bool stepaf_fabric_can_omit_credit(const struct stepaf_fabric_link *link)
 {

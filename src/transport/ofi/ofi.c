@@ -48,6 +48,9 @@ static void ofi_close(struct stepaf_transport *transport)
     if (f->info && f->info->domain_attr->mr_mode & FI_MR_ENDPOINT)
         while (ofi->registrations)
             stepaf_ofi_unregister(ofi->registrations);
+    /* verbs;ofi_rxm (1.17) ends the process where a peer's write has come and is not read when the endpoint closes. */
+    if (f->ep && ofi->links)
+        stepaf_ofi_set_aside(&ofi->shared);
     close_fid(f->ep ? &f->ep->fid : NULL);
     while (ofi->registrations)
         stepaf_ofi_unregister(ofi->registrations);

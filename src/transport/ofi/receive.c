@@ -197,7 +197,9 @@ unsigned stepaf_ofi_progress(struct stepaf_transport *transport, unsigned polls)
 
     if (__builtin_expect(ofi->is_due, 0))
         return ofi_do_due(ofi);
-    while (!(n = take_in(ofi)) && --polls)
+    while (!(n = take_in(ofi)) && --polls) {
+        stepaf_cpu_relax(); /* a loop that runs ahead of itself is slow to leave */
         transport->up->polled = stepaf_ticks();
+    }
     return n;
 }

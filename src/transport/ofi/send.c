@@ -148,11 +148,12 @@ static struct finish finish_of(const struct stepaf_ofi_link *link, const struct 
     struct finish finish = {.xfer = UINT32_MAX};
     unsigned last = post->n_xfer;
 
-    if (!ofi->is_wide || !stepaf_fabric_can_omit_credit(&link->shared))
+    if (!post->is_short || !ofi->is_wide || !stepaf_fabric_can_omit_credit(&link->shared))
         return finish;
     while (last && !post->xfer[last - 1].bytes)
         last--;
-    if (last && stepaf_msg_to_imm(&post->msg, &finish.imm))
+    finish.imm = post->imm;
+    if (last)
         finish.xfer = last - 1;
     return finish;
 }

@@ -13,6 +13,12 @@ void stepaf_ucx_note(struct stepaf_ucx_link *link)
     ucx->news = link;
 }
 
+void stepaf_ucx_has_no_place(struct stepaf_ucx_link *link)
+{
+    link->fault = "it has sent something that has no place here";
+    stepaf_ucx_note(link);
+}
+
 struct stepaf_ucx_op *stepaf_ucx_take_op(struct stepaf_ucx *ucx,
                                          struct stepaf_fabric_flight *flight)
 {
@@ -71,11 +77,11 @@ bool stepaf_ucx_answer(struct stepaf_ucx_op *op, ucs_status_ptr_t request)
 {
     struct stepaf_fabric_link *link = op->flight->link;
 
-    op->flight->pending++;
-    if (UCS_PTR_IS_PTR(request))
+    if (UCS_PTR_IS_PTR(request)) {
+        op->flight->pending++;
         return true;
+    }
     ucs_status_t status = UCS_PTR_STATUS(request);
-    op->flight->pending--;
     stepaf_ucx_free_op(op);
     link->heard++;
     if (status != UCS_OK)

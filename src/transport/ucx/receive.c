@@ -163,6 +163,15 @@ static ucs_status_t drop(struct stepaf_ucx *ucx)
     return UCS_OK;
 }
 
+static inline bool is_quick(const uint8_t *header, size_t bytes)
+{
+    uint32_t whose = 0;
+
+    if (bytes >= sizeof(struct stepaf_ucx_quick))
+        memcpy(&whose, header + offsetof(struct stepaf_ucx_quick, whose), sizeof(whose));
+    return whose & stepaf_ucx_is_quick;
+}
+
 ucs_status_t stepaf_ucx_take(void *arg, const void *header, size_t header_bytes, void *data,
                              size_t bytes, const ucp_am_recv_param_t *param)
 {
@@ -171,6 +180,8 @@ ucs_status_t stepaf_ucx_take(void *arg, const void *header, size_t header_bytes,
     struct part parts[STEPAF_UCX_PLACES];
     struct arrival it;
 
+    if (is_quick(header, header_bytes))
+        return !bytes && stepaf_ucx_take_quick(ucx, header, header_bytes) ? UCS_OK : drop(ucx);
     if (!parse(header, header_bytes, &it) || it.head.token != ucx->shared.token ||
         it.head.peer >= ucx->shared.n_peers)
         return drop(ucx);
@@ -190,9 +201,8 @@ ucs_status_t stepaf_ucx_take(void *arg, const void *header, size_t header_bytes,
     link->shared.heard++;
     if ((it.more_bytes && bytes) ||
         !find_places(ucx->shared.base.up, &it, bytes + it.more_bytes, parts) ||
-        (is_told_only && it.head.n_places != 1)) { /* the operation cannot be completed any more */
-        link->fault = "it has sent something that has no place here";
-        stepaf_ucx_note(link);
+        (is_told_only && it.head.n_places != 1)) {
+        stepaf_ucx_has_no_place(link);
         return drop(ucx);
     }
     return take_data(link, &it, parts, data, bytes, is_told_only);
@@ -264,7 +274,9 @@ unsigned stepaf_ucx_progress(struct stepaf_transport *transport, unsigned polls)
     struct stepaf_ucx *ucx = (struct stepaf_ucx *)transport;
     unsigned n;
 
-    while (!(n = ucx_take_in(ucx)) && --polls)
+    while (!(n = ucx_take_in(ucx)) && --polls) {
+        stepaf_cpu_relax(); /* a loop that runs ahead of itself is slow to leave */
         transport->up->polled = stepaf_ticks();
+    }
     return n;
 }

@@ -46,7 +46,8 @@ static void compose(struct stepaf_ucx_link *link, struct stepaf_ucx_out *out, ui
 
     head.pieces = link->shared.open->pieces;
     head.n_places = (uint16_t)n_places;
-    head.is_short = stepaf_msg_to_imm(&post->msg, &head.imm);
+    head.is_short = post->is_short;
+    head.imm = post->imm;
     memcpy(to, &head, sizeof(head));
     if (!head.is_short) {
         size_t msg_bytes =
@@ -264,7 +265,8 @@ unsigned stepaf_ucx_post(struct stepaf_post *const *posts, unsigned n)
     for (unsigned i = 0; i < n; i++) {
         struct stepaf_ucx_link *link = (struct stepaf_ucx_link *)posts[i]->link;
         posts[i]->state = STEPAF_POST_SENT; /* also what nobody will read */
-        if (link->shared.base.dead || ucx_send_post(link, posts[i]) || link->shared.base.dead)
+        if (link->shared.base.dead || stepaf_ucx_post_quick(link, posts[i]) ||
+            ucx_send_post(link, posts[i]) || link->shared.base.dead)
             continue;
         posts[i]->state = STEPAF_POST_QUEUED;
         n_queued++;

@@ -40,6 +40,29 @@ struct stepaf_ucx_head {
 _Static_assert(sizeof(struct stepaf_ucx_head) == 32 && sizeof(struct stepaf_ucx_place) == 16,
                "heads have no padding");
 
+/* The commonest message begins with this instead; its bytes are behind it: see quick.c. */
+struct stepaf_ucx_quick {
+    uint64_t token;
+    uint32_t
+        whose; /* stepaf_ucx_is_quick, the memory (stepaf_mem) that the bytes are for, and peer */
+    uint32_t offset; /* in that memory */
+    uint32_t imm;
+    uint16_t number, taken;
+};
+
+enum {
+    STEPAF_UCX_ID_SHIFT = 14,
+    STEPAF_UCX_QUICK_IDS = 1 << 17 /* memory with a larger number has no room in whose */
+};
+
+static const uint32_t stepaf_ucx_is_quick = 1u << 31; /* in whose; no peer has it */
+
+_Static_assert(sizeof(struct stepaf_ucx_quick) == 24 &&
+                   offsetof(struct stepaf_ucx_quick, whose) ==
+                       offsetof(struct stepaf_ucx_head, peer) &&
+                   1 << STEPAF_UCX_ID_SHIFT == STEPAF_FABRIC_PEERS,
+               "whose is told from peer");
+
 enum {
     STEPAF_UCX_HEAD_USUAL = sizeof(struct stepaf_ucx_head) + sizeof(struct stepaf_ucx_place) +
                             sizeof(struct stepaf_msg),
@@ -152,6 +175,8 @@ void stepaf_ucx_flush(struct stepaf_ucx_link *link);
 
 /* op.c. Noted: something is to be done for the link once UCX has returned. */
 void stepaf_ucx_note(struct stepaf_ucx_link *link);
+/* The peer has sent what can lie nowhere: the operation cannot be completed any more. */
+void stepaf_ucx_has_no_place(struct stepaf_ucx_link *link);
 /* One of the pool; NULL: all are under way. */
 struct stepaf_ucx_op *stepaf_ucx_take_op(struct stepaf_ucx *ucx,
                                          struct stepaf_fabric_flight *flight);
@@ -165,6 +190,11 @@ bool stepaf_ucx_answer(struct stepaf_ucx_op *op, ucs_status_ptr_t request);
 /* Send an active message; false: it has failed. */
 bool stepaf_ucx_send_am(struct stepaf_ucx_op *op, const void *head, size_t head_bytes,
                         const void *source, size_t bytes);
+
+/* quick.c. Send a post that is one of the commonest; false: it is not, or there is no room now. */
+bool stepaf_ucx_post_quick(struct stepaf_ucx_link *link, const struct stepaf_post *post);
+/* Take in what one of them has sent. False: it makes no sense. */
+bool stepaf_ucx_take_quick(struct stepaf_ucx *ucx, const uint8_t *header, size_t bytes);
 
 /* send.c */
 unsigned stepaf_ucx_post(struct stepaf_post *const *posts, unsigned n);

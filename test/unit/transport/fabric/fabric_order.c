@@ -118,6 +118,7 @@ static struct stepaf_post *compose(struct stream *stream)
     post->msg =
         (struct stepaf_msg){.type = STEPAF_MSG_START, .plan = (uint16_t)s, .seq = op, .word = {op}};
     post->msg.n_words = !is_short(s, op);
+    post->is_short = stepaf_msg_to_imm(&post->msg, &post->imm);
     for (unsigned i = 0; i < post->n_xfer; i++) {
         uint32_t bytes = bytes_of(s, op, i);
         stream->xfers[area][i] =

@@ -132,6 +132,7 @@ static void a_tensor_is_a_write(void)
         struct stepaf_post *posts[] = {&post};
         unsigned before = ofi_fabric.n_writes;
         post.msg = (struct stepaf_msg){.type = STEPAF_MSG_START, .seq = n, .epoch = 3};
+        post.is_short = stepaf_msg_to_imm(&post.msg, &post.imm);
         CU_ASSERT_EQUAL(side_ops->post(posts, 1), 0);
         CU_ASSERT_EQUAL(ofi_fabric.n_writes - before, n < 5 ? n : 4);
         CU_ASSERT_TRUE(fabric_until_messages(&b, &a, n));
@@ -147,6 +148,7 @@ static void a_tensor_is_a_write(void)
     }
     struct stepaf_post post = {.link = a.links[0], .xfer = xfers, .n_xfer = 1}, *posts[] = {&post};
     post.msg = (struct stepaf_msg){.type = STEPAF_MSG_START, .seq = 6};
+    post.is_short = stepaf_msg_to_imm(&post.msg, &post.imm);
     CU_ASSERT_EQUAL(side_ops->post(posts, 1), 0);
     CU_ASSERT_TRUE(fabric_until_messages(&b, &a, 6));
     CU_ASSERT_EQUAL(b.n_by_imm, 5);

@@ -109,6 +109,89 @@ static void what_nobody_sends_is_dropped(void)
     end();
 }
 
+/* The short form, with 8 bytes behind it. */
+struct quick {
+    struct stepaf_ucx_quick head;
+    uint8_t data[8];
+};
+
+static struct quick good_quick(void)
+{
+    return (struct quick){
+        .head = {.token = fabric_of(&a)->token,
+                 .whose = stepaf_ucx_is_quick | a.regions[0].id << STEPAF_UCX_ID_SHIFT,
+                 .offset = 16,
+                 .imm = stepaf_imm_make(STEPAF_IMM_START, 0, 5, 0),
+                 .number = (uint16_t)fabric_link(&a, 0)->taken,
+                 .taken = (uint16_t)fabric_link(&a, 0)->sent},
+        .data = {1, 2, 3, 4, 5, 6, 7, 8}};
+}
+
+static void what_nobody_sends_is_dropped_of_short_ones_too(void)
+{
+    enum { WAYS = 6 };
+
+    begin();
+    (void)fabric_memory(&a, ROOM);
+    for (int i = 0; i < 20; i++)
+        check_link(&b, 0);
+    struct quick bad[WAYS], good = good_quick();
+    for (int i = 0; i < WAYS; i++)
+        bad[i] = good;
+    bad[0].head.token++;
+    bad[1].head.whose += 2; /* the first peer that does not exist */
+    bad[2].head.whose |= STEPAF_FABRIC_PEERS - 1;
+    bad[3].head.imm = (uint32_t)STEPAF_IMM_OTHER << STEPAF_IMM_CODE_SHIFT;
+    bad[4].head.number--;
+    bad[5].head.number += STEPAF_FABRIC_RING;
+    for (unsigned i = 0; i < WAYS; i++) {
+        ucx_fabric_say(&a, &bad[i], sizeof(bad[i]), NULL, 0);
+        CU_ASSERT_EQUAL(a.up.dropped_malformed, i + 1);
+    }
+    for (size_t bytes = 0; bytes < sizeof(good.head); bytes++)
+        ucx_fabric_say(&a, &good, bytes, NULL, 0);
+    ucx_fabric_say(&a, &good, sizeof(good.head), &good, 8); /* it has no data of UCX's */
+    uint8_t long_one[sizeof(good.head) + STEPAF_UCX_STAGE + 1] = {0};
+    memcpy(long_one, &good, sizeof(good));
+    ucx_fabric_say(&a, long_one, sizeof(long_one), NULL, 0);
+    CU_ASSERT_EQUAL(a.up.dropped_malformed, WAYS + sizeof(good.head) + 2);
+    CU_ASSERT_EQUAL(a.regions[0].base[16], 0);
+    take_in_all();
+    CU_ASSERT_EQUAL(a.n_messages, 20);
+    ucx_fabric_say(&a, &good, sizeof(good), NULL, 0);
+    ucx_fabric_say(&a, &good, sizeof(good), NULL, 0); /* once more: it is no longer due */
+    CU_ASSERT_EQUAL(a.up.dropped_malformed, WAYS + sizeof(good.head) + 3);
+    (void)side_progress(&a);
+    CU_ASSERT_EQUAL(a.n_messages, 21);
+    CU_ASSERT_EQUAL(a.messages[20].seq, 5);
+    CU_ASSERT_EQUAL(a.regions[0].base[23], 8);
+    CU_ASSERT_EQUAL(a.n_lost, 0);
+    fabric_link(&a, 0)->taken--; /* b has not sent it */
+    check_link(&b, 0);
+    check_link(&c, 1);
+    end();
+}
+
+static void what_has_no_place_loses_the_link_of_short_ones_too(void)
+{
+    for (int way = 0; way < 2; way++) {
+        begin();
+        (void)fabric_memory(&a, ROOM);
+        struct quick sent = good_quick();
+        if (way == 0)
+            sent.head.whose += 12345u << STEPAF_UCX_ID_SHIFT;
+        else
+            sent.head.offset = ROOM - 7;
+        ucx_fabric_say(&a, &sent, sizeof(sent), NULL, 0);
+        (void)side_progress(&a);
+        CU_ASSERT_EQUAL(a.n_messages, 0);
+        CU_ASSERT_EQUAL(a.n_lost, 1);
+        UNIT_STRING(a.lost_reason, "it has sent something that has no place here");
+        check_link(&c, 1);
+        end();
+    }
+}
+
 /* Numbers that are not due: of what has been taken, and of what cannot be under way yet. */
 static void stale_and_early_numbers_are_dropped(void)
 {
@@ -393,6 +476,10 @@ int main(void)
 {
     CU_TestInfo tests[] = {
         {"what nobody sends is dropped", what_nobody_sends_is_dropped},
+        {"what nobody sends is dropped, of short ones too",
+         what_nobody_sends_is_dropped_of_short_ones_too},
+        {"what has no place loses the link, of short ones too",
+         what_has_no_place_loses_the_link_of_short_ones_too},
         {"stale and early numbers are dropped", stale_and_early_numbers_are_dropped},
         {"what has no place loses the link", what_has_no_place_loses_the_link},
         {"too many pieces lose the link", too_many_pieces_lose_the_link},
