@@ -40,6 +40,8 @@ static void ofi_close(struct stepaf_transport *transport)
     while (f->cq && ofi->links && stepaf_fabric_has_pending(&ofi->shared) &&
            stepaf_monotonic_ns() < end)
         (void)stepaf_ofi_progress(transport, 1);
+    if (f->ep && f->cq && ofi->links)
+        stepaf_ofi_end(ofi);
     stepaf_ofi_sockets_cut(ofi);
     end = stepaf_monotonic_ns() + CLOSE_MS * 1000000LL;
     while (f->cq && stepaf_ofi_sockets_are_open(ofi) && stepaf_monotonic_ns() < end)
@@ -48,9 +50,6 @@ static void ofi_close(struct stepaf_transport *transport)
     if (f->info && f->info->domain_attr->mr_mode & FI_MR_ENDPOINT)
         while (ofi->registrations)
             stepaf_ofi_unregister(ofi->registrations);
-    /* verbs;ofi_rxm (1.17) ends the process where a peer's write has come and is not read when the endpoint closes. */
-    if (f->ep && ofi->links)
-        stepaf_ofi_set_aside(&ofi->shared);
     close_fid(f->ep ? &f->ep->fid : NULL);
     while (ofi->registrations)
         stepaf_ofi_unregister(ofi->registrations);
@@ -135,6 +134,7 @@ static int open_all(struct stepaf_ofi *ofi)
     ofi->shared.name = ofi->f.info->fabric_attr->prov_name;
     ofi->shared.strerror = ofi->f.calls->strerror;
     ofi->is_wide = ofi->f.info->domain_attr->cq_data_size >= sizeof(uint64_t);
+    ofi->ends_together = stepaf_ofi_ends_together(ofi->f.info);
     ofi->piece_max = ofi->f.info->ep_attr->max_msg_size;
     if (ofi->piece_max > 1U << 30)
         ofi->piece_max = 1U << 30;

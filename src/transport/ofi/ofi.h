@@ -47,6 +47,8 @@ struct stepaf_ofi_link {
     struct stepaf_fabric_link shared;
     fi_addr_t to;
     uint64_t ring, ring_key; /* the peer's slots for this rank */
+    bool says_end,
+        is_over; /* end.c: this side has said that it writes nothing more; the peer has */
 };
 
 struct stepaf_ofi_registration {
@@ -91,6 +93,7 @@ struct stepaf_ofi {
     struct stepaf_ofi_registration *registrations;
     uint64_t piece_max; /* of one write */
     bool is_wide;       /* data of a write are 64 bits */
+    bool ends_together; /* end.c */
     bool settled;       /* the first commit is done: libfabric has opened what it needs */
     bool is_due;        /* progress does more than read, as always before that */
     unsigned more_run;  /* writes since the last that was no FI_MORE */
@@ -136,6 +139,12 @@ bool stepaf_ofi_sockets_are_open(const struct stepaf_ofi *ofi);
 /* send.c */
 unsigned stepaf_ofi_post(struct stepaf_post *const *posts, unsigned n);
 bool stepaf_ofi_control(struct stepaf_fabric_link *link, enum stepaf_fabric_kind kind);
+
+/* end.c. Whether this provider needs ends to be agreed upon; a peer has said that it writes nothing more; do so, and wait
+ * for the peers: links are disconnected then. */
+bool stepaf_ofi_ends_together(const struct fi_info *info);
+void stepaf_ofi_take_end(struct stepaf_ofi *ofi, struct stepaf_ofi_link *link);
+void stepaf_ofi_end(struct stepaf_ofi *ofi);
 
 /* receive.c */
 void stepaf_ofi_set_aside(struct stepaf_fabric *fabric);

@@ -60,7 +60,9 @@ static inline __attribute__((always_inline)) bool take_write(struct stepaf_ofi *
     if (kind == STEPAF_FABRIC_CREDIT || kind == STEPAF_FABRIC_HELLO) {
         if (stepaf_ofi_slot(ofi, false, peer, STEPAF_FABRIC_RING)->token != ofi->shared.token)
             return false;
-        if (kind == STEPAF_FABRIC_HELLO)
+        if (kind == STEPAF_FABRIC_HELLO && link->shared.proof.here)
+            stepaf_ofi_take_end(ofi, link);
+        else if (kind == STEPAF_FABRIC_HELLO)
             link->shared.proof.here = true;
         else
             stepaf_fabric_take_credit(&link->shared, number);

@@ -167,6 +167,35 @@ static void quiet_is_when_all_is_acknowledged(void)
     end();
 }
 
+/* A second hello says that nothing more is to come: it is answered once, where this is needed at all. */
+static void ends_are_agreed_upon(void)
+{
+    begin();
+    struct stepaf_ofi *ours = ofi_of(&a), *theirs = ofi_of(&b);
+    CU_ASSERT_FALSE(ours->links[0].is_over || theirs->links[0].is_over);
+    unsigned before = ofi_fabric.n_writes;
+    CU_ASSERT_TRUE(stepaf_ofi_control(&theirs->links[0].shared, STEPAF_FABRIC_HELLO));
+    take_in_all();
+    CU_ASSERT_TRUE(ours->links[0].is_over);
+    CU_ASSERT_EQUAL(ofi_fabric.n_writes, before + 1);
+    stepaf_ofi_end(ours); /* which does nothing */
+    CU_ASSERT_EQUAL(ofi_fabric.n_writes, before + 1);
+    ours->ends_together = theirs->ends_together = ofi_of(&c)->ends_together = true;
+    CU_ASSERT_TRUE(stepaf_ofi_control(&ofi_of(&c)->links[0].shared, STEPAF_FABRIC_HELLO));
+    take_in_all();
+    CU_ASSERT_TRUE(ours->links[1].is_over && ours->links[1].says_end);
+    CU_ASSERT_TRUE(ofi_of(&c)->links[0].is_over);
+    before = ofi_fabric.n_writes;
+    stepaf_ofi_end(ours); /* b is told, and waited for no more */
+    CU_ASSERT_EQUAL(ofi_fabric.n_writes, before + 1);
+    take_in_all();
+    CU_ASSERT_TRUE(theirs->links[0].is_over && theirs->links[0].says_end);
+    ours->ends_together = theirs->ends_together = ofi_of(&c)->ends_together = false;
+    check_link(&b, 0);
+    check_link(&c, 1);
+    end();
+}
+
 int main(void)
 {
     CU_TestInfo tests[] = {
@@ -181,6 +210,7 @@ int main(void)
         {"last words are delivered", last_words_are_delivered},
         {"a long post goes through", a_long_post_goes_through},
         {"quiet is when all is acknowledged", quiet_is_when_all_is_acknowledged},
+        {"ends are agreed upon", ends_are_agreed_upon},
         CU_TEST_INFO_NULL,
     };
     return unit_run(tests);

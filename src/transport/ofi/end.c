@@ -1,0 +1,56 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Ends that are agreed upon. verbs;ofi_rxm (1.17) ends the process where its endpoint closes and a peer's write has come
+ * that nobody has read: it then receives anew by a connection that is gone. So each side says that it writes nothing more,
+ * by a second hello, answers the other's, and before it closes waits a little for those of its peers. */
+#include <string.h>
+
+#include "base/time.h"
+#include "transport/ofi/ofi.h"
+
+enum { ALIVE_MS = 1000, DEAD_MS = 100 };
+
+bool stepaf_ofi_ends_together(const struct fi_info *info)
+{
+    return !strcmp(info->fabric_attr->prov_name, "verbs;ofi_rxm");
+}
+
+static void say_end(struct stepaf_ofi_link *link)
+{
+    if (!link->says_end)
+        link->says_end = stepaf_ofi_control(&link->shared, STEPAF_FABRIC_HELLO);
+}
+
+void stepaf_ofi_take_end(struct stepaf_ofi *ofi, struct stepaf_ofi_link *link)
+{
+    link->is_over = true;
+    if (ofi->ends_together)
+        say_end(link);
+}
+
+/* For how long to wait for a link; 0: it is over. One that is dead may be that of a peer that closes as well, and will say
+ * so, or of one that is gone. */
+static int wait_ms(struct stepaf_ofi_link *link)
+{
+    if (link->shared.proof.state != STEPAF_FABRIC_PROVEN)
+        return 0;
+    if (!link->shared.base.dead)
+        say_end(link);
+    if (link->is_over && !link->shared.control.pending)
+        return 0;
+    return link->shared.base.dead ? DEAD_MS : ALIVE_MS;
+}
+
+void stepaf_ofi_end(struct stepaf_ofi *ofi)
+{
+    int64_t since = stepaf_monotonic_ns();
+    int longest = ofi->ends_together;
+
+    while (longest && stepaf_monotonic_ns() - since < longest * 1000000LL) {
+        longest = 0;
+        for (uint32_t p = 0; p < ofi->shared.n_peers; p++) {
+            int ms = wait_ms(&ofi->links[p]);
+            longest = ms > longest ? ms : longest;
+        }
+        ofi->shared.calls->set_aside(&ofi->shared);
+    }
+}
