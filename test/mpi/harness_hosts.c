@@ -38,6 +38,19 @@ bool hs_move_to_host(const char *hosts, int rank)
     return true;
 }
 
+/* libfabric and UCX choose devices by variables of their own: they are to take the first. */
+static bool take_first(const char *devices)
+{
+    int bytes = (int)strcspn(devices, ",");
+    char name[64];
+
+    snprintf(name, sizeof name, "%.*s", bytes, devices);
+    if (setenv("FI_VERBS_IFACE", name, 1) != 0)
+        return false;
+    snprintf(name, sizeof name, "%.*s:1", bytes, devices);
+    return setenv("UCX_NET_DEVICES", name, 1) == 0;
+}
+
 bool hs_take_ends(const char *rails, int rank)
 {
     const char *far = getenv("VM_FAR");
@@ -55,5 +68,5 @@ bool hs_take_ends(const char *rails, int rank)
         rails += bytes;
         rails += strspn(rails, " ");
     }
-    return setenv("STEPAF_NET_DEVICES", devices, 1) == 0;
+    return setenv("STEPAF_NET_DEVICES", devices, 1) == 0 && take_first(devices);
 }

@@ -16,4 +16,6 @@ for rail in ${VM_RAILS:-r0}; do
     devices=$devices${devices:+,}$rail$end
 done
 export STEPAF_NET_DEVICES="$devices"
+# libfabric and UCX choose by variables of their own, and take the first.
+export FI_VERBS_IFACE="${devices%%,*}" UCX_NET_DEVICES="${devices%%,*}:1"
 exec "$@"

@@ -2,7 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 # In the guest: run a case of test/mpi over RDMA, between the ends of rails: over.sh RAIL[,RAIL] FILE
 # What the ranks say to each other has to have crossed every one of the rails. With --needs before
-# the rails: only see whether they are there; exit code 77 if the kernel has none.
+# the rails: only see whether they are there; exit code 77 if the kernel has none. A case may ask for transport ofi or
+# ucx instead, which take the first rail.
 #
 # Ranks are forked, unless TEST_LAUNCH=mpirun: an emulated processor takes longer to start mpirun than for most
 # cases.
