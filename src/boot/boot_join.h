@@ -4,6 +4,7 @@
 #ifndef STEPAF_BOOT_BOOT_JOIN_H
 #define STEPAF_BOOT_BOOT_JOIN_H
 
+#include <poll.h>
 #include <sys/socket.h>
 #include <sys/un.h>
 
@@ -18,11 +19,12 @@
  * place in a job, STEPAF_ERR_NO_MEMORY; *boot_p is unchanged then. */
 stepaf_status_t stepaf_boot_join(const struct stepaf_env *env, stepaf_boot_t *boot_p);
 
-/* How they find each other: rank 0 listens at a Unix socket of the job's name, the others say there
- * who they are; when all have come, each is sent the files that they share. The name is an abstract
- * one: it goes with rank 0, whatever ends that, and nothing can be left behind. Everybody of the
- * machine can connect to such a name, or take it first; so both sides ask the kernel whose process
- * the other is. */
+/* How they find each other: rank 0 listens at a Unix socket of the job's name, the others say there who they are,
+ * are sent the files that all share, and say that they have taken them; when all have, each is told to go on. Until
+ * then an end of a connection is the end of a process, or of its patience, and all are told; from then on locks on
+ * the file tell (boot_local_watch.c). The name is an abstract one: it goes with rank 0, whatever ends that, and
+ * nothing can be left behind. Everybody of the machine can connect to such a name, or take it first; so both sides
+ * ask the kernel whose process the other is. */
 struct stepaf_join {
     char job[STEPAF_ENV_NAME_MAX + 1];
     int rank;
@@ -30,7 +32,7 @@ struct stepaf_join {
 };
 
 /* LAYOUT changes with struct shared, so that no rank maps another version's. */
-enum { STEPAF_JOIN_MAGIC = 0x53544a31, STEPAF_JOIN_LAYOUT = 1, STEPAF_JOIN_REASON_MAX = 240 };
+enum { STEPAF_JOIN_MAGIC = 0x53544a31, STEPAF_JOIN_LAYOUT = 2, STEPAF_JOIN_REASON_MAX = 240 };
 
 struct stepaf_join_hello {
     uint32_t magic;
@@ -39,16 +41,17 @@ struct stepaf_join_hello {
     int32_t size;
 };
 
-/* With the files, if the status is STEPAF_OK. */
+/* From rank 0: STEPAF_OK with the files, then without when all are there; or at any time why there will be no job.
+ * From the others: STEPAF_OK once they have the files, or why not. */
 struct stepaf_join_answer {
     uint32_t magic;
     int32_t status;
-    char reason[STEPAF_JOIN_REASON_MAX];
+    char reason[STEPAF_JOIN_REASON_MAX]; /* ends with 0 once it is heard */
 };
 
 /* Rank 0's part, and the others' (boot_join_host.c, boot_join_guest.c): get what all share.
- * STEPAF_ERR_TIMEOUT after @a deadline_ns, naming a rank that is missing; STEPAF_ERR_BOOT;
- * STEPAF_ERR_MISMATCH; STEPAF_ERR_NO_MEMORY. */
+ * STEPAF_ERR_TIMEOUT after @a deadline_ns, naming a rank that is missing; STEPAF_ERR_PEER_LOST, naming one that
+ * was there and has ended; STEPAF_ERR_BOOT; STEPAF_ERR_MISMATCH; STEPAF_ERR_NO_MEMORY. */
 stepaf_status_t stepaf_join_as_host(const struct stepaf_join *join, int64_t deadline_ns,
                                     stepaf_boot_local_t **local_p);
 stepaf_status_t stepaf_join_as_guest(const struct stepaf_join *join, int64_t deadline_ns,
@@ -68,7 +71,16 @@ socklen_t stepaf_join_address(const struct stepaf_join *join, struct sockaddr_un
 /* Whether the process at the other end is this user's. */
 int stepaf_join_is_own_user(int fd);
 
-/* Wait until @a fd can be read: 1, or 0 after the deadline. */
+/* Wait until one of @a n descriptors can be read: 1, or 0 after the deadline. */
+int stepaf_join_poll(struct pollfd *polled, int n, int64_t deadline_ns);
+/* The same for one. */
 int stepaf_join_readable(int fd, int64_t deadline_ns);
+
+/* @a reason is cut to what fits. Who has gone meanwhile is missed later, by name. */
+void stepaf_join_say(int fd, stepaf_status_t status, const char *reason, const int *fds);
+
+/* Take what the other end says: its status; STEPAF_ERR_PEER_LOST if that is nothing, as of a process that has
+ * ended. */
+stepaf_status_t stepaf_join_hear(int fd, struct stepaf_join_answer *answer_p);
 
 #endif

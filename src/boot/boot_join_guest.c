@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The other ranks of a local job: go to rank 0, and wait for what it gives out. */
+/* The other ranks of a local job: go to rank 0, take what it gives out, and wait for the others. */
 #define _GNU_SOURCE 1 /* MSG_CMSG_CLOEXEC */
 
 #include <errno.h>
@@ -70,6 +70,7 @@ static int receive_answer(int fd, struct stepaf_join_answer *answer_p, int *fds_
     return bytes == (ssize_t)sizeof *answer_p && answer_p->magic == STEPAF_JOIN_MAGIC;
 }
 
+/* Take the files of rank 0's first answer. */
 static stepaf_status_t adopt_answer(const struct stepaf_join *join,
                                     struct stepaf_join_answer *answer, int *fds, int is_cut,
                                     stepaf_boot_local_t **local_p)
@@ -77,11 +78,57 @@ static stepaf_status_t adopt_answer(const struct stepaf_join *join,
     stepaf_status_t status = stepaf_status_from((uint32_t)answer->status);
 
     answer->reason[STEPAF_JOIN_REASON_MAX - 1] = '\0';
-    if (status != STEPAF_OK)
+    if (status < 0)
         return stepaf_error_set(status, STEPAF_PHASE_INIT, "%s", answer->reason);
     if (is_cut)
         return stepaf_join_error(join, "taking what rank 0 shares", EMFILE);
     return stepaf_boot_local_adopt(join->size, fds, local_p);
+}
+
+/* Rank 0 has let this one in: it goes on when all others are. */
+static stepaf_status_t await_others(const struct stepaf_join *join, int fd, int64_t deadline_ns)
+{
+    const struct stepaf_who host = {-1, -1, 0};
+    struct stepaf_join_answer answer = {0};
+
+    if (!stepaf_join_readable(fd, deadline_ns)) {
+        stepaf_join_say(fd, STEPAF_ERR_TIMEOUT, "", NULL);
+        return stepaf_error_set_peer(STEPAF_ERR_TIMEOUT, STEPAF_PHASE_INIT, host,
+                                     "local bootstrap: job %s: rank 0 did not gather all in time",
+                                     stepaf_join_name(join));
+    }
+    stepaf_status_t status = stepaf_join_hear(fd, &answer);
+    if (status == STEPAF_ERR_PEER_LOST && answer.status != status)
+        return stepaf_error_set_peer(status, STEPAF_PHASE_INIT, host,
+                                     "local bootstrap: job %s: rank 0 has ended before all were "
+                                     "there",
+                                     stepaf_join_name(join));
+    return status ? stepaf_error_set(status, STEPAF_PHASE_INIT, "%s", answer.reason) : STEPAF_OK;
+}
+
+/* What the first answer of rank 0 comes to. */
+static stepaf_status_t follow_answer(const struct stepaf_join *join, int fd,
+                                     struct stepaf_join_answer *answer, int *fds, int is_cut,
+                                     int64_t deadline_ns, stepaf_boot_local_t **local_p)
+{
+    stepaf_boot_local_t *local = NULL;
+    stepaf_status_t status = adopt_answer(join, answer, fds, is_cut, &local);
+
+    if (status != STEPAF_OK) {
+        for (int i = 0; i < STEPAF_LOCAL_FILES; i++)
+            if (fds[i] >= 0)
+                close(fds[i]);
+        stepaf_join_say(fd, status, stepaf_last_error()->text, NULL);
+        return status;
+    }
+    stepaf_boot_local_hold(local, join->rank);
+    stepaf_join_say(fd, STEPAF_OK, "", NULL);
+    status = await_others(join, fd, deadline_ns);
+    if (status == STEPAF_OK)
+        *local_p = local;
+    else
+        stepaf_boot_local_destroy(local);
+    return status;
 }
 
 stepaf_status_t stepaf_join_as_guest(const struct stepaf_join *join, int64_t deadline_ns,
@@ -95,17 +142,16 @@ stepaf_status_t stepaf_join_as_guest(const struct stepaf_join *join, int64_t dea
             errno != ECONNRESET && errno != EINTR)
             return stepaf_join_error(join, errno == EPERM ? "rank 0 is another user's" : "connect",
                                      errno);
-        int is_answered = 0, is_cut = 0;
-        if (fd >= 0) {
-            is_answered =
-                stepaf_join_readable(fd, deadline_ns) && receive_answer(fd, &answer, fds, &is_cut);
-            close(fd);
-        }
-        stepaf_status_t status =
-            is_answered ? adopt_answer(join, &answer, fds, is_cut, local_p) : STEPAF_ERR_TIMEOUT;
-        for (int i = 0; i < STEPAF_LOCAL_FILES && status != STEPAF_OK; i++)
+        int is_cut = 0, is_answered = fd >= 0 && stepaf_join_readable(fd, deadline_ns) &&
+                                      receive_answer(fd, &answer, fds, &is_cut);
+        stepaf_status_t status = STEPAF_ERR_TIMEOUT;
+        if (is_answered)
+            status = follow_answer(join, fd, &answer, fds, is_cut, deadline_ns, local_p);
+        for (int i = 0; i < STEPAF_LOCAL_FILES && !is_answered; i++)
             if (fds[i] >= 0)
                 close(fds[i]);
+        if (fd >= 0)
+            close(fd);
         if (is_answered)
             return status;
         if (stepaf_monotonic_ns() >= deadline_ns)

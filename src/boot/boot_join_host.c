@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Rank 0 of a local job: gather the others, then give each what they share, or tell all why not. */
+/* Rank 0 of a local job: gather the others, give each what they share, then tell all to go on, or why not. */
 #define _GNU_SOURCE 1 /* accept4 */
 
 #include <errno.h>
@@ -14,44 +14,49 @@
 #include "base/time.h"
 #include "boot/boot_join.h"
 
-enum { HELLO_MS = 1000 }; /* for one that has connected to say who it is */
+enum {
+    HELLO_MS = 1000,  /* for one that has connected to say who it is */
+    LINGER_MS = 2000, /* to tell late comers that there will be no job */
+    N_LISTENER = 0    /* among what is polled; the others are ranks' */
+};
 
 /* Rank 0's view. */
 struct host {
     const struct stepaf_join *join;
-    int listener;
-    int *sockets; /* by rank; -1: not here yet */
-    int n_here;   /* itself included */
+    stepaf_boot_local_t *local;
+    struct pollfd *polled; /* by rank, the listener in rank 0's place; -1: not here yet */
+    char *is_ready;        /* by rank: has taken the files */
+    int n_ready;           /* itself included */
+    int n_come;            /* also those that could not be let in */
 };
 
-static void send_answer(int fd, stepaf_status_t status, const char *reason, const int *fds)
+/* What is wrong with one of this user's that says it is a rank. */
+static stepaf_status_t judge_hello(const struct host *host, const struct stepaf_join_hello *hello)
 {
-    struct stepaf_join_answer answer = {.magic = STEPAF_JOIN_MAGIC, .status = status};
-    union {
-        struct cmsghdr head;
-        char bytes[CMSG_SPACE(STEPAF_LOCAL_FILES * sizeof(int))];
-    } control = {0};
-    struct iovec piece = {&answer, sizeof answer};
-    struct msghdr message = {.msg_iov = &piece, .msg_iovlen = 1};
+    const struct stepaf_join *join = host->join;
 
-    snprintf(answer.reason, sizeof answer.reason, "%s", reason);
-    if (status == STEPAF_OK) {
-        message.msg_control = &control;
-        message.msg_controllen = sizeof control;
-        control.head = (struct cmsghdr){.cmsg_level = SOL_SOCKET,
-                                        .cmsg_type = SCM_RIGHTS,
-                                        .cmsg_len = CMSG_LEN(STEPAF_LOCAL_FILES * sizeof(int))};
-        memcpy(CMSG_DATA(&control.head), fds, STEPAF_LOCAL_FILES * sizeof(int));
-    }
-    /* Whoever has gone meanwhile is missed in the exchange, by name. */
-    (void)!sendmsg(fd, &message, MSG_NOSIGNAL | MSG_DONTWAIT);
+    if (hello->layout != STEPAF_JOIN_LAYOUT)
+        return stepaf_error_set(STEPAF_ERR_MISMATCH, STEPAF_PHASE_INIT,
+                                "local bootstrap: job %s: rank %d has another version of "
+                                "libstepaf than rank 0",
+                                stepaf_join_name(join), hello->rank);
+    if (hello->size != join->size)
+        return stepaf_error_set(STEPAF_ERR_BOOT, STEPAF_PHASE_INIT,
+                                "local bootstrap: job %s: STEPAF_LOCAL_SIZE differs: %d at rank "
+                                "0, %d at rank %d",
+                                stepaf_join_name(join), join->size, hello->size, hello->rank);
+    if (hello->rank <= 0 || hello->rank >= join->size || host->polled[hello->rank].fd >= 0)
+        return stepaf_error_set(STEPAF_ERR_BOOT, STEPAF_PHASE_INIT,
+                                "local bootstrap: job %s: two processes are rank %d "
+                                "(STEPAF_LOCAL_RANK)",
+                                stepaf_join_name(join), hello->rank);
+    return STEPAF_OK;
 }
 
 /* One has connected. Who is not of this user, or no rank, changes nothing. */
 static stepaf_status_t welcome(struct host *host, int fd, int64_t deadline_ns)
 {
     int64_t limit_ns = stepaf_monotonic_ns() + HELLO_MS * 1000000LL;
-    const struct stepaf_join *join = host->join;
     struct stepaf_join_hello hello;
 
     if (!stepaf_join_is_own_user(fd) ||
@@ -61,54 +66,103 @@ static stepaf_status_t welcome(struct host *host, int fd, int64_t deadline_ns)
         close(fd);
         return STEPAF_OK;
     }
-    stepaf_status_t status = STEPAF_OK;
-    if (hello.layout != STEPAF_JOIN_LAYOUT)
-        status = stepaf_error_set(STEPAF_ERR_MISMATCH, STEPAF_PHASE_INIT,
-                                  "local bootstrap: job %s: rank %d has another version of "
-                                  "libstepaf than rank 0",
-                                  stepaf_join_name(join), hello.rank);
-    else if (hello.size != join->size)
-        status = stepaf_error_set(STEPAF_ERR_BOOT, STEPAF_PHASE_INIT,
-                                  "local bootstrap: job %s: STEPAF_LOCAL_SIZE differs: %d at rank "
-                                  "0, %d at rank %d",
-                                  stepaf_join_name(join), join->size, hello.size, hello.rank);
-    else if (hello.rank < 0 || hello.rank >= join->size || host->sockets[hello.rank] >= 0)
-        status = stepaf_error_set(STEPAF_ERR_BOOT, STEPAF_PHASE_INIT,
-                                  "local bootstrap: job %s: two processes are rank %d "
-                                  "(STEPAF_LOCAL_RANK)",
-                                  stepaf_join_name(join), hello.rank);
+    host->n_come++;
+    stepaf_status_t status = judge_hello(host, &hello);
     if (status != STEPAF_OK) {
-        send_answer(fd, status, stepaf_last_error()->text, NULL);
+        stepaf_join_say(fd, status, stepaf_last_error()->text, NULL);
         close(fd);
         return status;
     }
-    host->sockets[hello.rank] = fd;
-    host->n_here++;
+    host->polled[hello.rank].fd = fd;
+    stepaf_join_say(fd, STEPAF_OK, "", host->local->fds);
     return STEPAF_OK;
 }
 
-static stepaf_status_t accept_guests(struct host *host, int64_t deadline_ns)
+static stepaf_status_t accept_one(struct host *host, int64_t deadline_ns)
 {
+    stepaf_fd_begin();
+    int fd = stepaf_fd_end(accept4(host->polled[N_LISTENER].fd, NULL, NULL, SOCK_CLOEXEC));
+
+    if (fd >= 0)
+        return welcome(host, fd, deadline_ns);
+    return errno == EINTR || errno == EAGAIN || errno == ECONNABORTED
+               ? STEPAF_OK
+               : stepaf_join_error(host->join, "accept", errno);
+}
+
+static stepaf_status_t miss_one(const struct host *host)
+{
+    int missing = 1;
+
+    while (missing < host->join->size - 1 && host->is_ready[missing])
+        missing++;
+    return stepaf_error_set_peer(
+        STEPAF_ERR_TIMEOUT, STEPAF_PHASE_INIT, (struct stepaf_who){-1, -1, missing},
+        "local bootstrap: job %s: rank %d did not come in time; %d of %d are here",
+        stepaf_join_name(host->join), missing, host->n_ready, host->join->size);
+}
+
+/* One that was let in has said something, or has ended. */
+static stepaf_status_t hear_joiner(struct host *host, int rank)
+{
+    const struct stepaf_who who = {-1, -1, rank};
+    struct stepaf_join_answer answer = {0};
+    stepaf_status_t status = stepaf_join_hear(host->polled[rank].fd, &answer);
+
+    if (status == STEPAF_OK) {
+        host->n_ready += !host->is_ready[rank];
+        host->is_ready[rank] = 1;
+        return STEPAF_OK;
+    }
+    if (status == STEPAF_ERR_TIMEOUT)
+        return miss_one(host); /* it would have waited no longer */
+    if (status == STEPAF_ERR_PEER_LOST)
+        return stepaf_error_set_peer(status, STEPAF_PHASE_INIT, who,
+                                     "local bootstrap: job %s: rank %d has ended before all were "
+                                     "there",
+                                     stepaf_join_name(host->join), rank);
+    return stepaf_error_set_peer(status < 0 ? status : STEPAF_ERR_PROTOCOL, STEPAF_PHASE_INIT, who,
+                                 "rank %d cannot join: %s", rank, answer.reason);
+}
+
+static stepaf_status_t gather_guests(struct host *host, int64_t deadline_ns)
+{
+    int size = host->join->size;
     stepaf_status_t status = STEPAF_OK;
 
-    while (status == STEPAF_OK && host->n_here < host->join->size) {
-        if (!stepaf_join_readable(host->listener, deadline_ns)) {
-            int missing = 1;
-            while (host->sockets[missing] >= 0)
-                missing++;
-            return stepaf_error_set_peer(
-                STEPAF_ERR_TIMEOUT, STEPAF_PHASE_INIT, (struct stepaf_who){-1, -1, missing},
-                "local bootstrap: job %s: rank %d did not come in time; %d of %d are here",
-                stepaf_join_name(host->join), missing, host->n_here, host->join->size);
-        }
-        stepaf_fd_begin();
-        int fd = stepaf_fd_end(accept4(host->listener, NULL, NULL, SOCK_CLOEXEC));
-        if (fd >= 0)
-            status = welcome(host, fd, deadline_ns);
-        else if (errno != EINTR && errno != EAGAIN && errno != ECONNABORTED)
-            status = stepaf_join_error(host->join, "accept", errno);
+    while (status == STEPAF_OK && host->n_ready < size) {
+        if (!stepaf_join_poll(host->polled, size, deadline_ns))
+            return miss_one(host);
+        for (int rank = 1; rank < size && status == STEPAF_OK; rank++)
+            if (host->polled[rank].fd >= 0 && host->polled[rank].revents)
+                status = hear_joiner(host, rank);
+        if (status == STEPAF_OK && host->polled[N_LISTENER].revents)
+            status = accept_one(host, deadline_ns);
     }
     return status;
+}
+
+/* There will be no job: those who are only on their way are to hear it as well. */
+static void turn_away(struct host *host, const stepaf_error_t *why, int64_t deadline_ns)
+{
+    int64_t limit_ns = stepaf_monotonic_ns() + LINGER_MS * 1000000LL;
+
+    limit_ns = limit_ns < deadline_ns ? limit_ns : deadline_ns;
+    while (host->n_come < host->join->size - 1 &&
+           stepaf_join_readable(host->polled[N_LISTENER].fd, limit_ns)) {
+        stepaf_fd_begin();
+        int fd = stepaf_fd_end(accept4(host->polled[N_LISTENER].fd, NULL, NULL, SOCK_CLOEXEC));
+        struct stepaf_join_hello hello;
+        if (fd < 0)
+            return;
+        /* What is closed before all has been read takes the answer with it. */
+        if (stepaf_join_is_own_user(fd) && stepaf_join_readable(fd, limit_ns) &&
+            recv(fd, &hello, sizeof hello, MSG_DONTWAIT) == sizeof hello) {
+            stepaf_join_say(fd, why->status, why->text, NULL);
+            host->n_come++;
+        }
+        close(fd);
+    }
 }
 
 /* Take the name; nobody else can have it then. */
@@ -118,12 +172,11 @@ static stepaf_status_t open_listener(struct host *host)
     socklen_t bytes = stepaf_join_address(host->join, &address);
 
     stepaf_fd_begin();
-    host->listener =
-        stepaf_fd_end(socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
-    if (host->listener < 0)
+    int fd = stepaf_fd_end(socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+    host->polled[N_LISTENER].fd = fd;
+    if (fd < 0)
         return stepaf_join_error(host->join, "socket", errno);
-    if (bind(host->listener, (struct sockaddr *)&address, bytes) == 0 &&
-        listen(host->listener, host->join->size) == 0)
+    if (bind(fd, (struct sockaddr *)&address, bytes) == 0 && listen(fd, host->join->size) == 0)
         return STEPAF_OK;
     if (errno != EADDRINUSE)
         return stepaf_join_error(host->join, "bind", errno);
@@ -133,35 +186,70 @@ static stepaf_status_t open_listener(struct host *host)
                             stepaf_join_name(host->join));
 }
 
+static stepaf_status_t open_host(struct host *host)
+{
+    size_t size = (size_t)host->join->size;
+
+    host->polled = malloc(size * sizeof *host->polled);
+    host->is_ready = calloc(size, 1);
+    for (size_t rank = 0; host->polled && rank < size; rank++)
+        host->polled[rank] = (struct pollfd){.fd = -1, .events = POLLIN};
+    if (!host->polled || !host->is_ready)
+        return stepaf_error_set(STEPAF_ERR_NO_MEMORY, STEPAF_PHASE_INIT,
+                                "local bootstrap: no memory for %d ranks", host->join->size);
+    stepaf_status_t status = size > 1 ? open_listener(host) : STEPAF_OK;
+    if (status == STEPAF_OK)
+        status = stepaf_boot_local_create(host->join->size, &host->local);
+    if (status == STEPAF_OK)
+        stepaf_boot_local_hold(host->local, 0);
+    return status;
+}
+
+static void tell_guests(struct host *host, stepaf_status_t status, const char *reason)
+{
+    for (int rank = 1; rank < host->join->size; rank++)
+        if (host->polled[rank].fd >= 0) {
+            stepaf_join_say(host->polled[rank].fd, status, reason, NULL);
+            close(host->polled[rank].fd);
+        }
+}
+
+static void close_listener(const struct host *host)
+{
+    if (host->polled[N_LISTENER].fd >= 0)
+        close(host->polled[N_LISTENER].fd);
+}
+
+static void close_meeting(struct host *host, int64_t deadline_ns)
+{
+    const stepaf_error_t why = *stepaf_last_error();
+
+    tell_guests(host, why.status, why.text);
+    if (host->polled[N_LISTENER].fd >= 0)
+        turn_away(host, &why, deadline_ns);
+    close_listener(host);
+    stepaf_error_raise(&why);
+}
+
 stepaf_status_t stepaf_join_as_host(const struct stepaf_join *join, int64_t deadline_ns,
                                     stepaf_boot_local_t **local_p)
 {
-    struct host host = {.join = join, .listener = -1, .n_here = 1};
-    stepaf_boot_local_t *local = NULL;
-    stepaf_status_t status = stepaf_boot_local_create(join->size, &local);
+    struct host host = {.join = join, .n_ready = 1};
+    stepaf_status_t status = open_host(&host);
 
-    if (status == STEPAF_OK && !(host.sockets = malloc((size_t)join->size * sizeof(int))))
-        status = stepaf_error_set(STEPAF_ERR_NO_MEMORY, STEPAF_PHASE_INIT,
-                                  "local bootstrap: no memory for %d ranks", join->size);
-    for (int rank = 0; status == STEPAF_OK && rank < join->size; rank++)
-        host.sockets[rank] = rank == 0 ? INT32_MAX : -1;
-    if (status == STEPAF_OK && join->size > 1)
-        status = open_listener(&host);
     if (status == STEPAF_OK)
-        status = accept_guests(&host, deadline_ns);
-    /* First of all, so that who comes for the next context finds the next listener. */
-    if (host.listener >= 0)
-        close(host.listener);
-    for (int rank = 1; host.sockets && rank < join->size; rank++)
-        if (host.sockets[rank] >= 0) {
-            send_answer(host.sockets[rank], status, status ? stepaf_last_error()->text : "",
-                        local->fds);
-            close(host.sockets[rank]);
-        }
-    free(host.sockets);
-    if (status == STEPAF_OK)
-        *local_p = local;
-    else
-        stepaf_boot_local_destroy(local);
+        status = gather_guests(&host, deadline_ns);
+    if (status == STEPAF_OK) {
+        /* First of all, so that who comes for the next context finds the next listener. */
+        close_listener(&host);
+        tell_guests(&host, STEPAF_OK, "");
+        *local_p = host.local;
+    } else {
+        if (host.polled)
+            close_meeting(&host, deadline_ns);
+        stepaf_boot_local_destroy(host.local);
+    }
+    free(host.polled);
+    free(host.is_ready);
     return status;
 }

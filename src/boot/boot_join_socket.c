@@ -40,15 +40,59 @@ int stepaf_join_is_own_user(int fd)
     return getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &other, &bytes) == 0 && other.uid == geteuid();
 }
 
-int stepaf_join_readable(int fd, int64_t deadline_ns)
+int stepaf_join_poll(struct pollfd *polled, int n, int64_t deadline_ns)
 {
     for (;;) {
         int64_t left_ms = (deadline_ns - stepaf_monotonic_ns() + 999999) / 1000000;
-        struct pollfd one = {.fd = fd, .events = POLLIN};
-        int n = poll(&one, 1, left_ms <= 0 ? 0 : left_ms > 1000 ? 1000 : (int)left_ms);
-        if (n > 0 || (n < 0 && errno != EINTR))
+        int n_ready = poll(polled, (nfds_t)n,
+                           left_ms <= 0     ? 0
+                           : left_ms > 1000 ? 1000
+                                            : (int)left_ms);
+        if (n_ready > 0 || (n_ready < 0 && errno != EINTR))
             return 1; /* what is wrong with it, reading will tell */
         if (left_ms <= 0)
             return 0;
     }
+}
+
+int stepaf_join_readable(int fd, int64_t deadline_ns)
+{
+    struct pollfd one = {.fd = fd, .events = POLLIN};
+
+    return stepaf_join_poll(&one, 1, deadline_ns);
+}
+
+void stepaf_join_say(int fd, stepaf_status_t status, const char *reason, const int *fds)
+{
+    struct stepaf_join_answer answer = {.magic = STEPAF_JOIN_MAGIC, .status = status};
+    union {
+        struct cmsghdr head;
+        char bytes[CMSG_SPACE(STEPAF_LOCAL_FILES * sizeof(int))];
+    } control = {0};
+    struct iovec piece = {&answer, sizeof answer};
+    struct msghdr message = {.msg_iov = &piece, .msg_iovlen = 1};
+
+    snprintf(answer.reason, sizeof answer.reason, "%s", reason);
+    if (fds) {
+        message.msg_control = &control;
+        message.msg_controllen = sizeof control;
+        control.head = (struct cmsghdr){.cmsg_level = SOL_SOCKET,
+                                        .cmsg_type = SCM_RIGHTS,
+                                        .cmsg_len = CMSG_LEN(STEPAF_LOCAL_FILES * sizeof(int))};
+        memcpy(CMSG_DATA(&control.head), fds, STEPAF_LOCAL_FILES * sizeof(int));
+    }
+    (void)!sendmsg(fd, &message, MSG_NOSIGNAL | MSG_DONTWAIT);
+}
+
+stepaf_status_t stepaf_join_hear(int fd, struct stepaf_join_answer *answer_p)
+{
+    ssize_t bytes = recv(fd, answer_p, sizeof *answer_p, MSG_DONTWAIT);
+
+    /* It has closed without hearing this end out: what it had said before is there all the same. */
+    if (bytes < 0 && errno == ECONNRESET)
+        bytes = recv(fd, answer_p, sizeof *answer_p, MSG_DONTWAIT);
+    if (bytes != (ssize_t)sizeof *answer_p || answer_p->magic != STEPAF_JOIN_MAGIC)
+        return STEPAF_ERR_PEER_LOST;
+    answer_p->reason[STEPAF_JOIN_REASON_MAX - 1] = '\0';
+    return stepaf_status_from((uint32_t)answer_p->status);
 }

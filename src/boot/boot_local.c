@@ -4,6 +4,7 @@
 
 #include <errno.h>
 #include <limits.h>
+#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -26,18 +27,78 @@ int64_t stepaf_boot_local_deadline(int64_t timeout_us)
     return deadline;
 }
 
-/* The first of @a ranks (NULL: of all) that has come to fewer meetings than this one; -1 if all
- * are there by now. */
-static int first_missing(const struct member *member, int channel, const int *ranks, int n)
+enum { LOOKS = 16 }; /* at ranks that are missing, a system call each, before the next wait */
+
+/* What a rank waits for. */
+struct visit {
+    struct member *member;
+    int channel;
+    const int *ranks; /* NULL: all */
+    int n;
+    int next; /* of them to look at */
+};
+
+/* Whether the rank has come to fewer meetings than this one. */
+static bool is_missing(const struct visit *visit, int rank)
 {
-    const struct slot *slots = member->local->shared->slots;
-    uint32_t mine = atomic_load(&slots[member->rank].visits[channel]);
-    for (int i = 0; i < n; i++) {
-        int rank = ranks ? ranks[i] : i;
-        if ((int32_t)(atomic_load(&slots[rank].visits[channel]) - mine) < 0)
+    const struct slot *slots = visit->member->local->shared->slots;
+    int channel = visit->channel;
+
+    return (int32_t)(atomic_load(&slots[rank].visits[channel]) -
+                     atomic_load(&slots[visit->member->rank].visits[channel])) < 0;
+}
+
+/* The first that is missing; -1 if all are there by now. */
+static int first_missing(const struct visit *visit)
+{
+    for (int i = 0; i < visit->n; i++) {
+        int rank = visit->ranks ? visit->ranks[i] : i;
+        if (is_missing(visit, rank))
             return rank;
     }
     return -1;
+}
+
+/* Whether one that is missing can never come: its process has ended, or left. */
+static int is_in_vain(void *arg)
+{
+    struct visit *visit = arg;
+    const struct stepaf_boot_local *local = visit->member->local;
+
+    for (int i = 0, looks = 0; i < visit->n && looks < LOOKS; i++) {
+        int at = visit->next, rank = visit->ranks ? visit->ranks[at] : at;
+        visit->next = (at + 1) % visit->n;
+        if (!is_missing(visit, rank))
+            continue;
+        looks++;
+        /* What it did before its end counts. */
+        if (stepaf_boot_local_fate(local, rank) != STEPAF_LOCAL_LIVES && is_missing(visit, rank)) {
+            atomic_store(&local->shared->ended[visit->channel], rank + 1);
+            return 1;
+        }
+    }
+    return 0;
+}
+
+static stepaf_status_t refuse_ended(const struct visit *visit, stepaf_phase_t phase,
+                                    const char *what, int rank)
+{
+    bool has_left = stepaf_boot_local_fate(visit->member->local, rank) == STEPAF_LOCAL_LEFT;
+
+    return stepaf_error_set_peer(STEPAF_ERR_PEER_LOST, phase, (struct stepaf_who){-1, -1, rank},
+                                 "local bootstrap: %s: world rank %d has %s", what, rank,
+                                 has_left ? "finalized" : "ended");
+}
+
+/* This process is the rank, if it has been forked since. */
+static void take_rank(struct member *member)
+{
+    pid_t pid = getpid();
+
+    if (member->pid == pid)
+        return;
+    stepaf_boot_local_hold(member->local, member->rank);
+    member->pid = pid;
 }
 
 static stepaf_status_t meet(struct member *member, int channel, const int *ranks, int n,
@@ -47,9 +108,17 @@ static stepaf_status_t meet(struct member *member, int channel, const int *ranks
     int is_barrier = channel != CHANNEL_EXCHANGE;
     stepaf_phase_t phase = is_barrier ? STEPAF_PHASE_BARRIER : STEPAF_PHASE_NONE;
     const char *what = is_barrier ? "barrier" : "exchange";
+    struct visit visit = {.member = member, .channel = channel, .ranks = ranks, .n = n};
+    struct stepaf_meeting_watch watch = {&visit, is_in_vain};
 
+    take_rank(member);
     atomic_fetch_add(&shared->slots[member->rank].visits[channel], 1);
-    switch (stepaf_meeting_join(&shared->meetings[channel], n, member->spin, deadline_ns)) {
+    enum stepaf_meeting_result result =
+        stepaf_meeting_join(&shared->meetings[channel], n, member->spin, &watch, deadline_ns);
+    int ended = atomic_load(&shared->ended[channel]) - 1;
+    if (result != STEPAF_MEETING_OK && ended >= 0 && ended < member->local->size)
+        return refuse_ended(&visit, phase, what, ended);
+    switch (result) {
     case STEPAF_MEETING_OK:
         return STEPAF_OK;
     case STEPAF_MEETING_BROKEN:
@@ -59,7 +128,7 @@ static stepaf_status_t meet(struct member *member, int channel, const int *ranks
     case STEPAF_MEETING_TIMEOUT:
         break;
     }
-    int missing = first_missing(member, channel, ranks, n);
+    int missing = first_missing(&visit);
     if (missing < 0)
         return stepaf_error_set(STEPAF_ERR_TIMEOUT, phase,
                                 "local bootstrap: %s: the last rank came too late", what);

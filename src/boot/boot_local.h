@@ -4,6 +4,8 @@
 #ifndef STEPAF_BOOT_BOOT_LOCAL_H
 #define STEPAF_BOOT_BOOT_LOCAL_H
 
+#include <sys/types.h>
+
 #include <stepaf/boot.h>
 
 #include "boot/meeting.h"
@@ -12,15 +14,26 @@
  * with it. */
 enum { CHANNEL_EXCHANGE, CHANNEL_WORLD, CHANNEL_ATTENTION, CHANNEL_FFN, CHANNELS };
 
-/* What one rank tells the others; written by it alone. */
+/* Whether a rank's process is there: see boot_local_watch.c. */
+enum {
+    SLOT_EMPTY,
+    SLOT_HELD,      /* as long as its lock is */
+    SLOT_UNWATCHED, /* for good: its process may end, or be another rank, without a sign of it */
+    SLOT_LEFT       /* in good order */
+};
+
+/* What one rank tells the others; written by it alone, but for SLOT_UNWATCHED. */
 struct slot {
     _Atomic uint64_t bytes;            /* of its part of the exchange under way */
+    _Atomic uint64_t holder;           /* whose process it is */
+    _Atomic uint32_t presence;         /* SLOT_... */
     _Atomic uint32_t visits[CHANNELS]; /* meetings it has come to: names who is missing */
 };
 
 struct shared {
     struct stepaf_meeting meetings[CHANNELS];
-    _Atomic int readers; /* that have copied the exchange under way */
+    _Atomic int ended[CHANNELS]; /* 1 + the rank that broke the meeting so; 0: none has */
+    _Atomic int readers;         /* that have copied the exchange under way */
     struct slot slots[];
 };
 
@@ -39,8 +52,23 @@ struct member {
     struct stepaf_boot_local *local;
     int rank;
     int spin;
+    pid_t pid;        /* that has taken the rank */
     uint64_t *starts; /* size + 1 offsets, for the exchange under way */
 };
+
+/* ---- boot_local_watch.c ---- */
+
+enum stepaf_local_fate {
+    STEPAF_LOCAL_LIVES, /* or nobody can tell */
+    STEPAF_LOCAL_ENDED,
+    STEPAF_LOCAL_LEFT
+};
+
+/* This process is the rank from now on: others learn when it ends. */
+void stepaf_boot_local_hold(struct stepaf_boot_local *local, int rank);
+/* The rank that this process is will not come any more. */
+void stepaf_boot_local_leave(struct stepaf_boot_local *local);
+enum stepaf_local_fate stepaf_boot_local_fate(const struct stepaf_boot_local *local, int rank);
 
 /* ---- boot_local.c ---- */
 

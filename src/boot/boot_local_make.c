@@ -137,7 +137,12 @@ stepaf_status_t stepaf_boot_local_attach(stepaf_boot_local_t *local, int rank, i
         return stepaf_error_set(STEPAF_ERR_NO_MEMORY, STEPAF_PHASE_INIT,
                                 "local bootstrap: no memory to attach");
     }
-    *member = (struct member){local, rank, cores_suffice(local->size), starts};
+    *member = (struct member){.local = local,
+                              .rank = rank,
+                              .spin = cores_suffice(local->size),
+                              .pid = getpid(),
+                              .starts = starts};
+    stepaf_boot_local_hold(local, rank);
     *boot_p = (stepaf_boot_t){
         .name = "local",
         .self = member,
@@ -155,6 +160,7 @@ void stepaf_boot_local_destroy(stepaf_boot_local_t *local)
 {
     if (!local)
         return;
+    stepaf_boot_local_leave(local);
     for (int i = 0; i < STEPAF_LOCAL_FILES; i++)
         close(local->fds[i]);
     munmap(local->shared, local->map_bytes);

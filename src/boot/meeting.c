@@ -21,7 +21,8 @@
 
 enum {
     SPINS = 2000, /* with a pause each: some 20 to 80 us */
-    YIELDS = 50
+    YIELDS = 50,
+    LOOK_US = 20000 /* between looks at those who are missing */
 };
 
 /* Until the deadline, or for @a pause_us. */
@@ -77,20 +78,22 @@ static int outcome(uint32_t state, uint32_t round)
     return -1;
 }
 
-/* Break the meeting, unless the last one has come in the meantime. */
-static enum stepaf_meeting_result break_meeting(struct stepaf_meeting *meeting, uint32_t round)
+/* Break the meeting, unless the last one has come in the meantime; @a how is LATE or nothing. */
+static enum stepaf_meeting_result break_meeting(struct stepaf_meeting *meeting, uint32_t round,
+                                                uint32_t how)
 {
     uint32_t state = atomic_load(&meeting->state);
     do {
         int result = outcome(state, round);
         if (result >= 0)
             return (enum stepaf_meeting_result)result;
-    } while (!atomic_compare_exchange_weak(&meeting->state, &state, state | BROKEN | LATE));
+    } while (!atomic_compare_exchange_weak(&meeting->state, &state, state | BROKEN | how));
     wake_all(meeting);
-    return STEPAF_MEETING_TIMEOUT;
+    return how ? STEPAF_MEETING_TIMEOUT : STEPAF_MEETING_BROKEN;
 }
 
 enum stepaf_meeting_result stepaf_meeting_join(struct stepaf_meeting *meeting, int n, int spin,
+                                               const struct stepaf_meeting_watch *watch,
                                                int64_t deadline_ns)
 {
     uint32_t round;
@@ -102,6 +105,7 @@ enum stepaf_meeting_result stepaf_meeting_join(struct stepaf_meeting *meeting, i
         return STEPAF_MEETING_OK;
     }
 
+    int64_t look_ns = stepaf_monotonic_ns() + LOOK_US * 1000LL;
     int spins = spin ? SPINS : 0;
     for (int tries = 0;; tries++) {
         uint32_t state = atomic_load(&meeting->state);
@@ -112,12 +116,17 @@ enum stepaf_meeting_result stepaf_meeting_join(struct stepaf_meeting *meeting, i
             stepaf_cpu_relax();
             continue;
         }
-        int64_t pause_us = stepaf_boot_advance();
-        if (pause_us < 0 || stepaf_monotonic_ns() >= deadline_ns)
-            return break_meeting(meeting, round);
+        int64_t pause_us = stepaf_boot_advance(), now_ns = stepaf_monotonic_ns();
+        if (pause_us < 0 || now_ns >= deadline_ns)
+            return break_meeting(meeting, round, LATE);
+        if (now_ns >= look_ns) {
+            if (watch->is_in_vain(watch->arg))
+                return break_meeting(meeting, round, 0);
+            look_ns = now_ns + LOOK_US * 1000LL;
+        }
         if (tries < spins + YIELDS)
             sched_yield();
         else
-            sleep_while(meeting, state, deadline_ns, pause_us);
+            sleep_while(meeting, state, deadline_ns, pause_us < LOOK_US ? pause_us : LOOK_US);
     }
 }

@@ -22,9 +22,16 @@ enum stepaf_meeting_result {
 /* Most that can meet. */
 enum { STEPAF_MEETING_MAX = 1024 };
 
+/* Who looks, now and then, whether those that are missing can still come. */
+struct stepaf_meeting_watch {
+    void *arg;
+    int (*is_in_vain)(void *arg); /* true: the meeting is broken */
+};
+
 /* Wait until @a n have come, this one included, or CLOCK_MONOTONIC has passed @a deadline_ns.
  * @a spin: try for some microseconds before giving up the core. */
 enum stepaf_meeting_result stepaf_meeting_join(struct stepaf_meeting *meeting, int n, int spin,
+                                               const struct stepaf_meeting_watch *watch,
                                                int64_t deadline_ns);
 
 /* Give up on behalf of all: who waits, and who comes later, gets STEPAF_MEETING_BROKEN. */

@@ -18,7 +18,8 @@ enum {
     RETRY_LAST_NS = 200000000, /* but no longer than this */
     CONNECT_NS = 2000000000,   /* for one address, before the next is tried */
     RESOLVE_NS = 1000000000,   /* between questions to name service */
-    GRACE_NS = 500000000       /* beyond the deadline, to hear from rank 0 who is missing */
+    GRACE_NS = 500000000,      /* beyond the deadline, to hear from rank 0 who is missing */
+    TELL_NS = 2000000000       /* for who cannot take part to find rank 0 and say so */
 };
 
 /* Whom to call, and what the last call has come to. */
@@ -28,6 +29,8 @@ struct call {
     int64_t resolve_ns;              /* when to look them up again */
     enum stepaf_control_state state; /* how far it came */
     char why[160];
+    stepaf_error_t trouble; /* why this rank cannot take part; STEPAF_OK: it can */
+    bool is_told;           /* rank 0 is, of that */
 };
 
 static stepaf_status_t open_own_door(struct stepaf_control *control)
@@ -66,6 +69,22 @@ static struct stepaf_control_link *call_address(struct stepaf_control *control,
     return link;
 }
 
+/* Rank 0 is to tell all, this one as well: then it has heard it. */
+static void tell_trouble(struct stepaf_control_link *link, struct call *call)
+{
+    struct stepaf_control *control = link->control;
+    struct stepaf_control_failure *failure = &control->failures[STEPAF_CONTROL_EXCHANGE];
+
+    if (call->trouble.status == STEPAF_OK || call->is_told)
+        return;
+    *failure = (struct stepaf_control_failure){.status = call->trouble.status,
+                                               .rank = control->place.rank};
+    snprintf(failure->text, sizeof failure->text, "%s", call->trouble.text);
+    stepaf_control_tell_failure(link, STEPAF_CONTROL_EXCHANGE);
+    failure->status = STEPAF_OK;
+    call->is_told = true;
+}
+
 /* Go on with the call until there is a table, or a failure, or nothing more to hope for. True: the call has
  * settled it. */
 static bool stay_on(struct stepaf_control *control, struct stepaf_control_link *link,
@@ -83,6 +102,8 @@ static bool stay_on(struct stepaf_control *control, struct stepaf_control_link *
             limit_ns += GRACE_NS;
         if (link->state != STEPAF_CONTROL_CLOSED)
             call_p->state = link->state;
+        if (link->state == STEPAF_CONTROL_UP)
+            tell_trouble(link, call_p);
         table = stepaf_control_take(link, STEPAF_CONTROL_TABLE, 0, 0);
         if (table || failure->status != STEPAF_OK || link->state == STEPAF_CONTROL_CLOSED)
             break;
@@ -161,14 +182,13 @@ static void fail_alone(struct stepaf_control *control, const struct call *call, 
 stepaf_status_t stepaf_control_meet_guest(struct stepaf_control *control, int64_t deadline_ns)
 {
     struct call call = {.state = STEPAF_CONTROL_CLOSED, .why = "no answer"};
-    stepaf_status_t status = open_own_door(control);
     int64_t pause_ns = RETRY_FIRST_NS;
     bool is_settled = false;
 
-    if (status != STEPAF_OK) {
-        stepaf_control_note_failure(control, STEPAF_CONTROL_EXCHANGE, status, -1,
-                                    stepaf_last_error()->text);
-        return status;
+    if (open_own_door(control) != STEPAF_OK) {
+        int64_t tell_ns = stepaf_monotonic_ns() + TELL_NS;
+        call.trouble = *stepaf_last_error();
+        deadline_ns = tell_ns < deadline_ns ? tell_ns : deadline_ns;
     }
     while (!(is_settled = call_meeting(control, deadline_ns, &call)) &&
            stepaf_monotonic_ns() < deadline_ns) {
@@ -177,6 +197,9 @@ stepaf_status_t stepaf_control_meet_guest(struct stepaf_control *control, int64_
                   NULL);
         pause_ns = pause_ns * 3 / 2 < RETRY_LAST_NS ? pause_ns * 3 / 2 : RETRY_LAST_NS;
     }
+    if (call.trouble.status)
+        stepaf_control_note_failure(control, STEPAF_CONTROL_EXCHANGE, call.trouble.status,
+                                    control->place.rank, call.trouble.text);
     if (!control->has_met && control->failures[STEPAF_CONTROL_EXCHANGE].status == STEPAF_OK)
         fail_alone(control, &call, is_settled);
     /* Whoever was told earlier may be waiting there already. */

@@ -14,8 +14,9 @@
 #include "boot/control/socket.h"
 
 enum {
-    NAMED_MAX = 8,         /* of the ranks that are missing */
-    LINGER_NS = 2000000000 /* to tell late comers that there will be no job */
+    NAMED_MAX = 8,          /* of the ranks that are missing */
+    LINGER_NS = 2000000000, /* to tell late comers that there will be no job */
+    RETURN_MS = 5000        /* for another process to come in the place of one that has ended */
 };
 
 static stepaf_status_t open_meeting(struct stepaf_control *control)
@@ -80,8 +81,8 @@ static stepaf_status_t judge_arrival(const struct stepaf_control *control,
     return STEPAF_OK;
 }
 
-/* Let the one in, or tell all why not, this one included, though it is no rank. */
-static void receive_arrival(struct stepaf_control *control, struct stepaf_control_link *link,
+/* Let the one in, or tell all why not, this one included, though it is no rank; whether it is let in. */
+static bool receive_arrival(struct stepaf_control *control, struct stepaf_control_link *link,
                             int64_t *deadline_ns)
 {
     char text[STEPAF_CONTROL_TEXT_MAX];
@@ -95,12 +96,14 @@ static void receive_arrival(struct stepaf_control *control, struct stepaf_contro
                                     text);
         stepaf_control_tell_failure(link, STEPAF_CONTROL_EXCHANGE);
         stepaf_control_link_free(link);
-        return;
+        return false;
     }
     stepaf_control_link_free(control->links[rank]);
     control->links[rank] = link;
     if (its_ns < *deadline_ns)
         *deadline_ns = its_ns;
+    stepaf_control_parse(link); /* it may have come to say that it cannot take part */
+    return true;
 }
 
 /* Something is wrong: those who are only on their way are to hear it as well. */
@@ -120,6 +123,16 @@ static void tell_late_comers(struct stepaf_control *control, int left, int64_t d
         stepaf_control_link_free(link);
         left--;
     }
+}
+
+/* Ranks that have never come. */
+static int count_awaited(const struct stepaf_control *control)
+{
+    int n = 0;
+
+    for (int rank = 1; rank < control->place.size; rank++)
+        n += !control->links[rank];
+    return n;
 }
 
 static int count_here(const struct stepaf_control *control)
@@ -174,10 +187,41 @@ static void miss_some(struct stepaf_control *control)
     stepaf_control_note_failure(control, STEPAF_CONTROL_EXCHANGE, STEPAF_ERR_TIMEOUT, first, text);
 }
 
+/* A rank that was here and has ended, though no other process has come in its place in time; -1: there is none.
+ * *limit_ns_p is until when to wait. */
+static int find_ended(const struct stepaf_control *control, int64_t *patience_ns,
+                      int64_t deadline_ns, int64_t *limit_ns_p)
+{
+    int64_t now_ns = stepaf_monotonic_ns();
+    int ended = -1;
+
+    for (int rank = 1; rank < control->place.size && ended < 0; rank++)
+        if (control->links[rank] && control->links[rank]->state != STEPAF_CONTROL_UP)
+            ended = rank;
+    if (ended < 0)
+        *patience_ns = INT64_MAX;
+    else if (*patience_ns == INT64_MAX)
+        *patience_ns = now_ns + RETURN_MS * 1000000LL;
+    *limit_ns_p = *patience_ns < deadline_ns ? *patience_ns : deadline_ns;
+    return now_ns >= *patience_ns ? ended : -1;
+}
+
+static void give_up_ended(struct stepaf_control *control, int rank)
+{
+    char text[STEPAF_CONTROL_TEXT_MAX];
+
+    snprintf(text, sizeof text,
+             "tcp bootstrap: %.64s: rank %d was here and has ended; %d of %d are here",
+             control->place.meet, rank, count_here(control), control->place.size);
+    stepaf_control_note_failure(control, STEPAF_CONTROL_EXCHANGE, STEPAF_ERR_PEER_LOST, rank, text);
+}
+
 stepaf_status_t stepaf_control_meet_host(struct stepaf_control *control, int64_t deadline_ns)
 {
     const struct stepaf_control_failure *failure = &control->failures[STEPAF_CONTROL_EXCHANGE];
     stepaf_status_t status = open_meeting(control);
+    int64_t patience_ns = INT64_MAX, limit_ns;
+    int n_refused = 0;
 
     if (status != STEPAF_OK) {
         stepaf_control_note_failure(control, STEPAF_CONTROL_EXCHANGE, status, -1,
@@ -186,15 +230,19 @@ stepaf_status_t stepaf_control_meet_host(struct stepaf_control *control, int64_t
     }
     while (failure->status == STEPAF_OK && count_here(control) < control->place.size) {
         struct stepaf_control_link *link = control->arrivals;
+        int ended = link ? -1 : find_ended(control, &patience_ns, deadline_ns, &limit_ns);
         if (link) {
             control->arrivals = link->next;
-            receive_arrival(control, link, &deadline_ns);
-        } else if (!stepaf_control_wait(control, deadline_ns) && !control->arrivals) {
+            n_refused += !receive_arrival(control, link, &deadline_ns);
+        } else if (ended >= 0) {
+            give_up_ended(control, ended);
+        } else if (!stepaf_control_wait(control, limit_ns) && !control->arrivals &&
+                   (control->gives_up || stepaf_monotonic_ns() >= deadline_ns)) {
             miss_some(control);
         }
     }
     if (failure->status != STEPAF_OK && failure->status != STEPAF_ERR_TIMEOUT)
-        tell_late_comers(control, control->place.size - 1 - count_here(control), deadline_ns);
+        tell_late_comers(control, count_awaited(control) - n_refused, deadline_ns);
     /* First of all, so that who comes for the next context finds the next listener. */
     stepaf_control_shut_door(control);
     if (failure->status == STEPAF_OK && !stepaf_control_give_table(control))

@@ -17,7 +17,13 @@
 #include "unit.h"
 
 /* SOME_US: for those who are there to find each other, whatever else the machine does. */
-enum { RANKS_MAX = 16, LONG_US = 20000000, SOME_US = 3000000, SHORT_US = 300000 };
+enum {
+    RANKS_MAX = 16,
+    ENDLESS_US = 600000000,
+    LONG_US = 20000000,
+    SOME_US = 3000000,
+    SHORT_US = 300000
+};
 
 /* One rank: what it is told, and what became of it. */
 struct rank {

@@ -28,6 +28,7 @@ struct meet {
     int rank, size;
     char meet[64];
     const char *secret;
+    char ports[16]; /* STEPAF_NET_PORTS */
     int64_t timeout_us;
     int64_t delay_us;                           /* before it comes */
     int rounds;                                 /* contexts, one after the other */
@@ -64,7 +65,7 @@ static inline struct stepaf_env meet_env(const struct meet *meet)
                              .meet = (char *)(uintptr_t)meet->meet,
                              .secret = (char *)(uintptr_t)(meet->secret ? meet->secret : ""),
                              .secret_file = (char *)(uintptr_t) "",
-                             .net_ports = (char *)(uintptr_t) ""};
+                             .net_ports = (char *)(uintptr_t)meet->ports};
     env.from_environment[STEPAF_ENV_RANK] = 1;
     return env;
 }

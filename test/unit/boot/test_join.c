@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Ranks of one machine that were started one by one: how they find each other, and what all are told
  * when that does not come about. */
+#include <signal.h>
 #include <sys/wait.h>
 
 #include "joins.h"
@@ -54,15 +55,107 @@ static void who_is_missing_is_named(void)
     CU_ASSERT_EQUAL(count_fds(), before);
 }
 
-/* Wait until rank 0 has let rank 1 in: it holds its two files and the listener, and the connection has
- * two ends. */
-static void await_the_first_two(int fds_before)
+static void await_fds(int n)
 {
     int64_t limit_ns = stepaf_monotonic_ns() + LONG_US * 1000LL;
 
-    while (count_fds() < fds_before + STEPAF_LOCAL_FILES + 3 && stepaf_monotonic_ns() < limit_ns)
+    while (count_fds() < n && stepaf_monotonic_ns() < limit_ns)
         nanosleep(&(struct timespec){0, 1000000}, NULL);
-    CU_ASSERT_EQUAL(count_fds(), fds_before + STEPAF_LOCAL_FILES + 3);
+    CU_ASSERT_EQUAL(count_fds(), n);
+}
+
+/* Wait until rank 0 has let rank 1 in: both hold the two files, one the listener, and the connection has two
+ * ends. */
+static void await_the_first_two(int fds_before)
+{
+    await_fds(fds_before + 2 * STEPAF_LOCAL_FILES + 3);
+}
+
+/* A process that says it is @a rank of three, hears what rank 0 says to that, and no more. */
+static int call_as(int rank)
+{
+    struct stepaf_join_hello hello = {
+        .magic = STEPAF_JOIN_MAGIC, .layout = STEPAF_JOIN_LAYOUT, .rank = rank, .size = 3};
+    struct stepaf_join join = {.rank = rank, .size = 3};
+    struct stepaf_join_answer answer;
+    struct sockaddr_un address;
+    int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
+
+    snprintf(join.job, sizeof join.job, "%s", job_name);
+    socklen_t bytes = stepaf_join_address(&join, &address);
+    while (connect(fd, (struct sockaddr *)&address, bytes) != 0)
+        nanosleep(&(struct timespec){0, 1000000}, NULL);
+    CU_ASSERT_EQUAL(send(fd, &hello, sizeof hello, MSG_NOSIGNAL), (ssize_t)sizeof hello);
+    CU_ASSERT_EQUAL(recv(fd, &answer, sizeof answer, 0), (ssize_t)sizeof answer);
+    CU_ASSERT_EQUAL(answer.status, STEPAF_OK);
+    return fd;
+}
+
+/* One has come and ended, before or after it has taken the files: no deadline of minutes is waited for, also by
+ * one that comes only then. */
+static void who_has_come_and_ended_is_named(void)
+{
+    struct rank ranks[3];
+    int before = count_fds();
+
+    for (int is_late = 0; is_late < 2; is_late++) {
+        prepare(ranks, 3, ENDLESS_US);
+        start(ranks, 1);
+        int fd = call_as(2);
+        if (is_late) {
+            stepaf_join_say(fd, STEPAF_OK, "", NULL);
+            close(fd);
+        }
+        start(ranks + 1, 1);
+        if (!is_late) {
+            await_the_first_two(before + 2);
+            close(fd);
+        }
+        finish(ranks, 2);
+        for (int i = 0; i < 2; i++)
+            expect(&ranks[i], STEPAF_ERR_PEER_LOST, "rank 2 has ended before all were there");
+    }
+    CU_ASSERT_EQUAL(count_fds(), before);
+}
+
+/* One cannot take the files, and says why. */
+static void who_cannot_join_says_why(void)
+{
+    struct rank ranks[3];
+
+    prepare(ranks, 3, ENDLESS_US);
+    start(ranks, 2);
+    int fd = call_as(2);
+    stepaf_join_say(fd, STEPAF_ERR_BOOT, "of no room", NULL);
+    close(fd);
+    finish(ranks, 2);
+    for (int i = 0; i < 2; i++)
+        expect(&ranks[i], STEPAF_ERR_BOOT, "rank 2 cannot join: of no room");
+}
+
+/* Rank 0 ends after it has let one in. */
+static void rank_0_ends(void)
+{
+    struct rank rank;
+    int before = count_fds();
+    pid_t host = fork();
+
+    prepare(&rank, 1, ENDLESS_US);
+    rank.size = 3;
+    if (host == 0) {
+        rank.timeout_us = LONG_US;
+        run_rank(&rank);
+        _exit(0);
+    }
+    int fd = call_as(2);
+    rank.rank = 1;
+    start(&rank, 1);
+    await_fds(before + 2 + STEPAF_LOCAL_FILES); /* rank 1 is in */
+    kill(host, SIGKILL);
+    waitpid(host, NULL, 0);
+    finish(&rank, 1);
+    expect(&rank, STEPAF_ERR_PEER_LOST, "rank 0 has ended before all were there");
+    close(fd);
 }
 
 /* What one has been told wrong, all hear of who are there. */
@@ -153,6 +246,9 @@ int main(void)
         {"all find each other", all_find_each_other},
         {"one context after the other", one_context_after_the_other},
         {"who is missing is named", who_is_missing_is_named},
+        {"who has come and ended is named", who_has_come_and_ended_is_named},
+        {"who cannot join says why", who_cannot_join_says_why},
+        {"rank 0 ends", rank_0_ends},
         {"contradictions", contradictions},
         {"bad settings", bad_settings},
         CU_TEST_INFO_NULL,

@@ -10,11 +10,11 @@
 
 #include <stepaf/boot.h>
 
-#include "base/time.h"
+#include "boot/boot_local.h"
 #include "ranks.h"
 #include "unit.h"
 
-enum { SECOND_US = 1000000, LONG_US = 20 * SECOND_US };
+enum { SECOND_US = 1000000, LONG_US = 20 * SECOND_US, ENDLESS_US = 600 * SECOND_US };
 
 /* Bytes of rank @a rank in round @a round: none, one, a few, or up to megabytes. */
 static size_t size_of(int rank, int round)
@@ -101,6 +101,15 @@ struct board {
     _Atomic int rounds[RANKS_MAX];
 };
 
+static struct board *make_board(void)
+{
+    struct board *board =
+        mmap(NULL, sizeof *board, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+
+    CU_ASSERT_FATAL(board != MAP_FAILED);
+    return board;
+}
+
 static int barriers_hold(const stepaf_boot_t *boot, void *arg)
 {
     struct board *board = arg;
@@ -141,9 +150,7 @@ static int groups_are_apart(const stepaf_boot_t *boot, void *arg)
 
 static void barriers(void)
 {
-    struct board *board =
-        mmap(NULL, sizeof *board, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-    CU_ASSERT_FATAL(board != MAP_FAILED);
+    struct board *board = make_board();
     ranks_expect_processes(1, barriers_hold, board);
     memset(board, 0, sizeof *board);
     ranks_expect_processes(3, barriers_hold, board);
@@ -198,43 +205,108 @@ static void facts_and_bad_arguments(void)
     stepaf_boot_local_destroy(NULL);
 }
 
-/* The victim comes to one exchange and no more. The others run into their deadline, are told who
- * is missing, and cannot use the bootstrap's exchange afterwards. */
+/* The victim comes to one exchange and no more, or not even to that. The others are told who has ended long
+ * before their deadline, and cannot use the bootstrap's exchange afterwards. */
 static int victim_dies(const stepaf_boot_t *boot, void *arg)
 {
-    int victim = *(int *)arg;
+    int victim = *(int *)arg % 3;
     size_t offsets[RANKS_MAX + 1] = {77};
     void *all = NULL;
-    if (gather_once(boot, 1))
+    if (*(int *)arg < 3 && gather_once(boot, 1))
         return 1;
     if (boot->rank == victim)
         kill(getpid(), SIGKILL);
 
-    int64_t start = stepaf_monotonic_ns();
-    stepaf_status_t status = boot->allgather(boot->self, "x", 1, &all, offsets, SECOND_US);
-    int64_t elapsed_us = (stepaf_monotonic_ns() - start) / 1000;
-    RANK_CHECK(boot, status == STEPAF_ERR_TIMEOUT);
-    RANK_CHECK(boot, elapsed_us < LONG_US);
+    for (int i = 0; i < 3; i++) {
+        RANK_CHECK(boot, boot->allgather(boot->self, "x", 1, &all, offsets, ENDLESS_US) ==
+                             STEPAF_ERR_PEER_LOST);
+        RANK_CHECK(boot, stepaf_last_error()->peer_world_rank == victim);
+        RANK_CHECK(boot, strstr(stepaf_last_error()->text, "has ended"));
+    }
     RANK_CHECK(boot, !all && offsets[0] == 77);
-    RANK_CHECK(boot, stepaf_last_error()->status == STEPAF_ERR_TIMEOUT);
-    for (int i = 0; i < 2; i++)
-        RANK_CHECK(boot,
-                   boot->allgather(boot->self, "x", 1, &all, offsets, LONG_US) == STEPAF_ERR_BOOT);
     return 0;
 }
 
-static void dead_rank_is_a_timeout(void)
+static void dead_rank_is_named_at_once(void)
 {
-    for (int victim = 0; victim < 3; victim++) {
+    for (int victim = 0; victim < 6; victim++) {
         int statuses[RANKS_MAX];
         ranks_run(3, victim_dies, &victim, statuses);
         for (int rank = 0; rank < 3; rank++) {
-            if (rank == victim)
+            if (rank == victim % 3)
                 CU_ASSERT(WIFSIGNALED(statuses[rank]) && WTERMSIG(statuses[rank]) == SIGKILL)
             else
                 CU_ASSERT_EQUAL(statuses[rank], 0);
         }
     }
+}
+
+/* Who is done with the bootstrap, and lives. */
+static int one_leaves(const stepaf_boot_t *boot, void *arg)
+{
+    static const int ranks[] = {0, 1};
+    struct board *board = arg;
+
+    if (boot->rank == 1) {
+        stepaf_boot_local_destroy(((struct member *)boot->self)->local);
+        while (!board->rounds[0])
+            nanosleep(&(struct timespec){0, 1000000}, NULL);
+        _exit(0);
+    }
+    RANK_CHECK(boot, boot->barrier(boot->self, STEPAF_GROUP_WORLD, ranks, 2, ENDLESS_US) ==
+                         STEPAF_ERR_PEER_LOST);
+    RANK_CHECK(boot, strstr(stepaf_last_error()->text, "barrier: world rank 1 has finalized"));
+    board->rounds[0] = 1;
+    return 0;
+}
+
+static void who_leaves_is_named(void)
+{
+    struct board *board = make_board();
+
+    ranks_expect_processes(2, one_leaves, board);
+    munmap(board, sizeof *board);
+}
+
+/* Children of a rank come and go, with and without all that it has given up, before it comes. */
+static int one_forks(const stepaf_boot_t *boot, void *arg)
+{
+    (void)arg;
+    for (int i = 0; i < 4 && boot->rank == 1; i++) {
+        pid_t child = fork();
+        if (child == 0 && i % 2)
+            stepaf_boot_local_destroy(((struct member *)boot->self)->local);
+        if (child == 0)
+            _exit(0);
+        RANK_CHECK(boot, waitpid(child, NULL, 0) == child);
+        nanosleep(&(struct timespec){0, 40000000}, NULL); /* for the other to look */
+    }
+    return gather_once(boot, 1);
+}
+
+static void who_forks_goes_on(void)
+{
+    ranks_expect_processes(2, one_forks, NULL);
+}
+
+/* Whoever has attached forks who is to be the rank. */
+static int child_comes(const stepaf_boot_t *boot, void *arg)
+{
+    int status = 0;
+
+    (void)arg;
+    pid_t child = boot->rank == 1 ? fork() : 0;
+    if (child)
+        return waitpid(child, &status, 0) != child || status;
+    int failed = gather_once(boot, 1) || gather_once(boot, 2);
+    if (boot->rank == 1)
+        _exit(failed);
+    return failed;
+}
+
+static void a_child_may_be_the_rank(void)
+{
+    ranks_expect_processes(3, child_comes, NULL);
 }
 
 /* Rank 1 never comes to the barrier: rank 0 is told its name, that group is broken for those who
@@ -326,7 +398,10 @@ int main(void)
         {"exchanges", exchanges},
         {"exchange of nothing", exchange_of_nothing},
         {"barriers", barriers},
-        {"dead rank is a timeout", dead_rank_is_a_timeout},
+        {"dead rank is named at once", dead_rank_is_named_at_once},
+        {"who leaves is named", who_leaves_is_named},
+        {"who forks goes on", who_forks_goes_on},
+        {"a child may be the rank", a_child_may_be_the_rank},
         {"barriers time out", barriers_time_out},
         {"longest timeout", longest_timeout},
         {"memory is given back", memory_is_given_back},
