@@ -101,6 +101,7 @@ static void find_dead_peers(struct stepaf_ctx *ctx, uint64_t now)
     if (ctx->job.members.net)
         stepaf_member_net_pump(ctx->job.members.net);
     stepaf_core_notice_lost(ctx);
+    ctx->up.polled = 0; /* all this takes a while, in which the thread may lose its core */
 }
 
 void stepaf_core_look_for_lost(struct stepaf_ctx *ctx)
@@ -200,6 +201,7 @@ __attribute__((noinline)) static void sleep_for(struct stepaf_ctx *ctx, uint64_t
     long for_ns = sleep_ns(ctx, idle_ticks);
     unsigned n = ctx->polling.asleep ? 0 : arm(ctx, polls, &all);
 
+    ctx->up.polled = 0; /* to arm takes system calls: what has come now has not come before them */
     if (n && stepaf_core_progress(ctx))
         return; /* it has come before */
     if (n)
@@ -274,12 +276,14 @@ bool stepaf_waiter_idle(struct stepaf_ctx *ctx, struct stepaf_waiter *waiter, in
         return true;
     uint64_t now = stepaf_ticks();
     bool over = deadline_passed(ctx, waiter, timeout_us, now);
+    ctx->up.polled = now;
     /* No system call before the wait is a long one: the peer may just be computing. */
     if (over || now - waiter->began >= stepaf_ticks_of_us(ctx, LOOK_EVERY_US))
         find_dead_peers(ctx, now);
-    if (over)
+    if (over) {
+        ctx->up.polled = 0;
         return false;
-    ctx->up.polled = now;
+    }
     pause_for(ctx, now - waiter->began);
     return true;
 }

@@ -10,10 +10,12 @@
 #include "unit.h"
 
 static unsigned n_looks; /* of progress, since the transport was armed */
+static unsigned n_old;   /* of these, with a stamp that is older */
 
 static void on_progress(struct fake_job *job)
 {
     n_looks += job->n_armed > 0;
+    n_old += job->n_armed > 0 && job->ctx->up.polled;
 }
 
 /* A job whose threads sleep as soon as they wait. */
@@ -34,7 +36,7 @@ static struct fake_job *begin(void)
     CU_ASSERT_FATAL(job->wake_fd > 0);
     job->on_progress = on_progress;
     job->n_armed = 0;
-    n_looks = 0;
+    n_looks = n_old = 0;
     return job;
 }
 
@@ -53,6 +55,7 @@ static void it_looks_once_more_when_armed(void)
     CU_ASSERT_TRUE(stepaf_waiter_idle(job->ctx, &waiter, 60000000));
     CU_ASSERT_EQUAL(job->n_armed, 1);
     CU_ASSERT_EQUAL(n_looks, 1);
+    CU_ASSERT_EQUAL(n_old, 0); /* to arm may have taken long */
     CU_ASSERT_EQUAL(job->ctx->counters.yields, 1);
     CU_ASSERT_FALSE(job->ctx->polling.asleep);
     end(job);
@@ -115,6 +118,20 @@ static void *wait_long(void *arg)
     return NULL;
 }
 
+/* Nor is the stamp of a wait that is over one for what comes later. */
+static void no_stamp_stays_behind_a_wait(void)
+{
+    struct fake_job *job = begin();
+    struct stepaf_waiter waiter = stepaf_waiter_begin();
+
+    job->ctx->env.spin_us = 1000000;
+    waiter.began = stepaf_ticks();
+    waiter.deadline = waiter.began;
+    CU_ASSERT_FALSE(stepaf_waiter_idle(job->ctx, &waiter, 1));
+    CU_ASSERT_EQUAL(job->ctx->up.polled, 0);
+    end(job);
+}
+
 /* Others go on meanwhile: the lock is free, and a second thread may wait as well. */
 static void two_threads_may_sleep(void)
 {
@@ -141,6 +158,7 @@ int main(void)
         {"a transport may have nothing to sleep on", a_transport_may_have_nothing_to_sleep_on},
         {"a second sleeper leaves the first alone", a_second_sleeper_leaves_the_first_alone},
         {"spinning arms nothing", spinning_arms_nothing},
+        {"no stamp stays behind a wait", no_stamp_stays_behind_a_wait},
         {"two threads may sleep", two_threads_may_sleep},
         CU_TEST_INFO_NULL,
     };
