@@ -77,6 +77,11 @@ int64_t stepaf_verdict_late_took(const struct stepaf_verdict_usual *usual)
     return usual->took.n < STEPAF_VERDICT_SURE ? INT64_MAX : took + no_less(took, LATE_LEAST_NS);
 }
 
+int64_t stepaf_verdict_least_took(const struct stepaf_verdict_usual *usual)
+{
+    return usual->lately.n < STEPAF_MEDIAN_SAMPLES ? 0 : usual->lately.least;
+}
+
 /* A start that comes a little late is nothing beside an operation that takes long. */
 int64_t stepaf_verdict_late_idle(const struct stepaf_verdict_usual *usual)
 {

@@ -66,6 +66,8 @@ int64_t stepaf_verdict_usual_took(const struct stepaf_verdict_usual *usual);
 /* How long an operation may take, and how late its start may come, before it counts as late; ns. */
 int64_t stepaf_verdict_late_took(const struct stepaf_verdict_usual *usual);
 int64_t stepaf_verdict_late_idle(const struct stepaf_verdict_usual *usual);
+/* The least that one has taken lately, ns; 0: too few are known. */
+int64_t stepaf_verdict_least_took(const struct stepaf_verdict_usual *usual);
 /* Fill took_ns, usual_ns, over_ns, phase and rail. */
 void stepaf_verdict_judge(const struct stepaf_verdict_seen *seen,
                           const struct stepaf_verdict_usual *usual,

@@ -19,4 +19,5 @@ void stepaf_median_add(struct stepaf_median *median, int64_t ns)
         sorted[at] = median->ns[i];
     }
     median->median = sorted[(kept - 1) / 2];
+    median->least = sorted[0];
 }

@@ -10,6 +10,7 @@ enum { STEPAF_MEDIAN_SAMPLES = 31 };
 struct stepaf_median {
     uint32_t n;      /* samples, ever */
     uint32_t median; /* ns */
+    uint32_t least;  /* likewise */
     uint32_t ns[STEPAF_MEDIAN_SAMPLES];
 };
 

@@ -24,6 +24,7 @@ enum {
 struct stepaf_verdict_plan {
     uint64_t late_took; /* ticks; UINT64_MAX: not known yet */
     uint64_t late_idle;
+    uint64_t least_took;
     uint32_t generation; /* of the plan's handle */
     uint32_t left;       /* operations until the next is picked to learn from */
     uint32_t stride;
@@ -104,6 +105,7 @@ struct stepaf_verdict_state {
     uint32_t n_open;      /* cases */
     uint32_t n_plans;
     struct stepaf_verdict_plan **plans; /* by number */
+    uint64_t replaced, renewed; /* ticks: a stamp that may have been old, and what stands for it */
     struct stepaf_verdict_starve starve;
     int64_t starved_ns; /* FFN: when a peer asked last */
     struct stepaf_verdict_sums window;

@@ -61,6 +61,9 @@ static void the_median_is_that_of_the_last(void)
     for (int i = 0; i < STEPAF_MEDIAN_SAMPLES; i++)
         stepaf_median_add(&median, i);
     CU_ASSERT_EQUAL(median.median, (STEPAF_MEDIAN_SAMPLES - 1) / 2);
+    CU_ASSERT_EQUAL(median.least, 0);
+    stepaf_median_add(&median, STEPAF_MEDIAN_SAMPLES); /* in the place of the 0 */
+    CU_ASSERT_EQUAL(median.least, 1);
     for (int i = 0; i < STEPAF_MEDIAN_SAMPLES; i++)
         stepaf_median_add(&median, i % 2 ? INT64_MAX : -5);
     CU_ASSERT_EQUAL(median.median, 0);

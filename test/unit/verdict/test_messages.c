@@ -329,6 +329,46 @@ static void an_ffn_rank_tells_which_rail_was_late(void)
     end();
 }
 
+/* A thread that waits loses its core between its stamp and the poll that finds the answer. */
+static void an_old_stamp_does_not_hide_that_one_is_late(void)
+{
+    struct stepaf_msg response;
+    stepaf_request_h request;
+    stepaf_timeline_t line = {.size = sizeof(line)};
+
+    begin(STEPAF_ATTENTION, "on");
+    for (int i = 0; i < LEARNT; i++)
+        if (operate(300000)) {
+            struct stepaf_msg told = tell_msg(seq - 1, stepaf_clock_ns(job->handle), WORK_NS);
+            fake_tell(job, 0, &told);
+        }
+    int64_t away = 10 * longest_ns + 1000000;
+    fake_forget(job);
+    CU_ASSERT_EQUAL_FATAL(stepaf_start(plan, &request), STEPAF_OK);
+    CU_ASSERT_EQUAL(stepaf_timeline_query(request, 0, &line), STEPAF_OK);
+    CU_ASSERT_EQUAL(stepaf_progress(job->handle), STEPAF_OK);
+    uint64_t stamp = stepaf_ticks();
+    while (stepaf_clock_ns(job->handle) - line.start_ns < away) {
+    }
+    response = fake_msg(job, STEPAF_MSG_RESPONSE, 0, 0, seq++);
+    response.flags = STEPAF_MSG_RELEASED;
+    response.n_words = STEPAF_MSG_SIZES;
+    response.word[STEPAF_MSG_WORK] = WORK_NS;
+    job->ctx->up.polled = stamp;
+    fake_tell(job, 0, &response);
+    job->ctx->up.polled = 0;
+    CU_ASSERT_EQUAL(stepaf_wait(request, 1000000), STEPAF_OK);
+    CU_ASSERT_EQUAL(stepaf_progress(job->handle), STEPAF_OK);
+    CU_ASSERT_FATAL(fake_count(job, STEPAF_MSG_ASK) > 0);
+    struct stepaf_msg told = tell_msg(seq - 1, line.start_ns + line.notified_ns, WORK_NS);
+    fake_tell(job, 0, &told);
+    stepaf_verdict_t verdict = verdict_on(seq - 1);
+    CU_ASSERT(verdict.took_ns >= away);
+    CU_ASSERT_EQUAL(verdict.phase, STEPAF_VERDICT_WAIT); /* this rank has not polled */
+    CU_ASSERT(verdict.over_ns[STEPAF_VERDICT_WAIT] >= away / 2);
+    end();
+}
+
 /* A peer's word for a rail; what is none is not believed. */
 static void an_attention_rank_hears_which_rail_was_late(void)
 {
@@ -506,6 +546,8 @@ int main(void)
         {"an FFN rank is told", an_ffn_rank_is_told},
         {"tools and memory know of it", tools_and_memory_know_of_it},
         {"tools see the rail", tools_see_the_rail},
+        {"an old stamp does not hide that one is late",
+         an_old_stamp_does_not_hide_that_one_is_late},
         {"switched off there is none", switched_off_there_is_none},
         {"bad arguments are refused", bad_arguments_are_refused},
         CU_TEST_INFO_NULL,
