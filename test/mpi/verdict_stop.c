@@ -7,7 +7,7 @@
 
 #include "verdict.h"
 
-enum { LOOK_EVERY_US = 200 };
+enum { LOOK_EVERY_US = 200, WAITS_AFTER_US = 500 /* it is about to wait, and then does */ };
 
 /* Take the core that the parent is on, which is bound to it. */
 static void take_core(int64_t ns)
@@ -37,6 +37,8 @@ pid_t vd_stop_fork(int index, bool by_core)
         return child;
     while (getppid() == parent && !vd_shared->over) {
         int64_t ns = atomic_exchange(&vd_shared->stop_ns[index], 0);
+        if (ns)
+            hs_sleep_us(WAITS_AFTER_US);
         if (ns && by_core) {
             take_core(ns);
         } else if (ns && !kill(parent, SIGSTOP)) {
