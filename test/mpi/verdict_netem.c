@@ -3,12 +3,14 @@
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "verdict.h"
 
 enum { BACK = 1, WAYS, NAME = 16 };
 
 static FILE *tc;
+static FILE *answers; /* what it prints */
 static char interfaces[WAYS][VD_RAILS][NAME];
 
 static void name_interfaces(char (*names)[NAME], const char *list)
@@ -31,8 +33,16 @@ static void each(const char *verb, const char *what)
 
 bool vd_netem_open(const char *there, const char *back)
 {
+    char command[64];
+    int out[2];
+
     (void)signal(SIGPIPE, SIG_IGN);
-    tc = popen("tc -force -batch -", "w");
+    if (pipe(out))
+        return false;
+    snprintf(command, sizeof(command), "exec tc -force -batch - >&%d", out[1]);
+    answers = fdopen(out[0], "r");
+    tc = answers ? popen(command, "w") : NULL;
+    close(out[1]);
     if (!tc)
         return false;
     name_interfaces(interfaces[0], there);
@@ -46,13 +56,24 @@ bool vd_netem_is_open(void)
     return tc != NULL;
 }
 
+/* Until tc has done all that it was told: it answers in turn, and that of lo is a line. Where processors are busy it may be
+ * late by more than an operation takes. */
+static void await_done(void)
+{
+    char line[256];
+
+    fputs("qdisc show dev lo\n", tc);
+    fflush(tc);
+    (void)!fgets(line, sizeof(line), answers);
+}
+
 void vd_netem_delay(bool back, int rail, int64_t delay_ns)
 {
     for (int i = 0; i < VD_RAILS; i++)
         if (*interfaces[back][i] && (rail == VD_ALL_RAILS || rail == i))
             fprintf(tc, "qdisc change dev %s root netem limit 10000 delay %lldus\n",
                     interfaces[back][i], (long long)delay_ns / 1000);
-    fflush(tc);
+    await_done();
 }
 
 void vd_netem_close(void)
@@ -61,5 +82,6 @@ void vd_netem_close(void)
         return;
     each("del", "");
     (void)pclose(tc);
+    fclose(answers);
     tc = NULL;
 }
