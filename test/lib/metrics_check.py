@@ -96,6 +96,7 @@ class Made:
         ready, says = os.pipe()
         self.pid = os.fork()
         if not self.pid:
+            ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG: if a check fails
             make_file(rank_data(os.getpid(), *arguments, **more))
             os.write(says, b".")
             signal.pause()
