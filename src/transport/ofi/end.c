@@ -43,14 +43,16 @@ static int wait_ms(struct stepaf_ofi_link *link)
 void stepaf_ofi_end(struct stepaf_ofi *ofi)
 {
     int64_t since = stepaf_monotonic_ns();
-    int longest = ofi->ends_together;
+    int longest;
 
-    while (longest && stepaf_monotonic_ns() - since < longest * 1000000LL) {
+    if (!ofi->ends_together)
+        return;
+    do {
         longest = 0;
         for (uint32_t p = 0; p < ofi->shared.n_peers; p++) {
             int ms = wait_ms(&ofi->links[p]);
             longest = ms > longest ? ms : longest;
         }
         ofi->shared.calls->set_aside(&ofi->shared);
-    }
+    } while (longest && stepaf_monotonic_ns() - since < longest * 1000000LL);
 }

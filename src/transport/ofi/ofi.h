@@ -47,8 +47,7 @@ struct stepaf_ofi_link {
     struct stepaf_fabric_link shared;
     fi_addr_t to;
     uint64_t ring, ring_key; /* the peer's slots for this rank */
-    bool says_end,
-        is_over; /* end.c: this side has said that it writes nothing more; the peer has */
+    bool says_end, is_over;  /* that nothing more is written: by this side; by the peer. end.c */
 };
 
 struct stepaf_ofi_registration {

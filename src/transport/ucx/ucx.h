@@ -43,8 +43,7 @@ _Static_assert(sizeof(struct stepaf_ucx_head) == 32 && sizeof(struct stepaf_ucx_
 /* The commonest message begins with this instead; its bytes are behind it: see quick.c. */
 struct stepaf_ucx_quick {
     uint64_t token;
-    uint32_t
-        whose; /* stepaf_ucx_is_quick, the memory (stepaf_mem) that the bytes are for, and peer */
+    uint32_t whose;  /* stepaf_ucx_is_quick, the id of the bytes' memory, the sender's index */
     uint32_t offset; /* in that memory */
     uint32_t imm;
     uint16_t number, taken;
