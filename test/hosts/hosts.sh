@@ -203,14 +203,15 @@ hosts_processes()
 hosts_check()
 {
     # Open MPI's daemons end a little later than mpirun, and leave their empty directories, those of PRRTE all of
-    # them.
+    # them. PMIx 5.0.1 leaves its files of a job in which ranks have died.
     for hosts_try in $(seq 50); do
         hosts_processes >/run/left
         [ -s /run/left ] || break
         sleep 0.1
     done
     find /dev/shm $hosts_dir -mindepth 1 ! -path $hosts_dir/hosts \
-        ! \( -type d -path "$hosts_dir/ompi.*" \) ! -path "$hosts_dir/prterun.*" >>/run/left
+        ! \( -type d -path "$hosts_dir/ompi.*" \) ! -path "$hosts_dir/prterun.*" \
+        ! -path "$hosts_dir/pmix-gds-shmem.*" >>/run/left
     [ -s /run/left ] || return 0
     echo "left behind: $(cat /run/left)"
     return 1
