@@ -117,8 +117,17 @@ if [ -n "$with_mpi" ]; then
     if timeout -k 5 $LIMIT_S salloc -Q -N 2 -n 4 "$mpiexec" -n 4 true >/dev/null 2>&1 </dev/null; then
         job 0 "mpirun in an allocation" salloc -Q -N 2 -n 4 \
             "$mpiexec" -n 4 "$mpi/shapes" --split attn=2,ffn=2 --expect aaff
-        job 0 "mpirun in an allocation, without MPI in the program" salloc -Q -N 2 -n 4 \
-            "$mpiexec" -n 4 "$pmix/shapes" --split attn=2,ffn=2 --expect aaff
+        # Ubuntu 24.04's, Open MPI 4.1.6 with PMIx 5.0.1a1, hands each rank of two nodes other bytes than were put; with
+        # PMIX_MCA_gds=hash these are right, and then a barrier of some ranks does not end.
+        case $("$top_builddir/stepaf_info" | grep -E '^(mpi|pmix) ') in
+        *"Open MPI 4."*"yes (5."*)
+            echo "skip  mpirun in an allocation, without MPI in the program: PMIx 5 under Open MPI 4"
+            ;;
+        *)
+            job 0 "mpirun in an allocation, without MPI in the program" salloc -Q -N 2 -n 4 \
+                "$mpiexec" -n 4 "$pmix/shapes" --split attn=2,ffn=2 --expect aaff
+            ;;
+        esac
     else
         echo "skip  mpirun in an allocation: it does not even start true"
     fi
