@@ -71,16 +71,17 @@ socklen_t stepaf_join_address(const struct stepaf_join *join, struct sockaddr_un
 /* Whether the process at the other end is this user's. */
 int stepaf_join_is_own_user(int fd);
 
-/* Wait until one of @a n descriptors can be read: 1, or 0 after the deadline. */
+/* Wait until one of @a n descriptors can be read: 1, or 0 after the deadline; -1: errno says why that cannot be waited
+ * for. */
 int stepaf_join_poll(struct pollfd *polled, int n, int64_t deadline_ns);
-/* The same for one. */
+/* The same for one: 1, or 0. */
 int stepaf_join_readable(int fd, int64_t deadline_ns);
 
 /* @a reason is cut to what fits. Who has gone meanwhile is missed later, by name. */
 void stepaf_join_say(int fd, stepaf_status_t status, const char *reason, const int *fds);
 
 /* Take what the other end says: its status; STEPAF_ERR_PEER_LOST if that is nothing, as of a process that has
- * ended. */
+ * ended; STEPAF_INPROGRESS if it has said nothing yet. */
 stepaf_status_t stepaf_join_hear(int fd, struct stepaf_join_answer *answer_p);
 
 #endif

@@ -90,14 +90,16 @@ static stepaf_status_t await_others(const struct stepaf_join *join, int fd, int6
 {
     const struct stepaf_who host = {-1, -1, 0};
     struct stepaf_join_answer answer = {0};
+    stepaf_status_t status = STEPAF_INPROGRESS;
 
-    if (!stepaf_join_readable(fd, deadline_ns)) {
+    while (status == STEPAF_INPROGRESS && stepaf_join_readable(fd, deadline_ns))
+        status = stepaf_join_hear(fd, &answer);
+    if (status == STEPAF_INPROGRESS) {
         stepaf_join_say(fd, STEPAF_ERR_TIMEOUT, "", NULL);
         return stepaf_error_set_peer(STEPAF_ERR_TIMEOUT, STEPAF_PHASE_INIT, host,
                                      "local bootstrap: job %s: rank 0 did not gather all in time",
                                      stepaf_join_name(join));
     }
-    stepaf_status_t status = stepaf_join_hear(fd, &answer);
     if (status == STEPAF_ERR_PEER_LOST && answer.status != status)
         return stepaf_error_set_peer(status, STEPAF_PHASE_INIT, host,
                                      "local bootstrap: job %s: rank 0 has ended before all were "

@@ -109,6 +109,8 @@ static stepaf_status_t hear_joiner(struct host *host, int rank)
     struct stepaf_join_answer answer = {0};
     stepaf_status_t status = stepaf_join_hear(host->polled[rank].fd, &answer);
 
+    if (status == STEPAF_INPROGRESS)
+        return STEPAF_OK;
     if (status == STEPAF_OK) {
         host->n_ready += !host->is_ready[rank];
         host->is_ready[rank] = 1;
@@ -122,7 +124,8 @@ static stepaf_status_t hear_joiner(struct host *host, int rank)
                                      "there",
                                      stepaf_join_name(host->join), rank);
     return stepaf_error_set_peer(status < 0 ? status : STEPAF_ERR_PROTOCOL, STEPAF_PHASE_INIT, who,
-                                 "rank %d cannot join: %s", rank, answer.reason);
+                                 "local bootstrap: job %s: rank %d cannot join: %.200s",
+                                 stepaf_join_name(host->join), rank, answer.reason);
 }
 
 static stepaf_status_t gather_guests(struct host *host, int64_t deadline_ns)
@@ -131,13 +134,19 @@ static stepaf_status_t gather_guests(struct host *host, int64_t deadline_ns)
     stepaf_status_t status = STEPAF_OK;
 
     while (status == STEPAF_OK && host->n_ready < size) {
-        if (!stepaf_join_poll(host->polled, size, deadline_ns))
+        int n_ready = stepaf_join_poll(host->polled, size, deadline_ns);
+        if (n_ready < 0) /* more ranks than it may have descriptors */
+            return stepaf_join_error(host->join, "poll of all ranks (ulimit -n)", errno);
+        if (!n_ready)
             return miss_one(host);
         for (int rank = 1; rank < size && status == STEPAF_OK; rank++)
             if (host->polled[rank].fd >= 0 && host->polled[rank].revents)
                 status = hear_joiner(host, rank);
         if (status == STEPAF_OK && host->polled[N_LISTENER].revents)
             status = accept_one(host, deadline_ns);
+        /* Strangers may keep it busy. */
+        if (status == STEPAF_OK && host->n_ready < size && stepaf_monotonic_ns() >= deadline_ns)
+            return miss_one(host);
     }
     return status;
 }
@@ -148,15 +157,19 @@ static void turn_away(struct host *host, const stepaf_error_t *why, int64_t dead
     int64_t limit_ns = stepaf_monotonic_ns() + LINGER_MS * 1000000LL;
 
     limit_ns = limit_ns < deadline_ns ? limit_ns : deadline_ns;
-    while (host->n_come < host->join->size - 1 &&
+    while (host->n_come < host->join->size - 1 && stepaf_monotonic_ns() < limit_ns &&
            stepaf_join_readable(host->polled[N_LISTENER].fd, limit_ns)) {
         stepaf_fd_begin();
         int fd = stepaf_fd_end(accept4(host->polled[N_LISTENER].fd, NULL, NULL, SOCK_CLOEXEC));
+        int64_t hello_ns = stepaf_monotonic_ns() + HELLO_MS * 1000000LL;
         struct stepaf_join_hello hello;
+        if (fd < 0 && (errno == EINTR || errno == EAGAIN || errno == ECONNABORTED))
+            continue;
         if (fd < 0)
             return;
         /* What is closed before all has been read takes the answer with it. */
-        if (stepaf_join_is_own_user(fd) && stepaf_join_readable(fd, limit_ns) &&
+        if (stepaf_join_is_own_user(fd) &&
+            stepaf_join_readable(fd, hello_ns < limit_ns ? hello_ns : limit_ns) &&
             recv(fd, &hello, sizeof hello, MSG_DONTWAIT) == sizeof hello) {
             stepaf_join_say(fd, why->status, why->text, NULL);
             host->n_come++;

@@ -48,8 +48,10 @@ int stepaf_join_poll(struct pollfd *polled, int n, int64_t deadline_ns)
                            left_ms <= 0     ? 0
                            : left_ms > 1000 ? 1000
                                             : (int)left_ms);
-        if (n_ready > 0 || (n_ready < 0 && errno != EINTR))
-            return 1; /* what is wrong with it, reading will tell */
+        if (n_ready > 0)
+            return 1;
+        if (n_ready < 0 && errno != EINTR)
+            return -1;
         if (left_ms <= 0)
             return 0;
     }
@@ -59,7 +61,7 @@ int stepaf_join_readable(int fd, int64_t deadline_ns)
 {
     struct pollfd one = {.fd = fd, .events = POLLIN};
 
-    return stepaf_join_poll(&one, 1, deadline_ns);
+    return stepaf_join_poll(&one, 1, deadline_ns) > 0;
 }
 
 void stepaf_join_say(int fd, stepaf_status_t status, const char *reason, const int *fds)
@@ -91,6 +93,8 @@ stepaf_status_t stepaf_join_hear(int fd, struct stepaf_join_answer *answer_p)
     /* It has closed without hearing this end out: what it had said before is there all the same. */
     if (bytes < 0 && errno == ECONNRESET)
         bytes = recv(fd, answer_p, sizeof *answer_p, MSG_DONTWAIT);
+    if (bytes < 0 && (errno == EAGAIN || errno == EINTR))
+        return STEPAF_INPROGRESS;
     if (bytes != (ssize_t)sizeof *answer_p || answer_p->magic != STEPAF_JOIN_MAGIC)
         return STEPAF_ERR_PEER_LOST;
     answer_p->reason[STEPAF_JOIN_REASON_MAX - 1] = '\0';

@@ -2,6 +2,7 @@
 /* Ranks of one machine that were started one by one: how they find each other, and what all are told
  * when that does not come about. */
 #include <signal.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 
 #include "joins.h"
@@ -133,6 +134,22 @@ static void who_cannot_join_says_why(void)
         expect(&ranks[i], STEPAF_ERR_BOOT, "rank 2 cannot join: of no room");
 }
 
+/* Rank 0 may not have a descriptor for each: it says so, and does not wait. */
+static void more_ranks_than_descriptors(void)
+{
+    struct rlimit before, few = {0};
+    struct rank rank;
+
+    CU_ASSERT_EQUAL(getrlimit(RLIMIT_NOFILE, &before), 0);
+    few = (struct rlimit){RANKS_MAX - 1, before.rlim_max};
+    prepare(&rank, 1, ENDLESS_US);
+    rank.size = RANKS_MAX;
+    CU_ASSERT_EQUAL(setrlimit(RLIMIT_NOFILE, &few), 0);
+    run(&rank, 1);
+    CU_ASSERT_EQUAL(setrlimit(RLIMIT_NOFILE, &before), 0);
+    expect(&rank, STEPAF_ERR_BOOT, "ulimit -n");
+}
+
 /* Rank 0 ends after it has let one in. */
 static void rank_0_ends(void)
 {
@@ -248,6 +265,7 @@ int main(void)
         {"who is missing is named", who_is_missing_is_named},
         {"who has come and ended is named", who_has_come_and_ended_is_named},
         {"who cannot join says why", who_cannot_join_says_why},
+        {"more ranks than descriptors", more_ranks_than_descriptors},
         {"rank 0 ends", rank_0_ends},
         {"contradictions", contradictions},
         {"bad settings", bad_settings},
