@@ -266,6 +266,8 @@ static __attribute__((noinline)) uint64_t renew(struct stepaf_verdict_state *sta
 {
     uint64_t now = stepaf_ticks();
 
+    if (stamp == state->replaced) /* of another operation that has come by the same poll */
+        return state->renewed;
     if (now - stamp < state->watch.gaps_from)
         return stamp;
     state->replaced = stamp;
@@ -279,7 +281,9 @@ static bool done(struct stepaf_watch *watch, const struct stepaf_op *op, uint64_
     struct stepaf_verdict_plan *plan = state->plans[op->plan->index];
     uint64_t started = op->trace.started, took = now - started;
 
-    if (__builtin_expect(took < plan->least_took, 0)) {
+    /* The stamp of another thread's poll may be older than the start. */
+    if (__builtin_expect(((int64_t)took < (int64_t)plan->least_took) | (now == state->replaced),
+                         0)) {
         now = renew(state, now);
         took = now - started;
     }

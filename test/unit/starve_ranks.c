@@ -150,12 +150,12 @@ static int take_op_peer(const stepaf_boot_t *boot, void *arg)
         stepaf_finalize(rank.ctx);
     }
     bool left = has_left(n_threads, n_open, until_ns);
+    trial->left = trial->left || left; /* such a trial is not taken again, whatever else is wrong */
     starve_end();
     if (rank.is_victim)
         trial->struck = starve_has_struck();
     RANK_CHECK(boot, !failed);
     RANK_CHECK(boot, !status || !rank.is_victim || rank.calls || status == STEPAF_ERR_NO_MEMORY);
-    trial->left = trial->left || left;
     RANK_CHECK(boot, !starve_leaks());
     RANK_CHECK(boot, count_open() == n_open);
     RANK_CHECK(boot, stepaf_monotonic_ns() < until_ns);

@@ -33,7 +33,7 @@ static int wait_ms(struct stepaf_ofi_link *link)
 {
     if (link->shared.proof.state != STEPAF_FABRIC_PROVEN)
         return 0;
-    if (!link->shared.base.dead)
+    if (!link->shared.base.dead || link->is_over) /* also if there was no room for the answer */
         say_end(link);
     if (link->is_over && !link->shared.control.pending)
         return 0;
