@@ -3,20 +3,32 @@
 #include "kernels_machine/any.h"
 #include "kernels_machine/exchange.h"
 
-namespace kernels {
+namespace kernels
+{
 #include "test_kernels.cc"
 }
-namespace kernel_streams {
+namespace kernel_streams
+{
 #include "test_kernel_streams.cc"
 }
-namespace kernel_any {
+namespace kernel_any
+{
 #include "test_kernel_any.cc"
 }
-namespace kernel_some {
+namespace kernel_some
+{
 #include "test_kernel_some.cc"
+}
+
+/* Each begins with all of memory readable. */
+static int run(int (*tests)())
+{
+    readable.clear();
+    return tests();
 }
 
 int main()
 {
-    return kernels::main() | kernel_streams::main() | kernel_any::main() | kernel_some::main();
+    return run(kernels::main) | run(kernel_streams::main) | run(kernel_any::main) |
+           run(kernel_some::main);
 }
