@@ -36,15 +36,21 @@ expect()
 has() { grep -Eq -- "$1" "$directory/out" || fail "no line like: $1"; }
 says() { grep -Eq -- "$1" "$directory/err" || fail "no error like: $1"; }
 
-# pair OPTION...: "stream" on two ranks, the second by the command $far.
+# pair OPTION...: "stream" on two ranks, the second by the command $far. What the first says comes behind the other's, so
+# that lines are whole.
 far=
 pair()
 {
-    STEPAF_LOCAL_RANK=0 timeout -k 5 60 "$build/test/toys/stream" "$@" &
+    STEPAF_LOCAL_RANK=0 timeout -k 5 60 "$build/test/toys/stream" "$@" \
+        >"$directory/first.out" 2>"$directory/first.err" &
     # shellcheck disable=SC2086
     STEPAF_LOCAL_RANK=1 timeout -k 5 60 $far "$build/test/toys/stream" "$@"
     second=$?
-    wait $! && [ $second -eq 0 ]
+    wait $!
+    first=$?
+    cat "$directory/first.out"
+    cat "$directory/first.err" >&2
+    [ $first -eq 0 ] && [ $second -eq 0 ]
 }
 expect_pair()
 {
