@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Operations on streams that are complete before all FFN ranks have answered. Every answer has other bytes each
  * time; those that the mask tells of are looked at, and of others nothing may have come. The GPU is one that is
- * made of memory (answers_streams_cpu.c), or a real one (test/gpu/answers.c).
+ * made of memory or a real one (machine.h).
  *
  * --case: late, stop (a rank is stopped, and given up), kill. The last FFN rank is who is late. */
 #include <stdlib.h>
 #include <string.h>
 
-#include "mpi/answers_streams.h"
+#include "mpi/machine.h"
 
 enum {
     DEPTH = 2,
@@ -467,7 +467,7 @@ static void body(struct hs_job *job)
     bool is_right;
 
     it.job = job;
-    if (!machine_begin(job))
+    if (!machine_begin(job) || !hs_open(job))
         return;
     it.need = job->ffn - 1;
     hs_step(name);

@@ -3,7 +3,7 @@
 
 #include <stepaf/stream.h>
 
-#include "member_gpu.h"
+#include "mpi/machine.h"
 
 enum {
     DEPTH = MEMBER_STREAMS_DEPTH,
@@ -27,15 +27,29 @@ static bool is_attention(const struct member_streams *streams)
 
 void member_streams_begin(const struct member_streams *streams)
 {
-    member_gpu_begin(streams->job);
+    HS_TRUE(machine_begin(streams->job));
 }
 
 void member_streams_end(struct hs_job *job)
 {
-    member_gpu_end(job);
+    machine_end(job);
 }
 
 /* ---- bytes ---- */
+
+static unsigned char scratch[LARGE]; /* the most that is copied at once */
+
+/* As hs_fill and hs_verify, in the GPU's memory. */
+static void fill(void *at, size_t bytes, uint64_t seed)
+{
+    hs_fill(scratch, bytes, seed);
+    HS_TRUE(machine_write(at, scratch, bytes));
+}
+
+static bool verify(const char *what, const void *at, size_t bytes, uint64_t seed)
+{
+    return HS_TRUE(machine_read(scratch, at, bytes)) && hs_verify(what, scratch, bytes, seed);
+}
 
 static unsigned char *answer_at(unsigned char *base, int p, uint64_t n)
 {
@@ -58,7 +72,7 @@ static void fill_pushes(const struct member_streams *streams, uint64_t op)
     unsigned char *at = streams->source;
 
     for (int i = 0; i < N_PUSH; at += push_bytes[i++])
-        member_gpu_fill(at, push_bytes[i], push_seed(streams->job->index, i, op));
+        fill(at, push_bytes[i], push_seed(streams->job->index, i, op));
 }
 
 static void fill_answers(const struct member_streams *streams, uint64_t n, uint64_t op)
@@ -66,8 +80,8 @@ static void fill_answers(const struct member_streams *streams, uint64_t n, uint6
     struct hs_job *job = streams->job;
 
     for (int p = 0; p < job->peers; p++)
-        member_gpu_fill(answer_at(streams->source, p, n), ANSWER,
-                        answer_seed(stepaf_peer_rank(job->ctx, p), job->index, op));
+        fill(answer_at(streams->source, p, n), ANSWER,
+             answer_seed(stepaf_peer_rank(job->ctx, p), job->index, op));
 }
 
 void member_streams_fill(const struct member_streams *streams, uint64_t n, uint64_t op)
@@ -83,21 +97,23 @@ void member_streams_fill(const struct member_streams *streams, uint64_t n, uint6
 static bool look_at(const struct member_streams *streams, int p, int i, uint64_t n, uint64_t seed)
 {
     int each = is_attention(streams) ? 1 : N_PUSH;
-    const uint32_t *landed = stepaf_plan_bytes(streams->plan, n % DEPTH);
+    const uint32_t *all = stepaf_plan_bytes(streams->plan, n % DEPTH);
     stepaf_tensor_info_t info = {.size = sizeof(info)};
+    uint32_t landed = 0;
 
-    if (!HS_TRUE(landed != NULL) ||
+    if (!HS_TRUE(all != NULL) ||
+        !HS_TRUE(machine_read(&landed, &all[p * each + i], sizeof(landed))) ||
         !HS_OK(stepaf_plan_tensor(streams->plan, n % DEPTH, p, i, &info)))
         return false;
     size_t bytes = is_attention(streams) ? ANSWER : push_bytes[i];
     if (streams->is_out[p]) {
         seed = UNTOUCHED;
-        HS_INT(member_gpu_read(&landed[p * each + i]), ==, 0);
-    } else if (!HS_INT(member_gpu_read(&landed[p * each + i]), ==, bytes)) {
+        HS_INT(landed, ==, 0);
+    } else if (!HS_INT(landed, ==, bytes)) {
         return false;
     }
-    bool is_right = member_gpu_verify("a tensor", info.data, bytes, seed);
-    member_gpu_fill(info.data, bytes, UNTOUCHED);
+    bool is_right = verify("a tensor", info.data, bytes, seed);
+    fill(info.data, bytes, UNTOUCHED);
     return is_right;
 }
 
@@ -111,8 +127,7 @@ bool member_streams_mark(const struct member_streams *streams)
             for (uint64_t n = 0; n < DEPTH; n++) {
                 if (!HS_OK(stepaf_plan_tensor(streams->plan, n, p, i, &info)))
                     return false;
-                member_gpu_fill(info.data, is_attention(streams) ? ANSWER : push_bytes[i],
-                                UNTOUCHED);
+                fill(info.data, is_attention(streams) ? ANSWER : push_bytes[i], UNTOUCHED);
             }
     return true;
 }
@@ -148,7 +163,7 @@ bool member_streams_look(const struct member_streams *streams, uint64_t n, uint6
 
 bool member_streams_pass(void)
 {
-    return member_gpu_sync((unsigned)(PASS_MS * hs_slow()));
+    return machine_pass();
 }
 
 /* Each member that is in has answered; of others the request says that they are lost. */
@@ -166,9 +181,9 @@ static bool ask(struct member_streams *streams, uint64_t n, uint64_t op)
     bool is_asked = n % 3 == 1;
 
     fill_pushes(streams, op);
-    if (!HS_OK(stepaf_start_on_stream(streams->plan, NULL, member_gpu_stream(),
+    if (!HS_OK(stepaf_start_on_stream(streams->plan, NULL, machine_stream(),
                                       is_asked ? &request : NULL)) ||
-        !HS_OK(stepaf_wait_on_stream(streams->plan, member_gpu_stream())))
+        !HS_OK(stepaf_wait_on_stream(streams->plan, machine_stream())))
         return false;
     if (is_asked && (!HS_OK(stepaf_wait(request, STEPAF_TIMEOUT_DEFAULT)) ||
                      !look_at_request(streams, request)))
@@ -179,12 +194,11 @@ static bool ask(struct member_streams *streams, uint64_t n, uint64_t op)
 
 static bool serve(struct member_streams *streams, uint64_t n, uint64_t op)
 {
-    if (!HS_OK(stepaf_recv_on_stream(streams->plan, member_gpu_stream())) ||
-        !member_streams_pass() || !HS_OK(stepaf_plan_status(streams->plan)) ||
-        !look_at_pushes(streams, n, op))
+    if (!HS_OK(stepaf_recv_on_stream(streams->plan, machine_stream())) || !member_streams_pass() ||
+        !HS_OK(stepaf_plan_status(streams->plan)) || !look_at_pushes(streams, n, op))
         return false;
     fill_answers(streams, n, op);
-    return HS_OK(stepaf_respond_on_stream(streams->plan, NULL, member_gpu_stream())) &&
+    return HS_OK(stepaf_respond_on_stream(streams->plan, NULL, machine_stream())) &&
            member_streams_pass();
 }
 
@@ -196,10 +210,10 @@ bool member_streams_operate(struct member_streams *streams, uint64_t n, uint64_t
 bool member_streams_enqueue(struct member_streams *streams)
 {
     if (is_attention(streams))
-        return HS_OK(stepaf_start_on_stream(streams->plan, NULL, member_gpu_stream(), NULL)) &&
-               HS_OK(stepaf_wait_on_stream(streams->plan, member_gpu_stream()));
-    return HS_OK(stepaf_recv_on_stream(streams->plan, member_gpu_stream())) &&
-           HS_OK(stepaf_respond_on_stream(streams->plan, NULL, member_gpu_stream()));
+        return HS_OK(stepaf_start_on_stream(streams->plan, NULL, machine_stream(), NULL)) &&
+               HS_OK(stepaf_wait_on_stream(streams->plan, machine_stream()));
+    return HS_OK(stepaf_recv_on_stream(streams->plan, machine_stream())) &&
+           HS_OK(stepaf_respond_on_stream(streams->plan, NULL, machine_stream()));
 }
 
 /* ---- what there is to exchange ---- */

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Operations of plans on streams that ranks do while others die, return and join (member_gpu.h): an attention rank pushes two tensors to all FFN ranks, each of them answers with one of its
+/* Operations of plans on streams that ranks do while others die, return and join (machine.h): an attention rank pushes two tensors to all FFN ranks, each of them answers with one of its
  * own, and every byte is compared. A process is one rank. */
 #ifndef STEPAF_TEST_MEMBER_STREAMS_H
 #define STEPAF_TEST_MEMBER_STREAMS_H

@@ -3,8 +3,8 @@
  * the first epoch is replayed in later ones: it does nothing. */
 #include <stepaf/stream.h>
 
-#include "member_gpu.h"
 #include "member_streams.h"
+#include "mpi/machine.h"
 #include "returns.h"
 
 enum { OPS = 6, GRAPH_OP = 999999 };
@@ -53,16 +53,17 @@ static void mark_out(const struct rank *rank)
 /* As many operations as there are slots, as a graph; then it is replayed. */
 static bool capture(void)
 {
-    member_gpu_record();
+    if (!HS_TRUE(machine_capture(true)))
+        return false;
     for (uint64_t n = 0; n < MEMBER_STREAMS_DEPTH; n++)
         if (!member_streams_enqueue(&streams))
             return false;
-    if (!member_gpu_record_end())
+    if (!HS_TRUE(machine_capture(false)))
         return false;
     done.has_graph = true;
     for (uint64_t n = 0; n < MEMBER_STREAMS_DEPTH; n++)
         member_streams_fill(&streams, n, GRAPH_OP);
-    member_gpu_replay();
+    HS_TRUE(machine_replay());
     if (!member_streams_pass())
         return false;
     bool is_right = true;
@@ -80,7 +81,7 @@ bool returns_work(struct rank *rank, bool is_whole)
     done.stage = !is_whole ? 1 : is_same || rank->is_new ? 2 : 0;
     mark_out(rank);
     if (done.has_graph) {
-        member_gpu_replay();
+        HS_TRUE(machine_replay());
         if (!member_streams_pass())
             return false;
     }
@@ -97,8 +98,8 @@ bool returns_work(struct rank *rank, bool is_whole)
     if (done.stage != 2 || rank->round < 1)
         return !hs_failed();
     if (!done.n_pieces)
-        done.n_pieces = member_gpu_pieces();
-    return HS_INT(member_gpu_pieces(), ==, done.n_pieces);
+        done.n_pieces = machine_pieces();
+    return HS_INT(machine_pieces(), ==, done.n_pieces);
 }
 
 bool returns_work_in_vain(struct rank *rank)
@@ -115,11 +116,11 @@ bool returns_work_in_vain(struct rank *rank)
         return true;
     hs_step("an operation in vain");
     if (is_attention(rank)) {
-        status = stepaf_start_on_stream(streams.plan, NULL, member_gpu_stream(), NULL);
+        status = stepaf_start_on_stream(streams.plan, NULL, machine_stream(), NULL);
         if (!status)
-            status = stepaf_wait_on_stream(streams.plan, member_gpu_stream());
+            status = stepaf_wait_on_stream(streams.plan, machine_stream());
     } else {
-        status = stepaf_recv_on_stream(streams.plan, member_gpu_stream());
+        status = stepaf_recv_on_stream(streams.plan, machine_stream());
     }
     while (!status && hs_now_ns() < until_ns && !hs_hopeless(rank->job)) {
         status = stepaf_plan_status(streams.plan);

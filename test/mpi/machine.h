@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What answers_streams runs on: a GPU with one stream, on which all is enqueued. */
-#ifndef STEPAF_TEST_ANSWERS_STREAMS_H
-#define STEPAF_TEST_ANSWERS_STREAMS_H
+/* What tests of plans on streams run on: a GPU with one stream, on which all is enqueued. It is made of memory
+ * (machine_cpu.c), or a real one (test/gpu/machine.c). A process is one rank. */
+#ifndef STEPAF_TEST_MACHINE_H
+#define STEPAF_TEST_MACHINE_H
 
 #include <stddef.h>
 
@@ -9,7 +10,8 @@
 
 #include "mpi/harness.h"
 
-/* Open the job's context and the GPU; false: it is skipped, or has failed. Then the end. */
+/* Take the GPU, before the job's context is opened; false: the test is skipped, or has failed. Close the context, of which
+ * nothing is left on the GPU then. */
 bool machine_begin(struct hs_job *job);
 void machine_end(struct hs_job *job);
 
@@ -21,6 +23,8 @@ bool machine_is_busy(void);
 /* Copy at once, to GPU memory and from there. */
 bool machine_write(void *to, const void *from, size_t bytes);
 bool machine_read(void *to, const void *from, size_t bytes);
+/* How many pieces of its memory this process has; 0 where that is not counted. */
+int machine_pieces(void);
 /* Enqueue: fill with HS_POISON. */
 bool machine_wipe(void *at, size_t bytes);
 

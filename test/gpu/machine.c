@@ -1,14 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test/mpi/answers_streams on a real GPU. --gpus N: skip where there are fewer. */
+/* A real GPU, for tests of test/mpi. --gpus N: skip where there are fewer. */
+#include "mpi/machine.h"
 #include "gpu/exchange.h"
-#include "mpi/answers_streams.h"
 
 static cudaStream_t stream, copies;
 static cudaGraphExec_t graph;
 
 bool machine_begin(struct hs_job *job)
 {
-    if (!gx_open(job))
+    job->noisy = true;
+    if (!gx_device(job))
         return false;
     stream = gx_stream();
     copies = gx_stream();
@@ -53,6 +54,11 @@ bool machine_write(void *to, const void *from, size_t bytes)
 bool machine_read(void *to, const void *from, size_t bytes)
 {
     return copy(to, from, bytes, cudaMemcpyDeviceToHost);
+}
+
+int machine_pieces(void)
+{
+    return 0;
 }
 
 bool machine_wipe(void *at, size_t bytes)
