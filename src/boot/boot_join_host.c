@@ -134,10 +134,10 @@ static stepaf_status_t gather_guests(struct host *host, int64_t deadline_ns)
     stepaf_status_t status = STEPAF_OK;
 
     while (status == STEPAF_OK && host->n_ready < size) {
-        int n_ready = stepaf_join_poll(host->polled, size, deadline_ns);
-        if (n_ready < 0) /* more ranks than it may have descriptors */
+        int n_readable = stepaf_join_poll(host->polled, size, deadline_ns);
+        if (n_readable < 0) /* more ranks than it may have descriptors */
             return stepaf_join_error(host->join, "poll of all ranks (ulimit -n)", errno);
-        if (!n_ready)
+        if (!n_readable)
             return miss_one(host);
         for (int rank = 1; rank < size && status == STEPAF_OK; rank++)
             if (host->polled[rank].fd >= 0 && host->polled[rank].revents)

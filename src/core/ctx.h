@@ -194,10 +194,9 @@ struct stepaf_ctx_members {
     uint8_t *present;              /* by world rank: its words were in the last exchange */
     uint8_t *can_return; /* by world rank: lost, and this rank can take a process in its place */
     bool takes_back; /* this commit's advert says that this rank can take back whoever is no peer */
-    uint8_t *returned; /* by world rank: a process has taken its place by the last commit */
-    bool
-        is_on_trial; /* this one has, and its links are not all up: whom it cannot reach it does not tell */
-    int64_t patience_ns;            /* until when that one is waited for; 0: as long as others */
+    uint8_t *returned;   /* by world rank: a process has taken its place by the last commit */
+    bool is_on_trial;    /* so has this one: it tells nobody whom it lacks until its links are up */
+    int64_t patience_ns; /* until when that one is waited for; 0: as long as others */
     struct stepaf_commit_will will; /* in a commit */
     bool has_cards;                 /* what such processes are told is there */
     bool is_guest;                  /* this process is one of them */
