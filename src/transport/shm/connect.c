@@ -104,6 +104,7 @@ static void point_rings(const struct stepaf_shm *shm, struct stepaf_shm_link *li
     link->tx_words = (struct stepaf_shm_words *)(void *)(its_inbox + ring);
     link->rx_staging = my_base + layout->staging_at + mine * staging;
     link->tx_staging = its_base + its_layout->staging_at + its * staging;
+    memset(my_inbox, 0, layout->inbox_bytes); /* of what a predecessor has written */
 }
 
 /* Open what the peer announced. False, with @a reason, if that cannot be done. */
@@ -115,7 +116,8 @@ static bool open_peer(struct stepaf_shm *shm, struct stepaf_shm_link *link,
         snprintf(reason, STEPAF_REASON_MAX, "its control segment is too small");
         return false;
     }
-    if (!stepaf_shm_watch(shm, link, reason))
+    if (!stepaf_shm_is_vacant(shm, link->base.peer, link->pid, reason) ||
+        !stepaf_shm_watch(shm, link, reason))
         return false;
     link->map_bytes = announced->bytes;
     link->map = stepaf_device_map_peer(link->pid, announced->fd, link->map_bytes, reason);
@@ -195,13 +197,7 @@ void stepaf_shm_disconnect(struct stepaf_link *base)
     for (unsigned i = 0; i < shm->n_links; i++)
         if (shm->links[i] == link)
             shm->links[i] = shm->links[--shm->n_links];
-    /* What a process that has ended has written is not for the next one: that begins with an inbox as it was in the
-     * beginning. One that lives goes on to see that this end is closed. */
-    if (stepaf_shm_has_ended(link)) {
-        memset(link->rx, 0, ((size_t)link->mask + 1) * sizeof(*link->rx));
-        memset((void *)link->rx_words, 0, sizeof(*link->rx_words));
-    }
     munmap(link->map, link->map_bytes);
-    stepaf_shm_unwatch(shm, link);
+    stepaf_shm_vacate(shm, link); /* a process that lives goes on to see that this end is closed */
     free(link);
 }

@@ -51,8 +51,9 @@ static stepaf_status_t shm_open(struct stepaf_upcalls *up, unsigned n_peers,
         stepaf_shm_uncached_bytes(up->topo, (uint64_t)up->env->shm_uncached_bytes);
     shm->kernel_copies = up->env->shm_copy == STEPAF_ENV_SHM_COPY_kernel;
     shm->links = calloc(n_peers, sizeof(shm->links[0]));
-    if (!shm->links)
-        goto err_shm;
+    shm->predecessors = calloc(n_peers, sizeof(shm->predecessors[0]));
+    if (!shm->links || !shm->predecessors)
+        goto err_links;
     status = stepaf_device_alloc(STEPAF_MEM_HOST, NULL, shm->layout.bytes, &shm->control);
     if (status)
         goto err_links;
@@ -77,8 +78,8 @@ err_control:
         close(shm->epoll_fd);
     stepaf_device_free(&shm->control);
 err_links:
+    free(shm->predecessors);
     free(shm->links);
-err_shm:
     free(shm);
 err_none:
     return status;
@@ -91,10 +92,12 @@ static void shm_close(struct stepaf_transport *transport)
     stepaf_shm_close_pages(shm, CLOSE_US);
     while (shm->n_links)
         stepaf_shm_disconnect(&shm->links[shm->n_links - 1]->base);
+    stepaf_shm_forget(shm);
     if (shm->attach_allowed)
         stepaf_shm_attach_disallow();
     close(shm->epoll_fd);
     stepaf_device_free(&shm->control);
+    free(shm->predecessors);
     free(shm->links);
     free(shm);
 }
@@ -104,8 +107,8 @@ static void shm_query_memory(struct stepaf_transport *transport, size_t *per_lin
 {
     const struct stepaf_shm *shm = (const struct stepaf_shm *)transport;
 
-    *per_link_p =
-        sizeof(struct stepaf_shm_link) + sizeof(struct stepaf_shm_link *) + shm->layout.inbox_bytes;
+    *per_link_p = sizeof(struct stepaf_shm_link) + sizeof(struct stepaf_shm_link *) +
+                  sizeof(struct stepaf_shm_predecessor) + shm->layout.inbox_bytes;
     *staging_p = 0;
     for (unsigned i = 0; i < shm->n_links; i++)
         if (shm->links[i]->staged)

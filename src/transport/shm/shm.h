@@ -113,6 +113,12 @@ struct stepaf_shm_link {
     size_t map_bytes;
 };
 
+/* The process that had a peer's place before, with an inbox that it may still write to. */
+struct stepaf_shm_predecessor {
+    pid_t pid; /* 0: none, or it has ended */
+    int pidfd; /* -1: the kernel has none */
+};
+
 struct stepaf_shm {
     struct stepaf_transport base;
     struct stepaf_device_mem control;
@@ -121,6 +127,7 @@ struct stepaf_shm {
     struct stepaf_shm_link **links; /* the connected ones, packed */
     unsigned n_links;
     unsigned n_peers;
+    struct stepaf_shm_predecessor *predecessors; /* per peer */
     size_t shared_copy_bytes; /* from here on, copies of one source to several peers interleave */
     int ptrace_scope;         /* 0: no Yama */
     bool attach_allowed;      /* by this context, to be undone */
@@ -167,6 +174,12 @@ unsigned stepaf_shm_drain(struct stepaf_shm_link *link);
 /* Begin to watch the peer's process. False, with @a reason, if it is gone. */
 bool stepaf_shm_watch(struct stepaf_shm *shm, struct stepaf_shm_link *link, char *reason);
 void stepaf_shm_unwatch(struct stepaf_shm *shm, struct stepaf_shm_link *link);
+/* The same, and note who had the peer's place. */
+void stepaf_shm_vacate(struct stepaf_shm *shm, struct stepaf_shm_link *link);
+/* Whether nobody else writes to the peer's inbox. False, with @a reason, if the process that had the place lives. */
+bool stepaf_shm_is_vacant(struct stepaf_shm *shm, uint32_t peer, pid_t pid, char *reason);
+/* Forget who had the places. */
+void stepaf_shm_forget(struct stepaf_shm *shm);
 /* Note by which program the peer was announced: @a fd is that of its control segment. */
 void stepaf_shm_identify(struct stepaf_shm_link *link, int fd);
 /* The same, as transports have it. */

@@ -62,11 +62,16 @@ static enum process_state process_state(pid_t pid)
     return threads && atoi(threads + 1) > 1 ? PROCESS_HEADLESS : PROCESS_ENDED;
 }
 
+static bool has_ended(pid_t pid, int pidfd)
+{
+    struct pollfd pollfd = {.fd = pidfd, .events = POLLIN};
+
+    return pidfd < 0 ? process_state(pid) == PROCESS_ENDED : poll(&pollfd, 1, 0) > 0;
+}
+
 bool stepaf_shm_has_ended(const struct stepaf_shm_link *link)
 {
-    struct pollfd pollfd = {.fd = link->pidfd, .events = POLLIN};
-
-    return link->pidfd < 0 ? process_state(link->pid) == PROCESS_ENDED : poll(&pollfd, 1, 0) > 0;
+    return has_ended(link->pid, link->pidfd);
 }
 
 bool stepaf_shm_is_over(struct stepaf_link *link)
@@ -134,6 +139,47 @@ void stepaf_shm_unwatch(struct stepaf_shm *shm, struct stepaf_shm_link *link)
         close(link->pidfd); /* the epoll set forgets it by that */
     else
         shm->n_unwatched--;
+}
+
+static void forget(struct stepaf_shm_predecessor *predecessor)
+{
+    if (predecessor->pid && predecessor->pidfd >= 0)
+        close(predecessor->pidfd);
+    predecessor->pid = 0;
+}
+
+void stepaf_shm_vacate(struct stepaf_shm *shm, struct stepaf_shm_link *link)
+{
+    struct stepaf_shm_predecessor *predecessor = &shm->predecessors[link->base.peer];
+
+    forget(predecessor);
+    *predecessor = (struct stepaf_shm_predecessor){link->pid, link->pidfd};
+    if (link->pidfd < 0)
+        shm->n_unwatched--;
+    else
+        (void)epoll_ctl(shm->epoll_fd, EPOLL_CTL_DEL, link->pidfd, NULL);
+    if (stepaf_shm_has_ended(link))
+        forget(predecessor);
+}
+
+bool stepaf_shm_is_vacant(struct stepaf_shm *shm, uint32_t peer, pid_t pid, char *reason)
+{
+    struct stepaf_shm_predecessor *predecessor = &shm->predecessors[peer];
+
+    if (predecessor->pid && predecessor->pid != pid &&
+        !has_ended(predecessor->pid, predecessor->pidfd)) {
+        snprintf(reason, STEPAF_REASON_MAX, "process %d, which had its place, lives",
+                 (int)predecessor->pid);
+        return false;
+    }
+    forget(predecessor);
+    return true;
+}
+
+void stepaf_shm_forget(struct stepaf_shm *shm)
+{
+    for (unsigned p = 0; p < shm->n_peers; p++)
+        forget(&shm->predecessors[p]);
 }
 
 /* The peer is lost: what it said last still counts. */

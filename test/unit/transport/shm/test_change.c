@@ -258,13 +258,12 @@ static void look(bool until_lost)
 static void a_process_without_its_first_thread_lives(void)
 {
     for (int in_proc = 0; in_proc < 2; in_proc++) {
-        join();
-        struct stepaf_shm_link *link = (struct stepaf_shm_link *)a.links[0];
-        stepaf_shm_ops.disconnect(a.links[0]);
+        side_open(&a, 1);
+        side_open(&b, 1);
         pid_t pid = start_headless();
         /* Before its first thread has ended, or it is too late: its descriptors are not to be had. */
         const char *reason = side_connect(&a, 0, &b, 0, (uint32_t)pid, NULL);
-        link = (struct stepaf_shm_link *)a.links[0];
+        struct stepaf_shm_link *link = (struct stepaf_shm_link *)a.links[0];
         if (link && in_proc && link->pidfd >= 0) {
             close(link->pidfd);
             link->pidfd = -1;

@@ -50,6 +50,13 @@ static void end(void)
     side_close(&b);
 }
 
+/* Without a descriptor left of who is parted from. */
+static void part(void)
+{
+    stepaf_shm_ops.disconnect(a.links[0]);
+    stepaf_shm_forget((struct stepaf_shm *)a.transport);
+}
+
 /* Not to be reached by this transport is no failure, but a reason. */
 static void expect_refusal(uint32_t pid, const struct stepaf_pack *pack, const char *reason)
 {
@@ -86,7 +93,7 @@ static void turned_announcements_do_no_harm(void)
         if (!side_connect(&a, 0, &b, 0, (uint32_t)getpid(), &pack)) {
             connected++;
             CU_ASSERT_EQUAL(side_say(&a, 0, 1), STEPAF_POST_SENT);
-            stepaf_shm_ops.disconnect(a.links[0]);
+            part();
         }
         CU_ASSERT_EQUAL(open_files(), files);
         pack.data[bit / 8] ^= (uint8_t)(1u << bit % 8);
@@ -184,7 +191,7 @@ static void attaching_can_be_required(void)
         a.env.shm_cma = STEPAF_ENV_SHM_CMA_auto;
         CU_ASSERT_PTR_NULL_FATAL(side_connect(&a, 0, &b, 0, (uint32_t)getpid(), &pack));
         UNIT_STRING(a.links[0]->name, "shm;ring");
-        stepaf_shm_ops.disconnect(a.links[0]);
+        part();
         free(pack.data);
     }
     end();
@@ -306,8 +313,7 @@ static void idle_until_lost(void)
 static void a_dead_peer_is_lost_once(void)
 {
     begin("off");
-    side_join(&a, &b);
-    stepaf_shm_ops.disconnect(a.links[0]);
+    CU_ASSERT_PTR_NULL(side_connect(&b, 0, &a, 0, (uint32_t)getpid(), NULL));
     struct child child = child_start(true); /* it is b from now on */
     CU_ASSERT_PTR_NULL(side_connect(&a, 0, &b, 0, (uint32_t)child.pid, NULL));
     for (int i = 0; i < 10; i++)
@@ -351,6 +357,51 @@ static void a_dead_peer_is_found_in_proc(void)
     end();
 }
 
+/* What a process has said that had the place before, and was parted from while it lived, is not for the next one. */
+static void who_comes_next_finds_an_empty_inbox(void)
+{
+    static struct side next;
+
+    begin("auto");
+    side_open(&next, 1);
+    side_join(&a, &b);
+    CU_ASSERT_EQUAL(side_say(&b, 0, 1), STEPAF_POST_SENT);
+    stepaf_shm_ops.disconnect(a.links[0]);
+    CU_ASSERT_EQUAL(side_say(&b, 0, 2), STEPAF_POST_SENT);
+    side_join(&a, &next);
+    CU_ASSERT_EQUAL(side_progress(&a), 0);
+    for (uint32_t seq = 11; seq < 14; seq++)
+        CU_ASSERT_EQUAL(side_say(&next, 0, seq), STEPAF_POST_SENT);
+    CU_ASSERT_EQUAL(side_progress(&a), 3);
+    CU_ASSERT(a.n_messages == 3 && a.messages[0].seq == 11 && a.messages[2].seq == 13);
+    side_close(&next);
+    end();
+}
+
+/* It would write among what the next one writes: that one is not reached this way until the other has ended. */
+static void who_lives_keeps_its_place(void)
+{
+    for (int in_proc = 0; in_proc < 2; in_proc++) {
+        begin("auto");
+        struct child child = child_start(false);
+        CU_ASSERT_PTR_NULL(side_connect(&a, 0, &b, 0, (uint32_t)child.pid, NULL));
+        struct stepaf_shm_link *link = (struct stepaf_shm_link *)a.links[0];
+        if (in_proc && link->pidfd >= 0) {
+            close(link->pidfd);
+            link->pidfd = -1;
+            ((struct stepaf_shm *)a.transport)->n_unwatched++;
+        }
+        stepaf_shm_ops.disconnect(a.links[0]);
+        const char *reason = side_connect(&a, 0, &b, 0, (uint32_t)getpid(), NULL);
+        CU_ASSERT_PTR_NOT_NULL_FATAL(reason);
+        UNIT_CONTAINS(reason, "which had its place, lives");
+        child_end(&child);
+        waitpid(child.pid, NULL, 0);
+        CU_ASSERT_PTR_NULL(side_connect(&a, 0, &b, 0, (uint32_t)getpid(), NULL));
+        end();
+    }
+}
+
 static void nothing_is_left_open(void)
 {
     int files = open_files();
@@ -359,6 +410,7 @@ static void nothing_is_left_open(void)
     side_join(&a, &b);
     struct stepaf_mem *region = side_memory(&b, 8192, true);
     stepaf_shm_ops.release_mem(a.links[0], side_import(&a, 0, &b, region));
+    stepaf_shm_ops.disconnect(a.links[0]); /* of a process that lives */
     end();
     CU_ASSERT_EQUAL(open_files(), files);
 }
@@ -376,6 +428,8 @@ int main(void)
         {"bad regions are not imported", bad_regions_are_not_imported},
         {"a dead peer is lost once", a_dead_peer_is_lost_once},
         {"a dead peer is found in /proc", a_dead_peer_is_found_in_proc},
+        {"who comes next finds an empty inbox", who_comes_next_finds_an_empty_inbox},
+        {"who lives keeps its place", who_lives_keeps_its_place},
         {"nothing is left open", nothing_is_left_open},
         CU_TEST_INFO_NULL,
     };
