@@ -10,6 +10,9 @@ hwloc_topology_t stepaf_topo_load(const char *xml, unsigned long flags, bool wit
         return NULL;
     if (xml && hwloc_topology_set_xml(topology, xml) != 0)
         goto err_destroy;
+#if HWLOC_API_VERSION >= 0x20500
+    flags |= HWLOC_TOPOLOGY_FLAG_DONT_CHANGE_BINDING; /* the caller's thread stays where it is */
+#endif
     hwloc_topology_set_flags(topology, flags);
     if (with_io) {
         hwloc_topology_set_io_types_filter(topology, HWLOC_TYPE_FILTER_KEEP_IMPORTANT);

@@ -4,6 +4,7 @@
 #include <stdarg.h>
 #include <stdlib.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include "base/error.h"
@@ -12,6 +13,16 @@
 #include "topo/topo.h"
 #include "tree.h"
 #include "unit.h"
+
+/* In the place of the C library's, for hwloc as well. */
+static int n_moves;
+
+__attribute__((visibility("default"))) int sched_setaffinity(pid_t pid, size_t bytes,
+                                                             const cpu_set_t *cpus)
+{
+    n_moves++;
+    return (int)syscall(SYS_sched_setaffinity, pid, bytes, cpus);
+}
 
 static void lists(void)
 {
@@ -264,6 +275,22 @@ static void near_units(void)
     tree_remove(root);
 }
 
+/* Not from core to core either, to ask each what it is: ranks that do so end up on the last one together. */
+static void looking_moves_no_thread(void)
+{
+    char gpus[64], nics[64];
+    struct stepaf_topo topo;
+    FILE *null = fopen("/dev/null", "w");
+
+    CU_ASSERT_PTR_NOT_NULL_FATAL(null);
+    n_moves = 0;
+    CU_ASSERT_EQUAL(stepaf_topo_probe(NULL, &topo), STEPAF_OK);
+    stepaf_topo_devices(NULL, "0", gpus, nics, sizeof gpus);
+    stepaf_topo_print(null);
+    CU_ASSERT_EQUAL(n_moves, 0);
+    fclose(null);
+}
+
 static void binding(void)
 {
     struct stepaf_cpus before;
@@ -326,6 +353,7 @@ int main(void)
         {"facts from files", facts_from_files},
         {"node ids", node_ids},
         {"near units", near_units},
+        {"looking moves no thread", looking_moves_no_thread},
         {"binding", binding},
         {"printing", printing},
         CU_TEST_INFO_NULL,
