@@ -150,8 +150,10 @@ static bool take_guest(void *arg, struct stepaf_control_link *link,
 
     if (net->control.guests.is_one)
         return stepaf_member_guest_take(net, link, frame, data);
-    return !stepaf_control_is_guest(link) || /* it has been admitted meanwhile */
-           stepaf_member_host_take(net, link, frame, data);
+    if (stepaf_control_is_guest(link))
+        return stepaf_member_host_take(net, link, frame, data);
+    return frame->type != STEPAF_CONTROL_ASK || /* it has been admitted meanwhile */
+           stepaf_member_host_tell_again(net, link, data, frame->bytes);
 }
 
 static void note_guest_ended(void *arg, struct stepaf_control_link *link)

@@ -12,7 +12,8 @@
 #include "boot/member_net_inside.h"
 
 enum {
-    AGAIN_NS = 20000000, /* between rounds of calls */
+    AGAIN_NS = 20000000,       /* between rounds of calls */
+    ASK_AGAIN_NS = 1000000000, /* the home, which knows of members that have come since */
     PLACES_MAX = 1024,
     PLACE_MAX = STEPAF_PLACE_MEET_MAX
 };
@@ -321,8 +322,10 @@ static void ask_member(struct stepaf_member_net *net, int rank)
 
     stepaf_pack_u32(&pack, 1);
     stepaf_pack_u64(&pack, returns->id);
-    if (rank == returns->home)
+    if (rank == returns->home) {
         stepaf_pack_bytes(&pack, returns->words.data, returns->words.bytes);
+        returns->asked_ns = stepaf_monotonic_ns();
+    }
     if (!pack.failed) {
         returns->asked[rank] = net->consensus.lives[rank];
         stepaf_member_net_say(net, rank, STEPAF_CONTROL_ASK, pack.data, pack.bytes);
@@ -360,9 +363,10 @@ void stepaf_member_guest_pump(struct stepaf_member_net *net)
     returns->again_ns = now_ns + AGAIN_NS;
     if (returns->home < 0 || !can_hear(net, returns->home)) {
         returns->home = next_home(net);
-        if (returns->home >= 0)
-            returns->asked[returns->home] = 0;
+        returns->asked_ns = 0;
     }
+    if (returns->home >= 0 && now_ns - returns->asked_ns > ASK_AGAIN_NS)
+        returns->asked[returns->home] = 0;
     for (int r = 0; r < consensus->size; r++)
         if (r != consensus->rank && consensus->is_member[r] &&
             !stepaf_consensus_has_lost(consensus, r) &&

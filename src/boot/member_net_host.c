@@ -9,7 +9,9 @@
 
 #include "boot/member_net_inside.h"
 
-enum { TELLERS = 3 /* members that tell an admitted guest the decision: two of them may die */ };
+/* Members that tell an admitted guest the decision, beside its home: some may not know it yet, as they have returned
+ * since it last heard of them, and some may die. */
+enum { TELLERS = 3 };
 
 void stepaf_member_net_let_ask(struct stepaf_member_net *net, const uint8_t *key)
 {
@@ -184,18 +186,41 @@ static bool welcome_late(struct stepaf_member_net *net, struct stepaf_control_li
     return true;
 }
 
+/* What a guest says: whether it asks, its number, and words for its home. False: it does not fit. */
+static bool read_ask(struct stepaf_unpack *unpack, bool *asks_p, uint64_t *id_p)
+{
+    *asks_p = stepaf_unpack_u32(unpack) != 0;
+    *id_p = stepaf_unpack_u64(unpack);
+    return !unpack->failed && (*asks_p || unpack->at == unpack->end);
+}
+
+bool stepaf_member_host_tell_again(struct stepaf_member_net *net, struct stepaf_control_link *link,
+                                   const void *data, size_t bytes)
+{
+    struct stepaf_unpack unpack = stepaf_unpack_from(data, bytes);
+    const struct member_other *other = &net->others[link->rank];
+    uint64_t id;
+    bool asks;
+
+    if (!read_ask(&unpack, &asks, &id) || !asks)
+        return false;
+    if (id == other->guest_id && decided_value(&net->consensus, other->admitted_by))
+        tell_state(net, link, other->admitted_by);
+    return true;
+}
+
 static bool hear_guest(struct stepaf_member_net *net, struct stepaf_control_link *link,
                        const struct stepaf_control_frame *frame, const void *data)
 {
     struct stepaf_unpack unpack = stepaf_unpack_from(data, frame->bytes);
     struct member_guest *guest = &net->guests[link->rank];
-    bool asks = stepaf_unpack_u32(&unpack) != 0;
-    uint64_t id = stepaf_unpack_u64(&unpack);
-    size_t bytes = (size_t)(unpack.end - unpack.at);
     char text[STEPAF_MEMBER_NET_REASON_MAX];
+    uint64_t id;
+    bool asks;
 
-    if (unpack.failed || (!asks && bytes))
+    if (!read_ask(&unpack, &asks, &id))
         return false;
+    size_t bytes = (size_t)(unpack.end - unpack.at);
     bool is_free = !net->consensus.is_member[link->rank] ||
                    stepaf_consensus_has_lost(&net->consensus, link->rank);
     if (!is_free && asks && welcome_late(net, link, id))
@@ -294,6 +319,7 @@ bool stepaf_member_net_admit(struct stepaf_member_net *net, int rank, uint64_t i
     net->others[rank].leaves = net->others[rank].has_left = false;
     net->others[rank].guest_id = id;
     net->others[rank].admitted_by = net->consensus.number;
+    net->others[rank].was_guest_here = guest->asks && guest->id == id && guest->words.data;
     part_with(net, rank);
     if (guest->asks && guest->id != id)
         stepaf_member_net_turn_away(net, rank, guest->id, "another process has taken the place");
@@ -313,7 +339,7 @@ void stepaf_member_net_welcome(struct stepaf_member_net *net)
                     net->others[r].admitted_by != consensus->number;
     for (int r = 0; r < consensus->size; r++) {
         struct stepaf_control_link *link = stepaf_member_net_way(net, r);
-        if (net->others[r].is_new && link && n_before < TELLERS)
+        if (net->others[r].is_new && link && (n_before < TELLERS || net->others[r].was_guest_here))
             tell_state(net, link, consensus->number);
         net->others[r].is_new = false;
     }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Members of a job of three that have lost one, and processes that ask for its place, without a context: for the tests of
- * the way back. */
+/* Members of a job that have lost one, the last, and processes that ask for its place, without a context: for the tests of
+ * the way back. GUESTS_RANKS: how many ranks the job has had, 3 if it is not defined. */
 #ifndef STEPAF_TEST_GUESTS_H
 #define STEPAF_TEST_GUESTS_H
 
@@ -18,7 +18,11 @@
 #include "boot/member_net_inside.h"
 #include "unit.h"
 
-enum { RANKS = 3, LOST = 2, FLOOD = 300, LIMIT_MS = 10000, SHORT_MS = 150 };
+#ifndef GUESTS_RANKS
+#define GUESTS_RANKS 3
+#endif
+
+enum { RANKS = GUESTS_RANKS, LOST = RANKS - 1, FLOOD = 300, LIMIT_MS = 10000, SHORT_MS = 150 };
 
 static const char secret[] = "known to all";
 

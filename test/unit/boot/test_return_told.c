@@ -1,0 +1,130 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The way back, without a context: who tells a process that has been admitted. Of a job of six, the first three members are
+ * to, beside its home. */
+#define GUESTS_RANKS 6
+
+#include "guests.h"
+
+enum { TELLERS = 3, HOME = TELLERS };
+
+static const int64_t never_ns = INT64_MAX / 2;
+
+static bool has_asked(const struct job *job, int home)
+{
+    uint64_t id;
+
+    for (int r = 0; r < LOST; r++)
+        if (!stepaf_member_net_is_wanted(job->nets[r], LOST) && r >= home)
+            return false;
+    return stepaf_member_net_words(job->nets[home], LOST, &id) != NULL;
+}
+
+static uint64_t id_of(const struct job *job, int home)
+{
+    uint64_t id = 0;
+
+    CU_ASSERT_PTR_NOT_NULL_FATAL(stepaf_member_net_words(job->nets[home], LOST, &id));
+    return id;
+}
+
+static void admit_by(struct job *job, struct stepaf_member_net *guest, uint64_t id, bool are_told)
+{
+    const struct stepaf_consensus_blob *card = stepaf_member_net_card(guest, LOST);
+
+    for (int r = 0; r < LOST; r++) {
+        CU_ASSERT(stepaf_member_net_admit(job->nets[r], LOST, id, card->data, card->bytes));
+        if (!are_told)
+            job->nets[r]->others[LOST].is_new = false;
+        stepaf_member_net_welcome(job->nets[r]);
+    }
+}
+
+static void await_admission(struct job *job, struct stepaf_member_net *guest)
+{
+    PUMP_UNTIL(
+        job, (pump_with(job, guest), stepaf_member_net_admission(guest) == STEPAF_MEMBER_ADMITTED));
+    job->nets[LOST] = guest;
+    decide(job, true); /* it takes part */
+    end_job(job);
+}
+
+/* Whether the first three are lost, at all that are there. */
+static void lose_tellers(struct job *job, struct stepaf_member_net *guest, bool are_lost)
+{
+    for (int r = 0; r < TELLERS; r++) {
+        for (int at = 0; at < LOST; at++)
+            job->nets[at]->consensus.gone[r] = job->nets[at]->consensus.lives[r] - !are_lost;
+        if (are_lost)
+            guest->consensus.gone[r] = guest->consensus.lives[r];
+    }
+}
+
+/* The first three have returned since it has heard of the members, and it does not know. */
+static void its_home_tells_it(void)
+{
+    struct job job;
+
+    begin_job(&job, true);
+    struct stepaf_member_net *guest = ask_with(&job, "my words");
+    lose_tellers(&job, guest, true);
+    PUMP_UNTIL(&job, (pump_with(&job, guest), has_asked(&job, HOME)));
+    for (int i = 0; i < 50; i++) { /* it hears what they answer */
+        pump_with(&job, guest);
+        (void)poll(NULL, 0, 1);
+    }
+    lose_tellers(&job, guest, false);
+    guest->returns->asked_ns = never_ns; /* it asks no more */
+    uint64_t id = id_of(&job, HOME);
+    decide(&job, true);
+    admit_by(&job, guest, id, true);
+    await_admission(&job, guest);
+}
+
+/* Nobody has told it, though its connections hold: they are the rank's by now, or not yet. */
+static void it_asks_again(void)
+{
+    for (int is_known = 0; is_known < 2; is_known++) {
+        struct job job;
+        begin_job(&job, true);
+        struct stepaf_member_net *guest = ask_with(&job, "my words");
+        PUMP_UNTIL(&job, (pump_with(&job, guest), has_asked(&job, 0)));
+        uint64_t id = id_of(&job, 0);
+        decide(&job, true);
+        for (int r = 0; r < LOST && !is_known; r++)
+            job.nets[r]->guests[LOST].asks = false; /* as if it had not asked yet */
+        admit_by(&job, guest, id, false);
+        await_admission(&job, guest);
+    }
+}
+
+/* As long as it waits, it hears who has returned since, and asks these as well. */
+static void it_hears_who_has_returned(void)
+{
+    struct job job;
+
+    begin_job(&job, true);
+    struct stepaf_member_net *guest = ask_with(&job, "my words");
+    guest->consensus.gone[1] = guest->consensus.lives[1];
+    for (int r = 0; r < LOST; r++) { /* so they say, at first */
+        job.nets[r]->consensus.gone[1] = job.nets[r]->consensus.lives[1];
+    }
+    PUMP_UNTIL(&job, (pump_with(&job, guest), guest->returns->asked[LOST - 1] != 0));
+    CU_ASSERT_FALSE(stepaf_member_net_is_wanted(job.nets[1], LOST));
+    for (int r = 0; r < LOST; r++) {
+        job.nets[r]->consensus.lives[1]++;
+    }
+    PUMP_UNTIL(&job, (pump_with(&job, guest), stepaf_member_net_is_wanted(job.nets[1], LOST)));
+    stepaf_member_net_close(guest);
+    end_job(&job);
+}
+
+int main(void)
+{
+    CU_TestInfo tests[] = {
+        {"its home tells it", its_home_tells_it},
+        {"it asks again", it_asks_again},
+        {"it hears who has returned", it_hears_who_has_returned},
+        CU_TEST_INFO_NULL,
+    };
+    return unit_run(tests);
+}
