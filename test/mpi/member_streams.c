@@ -123,7 +123,7 @@ bool member_streams_mark(const struct member_streams *streams)
     stepaf_tensor_info_t info = {.size = sizeof(info)};
 
     for (int p = 0; p < streams->job->peers; p++)
-        for (int i = 0; i < each; i++)
+        for (int i = 0; i < each && (is_attention(streams) || streams->is_out[p]); i++)
             for (uint64_t n = 0; n < DEPTH; n++) {
                 if (!HS_OK(stepaf_plan_tensor(streams->plan, n, p, i, &info)))
                     return false;

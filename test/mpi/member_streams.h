@@ -22,7 +22,8 @@ void member_streams_begin(const struct member_streams *streams);
 void member_streams_end(struct hs_job *job);
 /* Declare keys, allocate memory and make the plan, for the next commit. */
 bool member_streams_prepare(struct member_streams *streams);
-/* After the first commit, if some are out from the beginning: what is not to be touched. */
+/* After the first commit, if some are out from the beginning: what is not to be touched, or not yet. What peers push that are
+ * in may be there already. */
 bool member_streams_mark(const struct member_streams *streams);
 
 /* The operation that is number @a n of this epoch, with the bytes of number @a op, which all ranks give to it. */
