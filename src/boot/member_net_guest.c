@@ -117,6 +117,8 @@ static bool hear_state(struct stepaf_member_net *net, const struct stepaf_contro
         (void)read_rank(&unpack);
     if (unpack.failed || (!number && unpack.at != unpack.end))
         return false;
+    if (number && (!net->returns->asks || link->rank < 0)) /* it has not asked to be admitted */
+        return false;
     for (int r = 0; r < consensus->size; r++) {
         struct told_rank told = read_rank(&ranks);
         consensus->lives[r] = told.life;
@@ -130,12 +132,15 @@ static bool hear_state(struct stepaf_member_net *net, const struct stepaf_contro
     part_with_earlier(net, link);
     stepaf_member_net_set_counts(net, epoch, n_commits);
     net->returns->has_state = true;
+    net->returns->is_answered = net->returns->is_answered || link->rank == net->returns->home;
     if (!number)
         return true;
+    bool is_lost = stepaf_consensus_has_lost(consensus, consensus->rank);
     net->returns->admission = become_member(net, number, key, &unpack) ? STEPAF_MEMBER_ADMITTED
                                                                        : STEPAF_MEMBER_TURNED_AWAY;
-    snprintf(net->returns->text, sizeof net->returns->text,
-             "it was admitted, and cannot take part: out of memory or descriptors");
+    snprintf(net->returns->text, sizeof net->returns->text, "it was admitted, and %s",
+             is_lost ? "the members have lost it since"
+                     : "cannot take part: out of memory or descriptors");
     return true;
 }
 
@@ -315,7 +320,8 @@ void stepaf_member_net_withdraw(struct stepaf_member_net *net)
     }
 }
 
-static void ask_member(struct stepaf_member_net *net, int rank)
+/* The home keeps the words that it has, where none come @a again. */
+static void ask_member(struct stepaf_member_net *net, int rank, bool again)
 {
     struct member_return *returns = net->returns;
     struct stepaf_pack pack = {0};
@@ -323,8 +329,10 @@ static void ask_member(struct stepaf_member_net *net, int rank)
     stepaf_pack_u32(&pack, 1);
     stepaf_pack_u64(&pack, returns->id);
     if (rank == returns->home) {
-        stepaf_pack_bytes(&pack, returns->words.data, returns->words.bytes);
         returns->asked_ns = stepaf_monotonic_ns();
+        returns->is_answered = false;
+        if (!again)
+            stepaf_pack_bytes(&pack, returns->words.data, returns->words.bytes);
     }
     if (!pack.failed) {
         returns->asked[rank] = net->consensus.lives[rank];
@@ -352,6 +360,24 @@ static int next_home(const struct stepaf_member_net *net)
     return -1;
 }
 
+static bool has_home(const struct stepaf_member_net *net)
+{
+    const struct stepaf_consensus *consensus = &net->consensus;
+    int home = net->returns->home;
+
+    return home >= 0 && can_hear(net, home) && consensus->is_member[home] &&
+           !stepaf_consensus_has_lost(consensus, home);
+}
+
+/* Whether the home is to be asked again: it has answered, and there is a connection to it. */
+static bool is_time_again(const struct stepaf_member_net *net, int64_t now_ns)
+{
+    const struct member_return *returns = net->returns;
+
+    return returns->is_answered && stepaf_member_net_way(net, returns->home) &&
+           now_ns - returns->asked_ns > ASK_AGAIN_NS;
+}
+
 void stepaf_member_guest_pump(struct stepaf_member_net *net)
 {
     struct member_return *returns = net->returns;
@@ -361,17 +387,18 @@ void stepaf_member_guest_pump(struct stepaf_member_net *net)
     if (!returns->asks || now_ns < returns->again_ns)
         return;
     returns->again_ns = now_ns + AGAIN_NS;
-    if (returns->home < 0 || !can_hear(net, returns->home)) {
+    if (!has_home(net)) {
         returns->home = next_home(net);
-        returns->asked_ns = 0;
+        if (returns->home >= 0)
+            returns->asked[returns->home] = 0;
+    } else if (is_time_again(net, now_ns)) {
+        ask_member(net, returns->home, true);
     }
-    if (returns->home >= 0 && now_ns - returns->asked_ns > ASK_AGAIN_NS)
-        returns->asked[returns->home] = 0;
     for (int r = 0; r < consensus->size; r++)
         if (r != consensus->rank && consensus->is_member[r] &&
             !stepaf_consensus_has_lost(consensus, r) &&
             (returns->asked[r] != consensus->lives[r] || !can_hear(net, r))) {
             net->others[r].at = 0; /* its addresses from the first on */
-            ask_member(net, r);
+            ask_member(net, r, false);
         }
 }

@@ -23,9 +23,12 @@ bool stepaf_member_net_set_card(struct stepaf_member_net *net, int rank, const v
                                 size_t bytes)
 {
     struct stepaf_unpack unpack = stepaf_unpack_from(card, bytes);
+    const struct stepaf_consensus_blob *kept = &net->cards[rank];
     struct stepaf_member_contact contact;
-    uint8_t *copy = malloc(bytes + 1);
 
+    if (kept->data && kept->bytes == bytes && !memcmp(kept->data, card, bytes))
+        return true; /* and a call goes on */
+    uint8_t *copy = malloc(bytes + 1);
     if (!copy || !stepaf_member_contact_read(&unpack, &contact)) {
         free(copy);
         return false;
@@ -206,6 +209,8 @@ bool stepaf_member_host_tell_again(struct stepaf_member_net *net, struct stepaf_
         return false;
     if (id == other->guest_id && decided_value(&net->consensus, other->admitted_by))
         tell_state(net, link, other->admitted_by);
+    else
+        refuse_guest(link, true, "the members have gone on without it");
     return true;
 }
 
@@ -233,14 +238,17 @@ static bool hear_guest(struct stepaf_member_net *net, struct stepaf_control_link
         return true;
     }
     if (asks) { /* this member may not have noticed yet that the place is free */
+        bool is_same = guest->asks && guest->id == id;
         uint8_t *words = bytes ? malloc(bytes) : NULL;
         if (bytes && !words)
             return false;
         if (bytes)
             memcpy(words, unpack.at, bytes);
-        net->n_asked += !guest->asks || guest->id != id;
-        free(guest->words.data);
-        *guest = (struct member_guest){.asks = true, .id = id, .words = {words, bytes}};
+        net->n_asked += !is_same;
+        if (bytes || !is_same) {
+            free(guest->words.data);
+            *guest = (struct member_guest){.asks = true, .id = id, .words = {words, bytes}};
+        }
     }
     tell_state(net, link, 0);
     return true;
@@ -319,7 +327,7 @@ bool stepaf_member_net_admit(struct stepaf_member_net *net, int rank, uint64_t i
     net->others[rank].leaves = net->others[rank].has_left = false;
     net->others[rank].guest_id = id;
     net->others[rank].admitted_by = net->consensus.number;
-    net->others[rank].was_guest_here = guest->asks && guest->id == id && guest->words.data;
+    net->others[rank].was_at_home = guest->asks && guest->id == id && guest->words.data;
     part_with(net, rank);
     if (guest->asks && guest->id != id)
         stepaf_member_net_turn_away(net, rank, guest->id, "another process has taken the place");
@@ -339,7 +347,7 @@ void stepaf_member_net_welcome(struct stepaf_member_net *net)
                     net->others[r].admitted_by != consensus->number;
     for (int r = 0; r < consensus->size; r++) {
         struct stepaf_control_link *link = stepaf_member_net_way(net, r);
-        if (net->others[r].is_new && link && (n_before < TELLERS || net->others[r].was_guest_here))
+        if (net->others[r].is_new && link && (n_before < TELLERS || net->others[r].was_at_home))
             tell_state(net, link, consensus->number);
         net->others[r].is_new = false;
     }

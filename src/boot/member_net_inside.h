@@ -29,7 +29,7 @@ struct member_other {
     uint32_t called;  /* the rank's life in which it was called last */
     struct member_queued *queue;
     bool is_new;          /* it has been admitted by the last decision, and is to be told */
-    bool was_guest_here;  /* and this member was its home */
+    bool was_at_home;     /* and this member was its home */
     uint32_t admitted_by; /* a decision; 0: it has been a member from the beginning */
     uint64_t guest_id;    /* its own, when it was a guest */
     bool leaves;          /* it has said so */
@@ -54,7 +54,8 @@ struct member_return {
     struct stepaf_consensus_blob words;
     int64_t again_ns; /* when to look after that again */
     int home;         /* the member that is to tell the others what this process says */
-    int64_t asked_ns; /* when the home was asked last */
+    int64_t asked_ns; /* when the home was asked last, */
+    bool is_answered; /* and whether it has answered since */
     uint32_t *asked;  /* by rank: the life in which it was */
     char text[STEPAF_MEMBER_NET_REASON_MAX];
 };
@@ -115,7 +116,7 @@ void stepaf_member_gather_free(struct stepaf_member_net *net);
 bool stepaf_member_host_take(struct stepaf_member_net *net, struct stepaf_control_link *link,
                              const struct stepaf_control_frame *frame, const void *data);
 void stepaf_member_host_forget(struct stepaf_member_net *net, int rank);
-/* An admitted guest asks by the connection that is the rank's by now, since nobody has told it. False: it does not fit. */
+/* An admitted guest asks again, by the connection that is the rank's by now. False: it does not fit. */
 bool stepaf_member_host_tell_again(struct stepaf_member_net *net, struct stepaf_control_link *link,
                                    const void *data, size_t bytes);
 /* A member has said something to this guest, over @a link. */

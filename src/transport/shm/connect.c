@@ -198,6 +198,7 @@ void stepaf_shm_disconnect(struct stepaf_link *base)
         if (shm->links[i] == link)
             shm->links[i] = shm->links[--shm->n_links];
     munmap(link->map, link->map_bytes);
-    stepaf_shm_vacate(shm, link); /* a process that lives goes on to see that this end is closed */
+    stepaf_shm_vacate(
+        shm, link); /* the inbox stays as it is: whoever lives sees there if it was fenced off */
     free(link);
 }

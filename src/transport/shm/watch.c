@@ -62,7 +62,7 @@ static enum process_state process_state(pid_t pid)
     return threads && atoi(threads + 1) > 1 ? PROCESS_HEADLESS : PROCESS_ENDED;
 }
 
-static bool has_ended(pid_t pid, int pidfd)
+static bool process_has_ended(pid_t pid, int pidfd)
 {
     struct pollfd pollfd = {.fd = pidfd, .events = POLLIN};
 
@@ -71,7 +71,7 @@ static bool has_ended(pid_t pid, int pidfd)
 
 bool stepaf_shm_has_ended(const struct stepaf_shm_link *link)
 {
-    return has_ended(link->pid, link->pidfd);
+    return process_has_ended(link->pid, link->pidfd);
 }
 
 bool stepaf_shm_is_over(struct stepaf_link *link)
@@ -141,7 +141,7 @@ void stepaf_shm_unwatch(struct stepaf_shm *shm, struct stepaf_shm_link *link)
         shm->n_unwatched--;
 }
 
-static void forget(struct stepaf_shm_predecessor *predecessor)
+static void forget_predecessor(struct stepaf_shm_predecessor *predecessor)
 {
     if (predecessor->pid && predecessor->pidfd >= 0)
         close(predecessor->pidfd);
@@ -152,14 +152,14 @@ void stepaf_shm_vacate(struct stepaf_shm *shm, struct stepaf_shm_link *link)
 {
     struct stepaf_shm_predecessor *predecessor = &shm->predecessors[link->base.peer];
 
-    forget(predecessor);
+    forget_predecessor(predecessor);
     *predecessor = (struct stepaf_shm_predecessor){link->pid, link->pidfd};
     if (link->pidfd < 0)
         shm->n_unwatched--;
     else
         (void)epoll_ctl(shm->epoll_fd, EPOLL_CTL_DEL, link->pidfd, NULL);
     if (stepaf_shm_has_ended(link))
-        forget(predecessor);
+        forget_predecessor(predecessor);
 }
 
 bool stepaf_shm_is_vacant(struct stepaf_shm *shm, uint32_t peer, pid_t pid, char *reason)
@@ -167,19 +167,19 @@ bool stepaf_shm_is_vacant(struct stepaf_shm *shm, uint32_t peer, pid_t pid, char
     struct stepaf_shm_predecessor *predecessor = &shm->predecessors[peer];
 
     if (predecessor->pid && predecessor->pid != pid &&
-        !has_ended(predecessor->pid, predecessor->pidfd)) {
+        !process_has_ended(predecessor->pid, predecessor->pidfd)) {
         snprintf(reason, STEPAF_REASON_MAX, "process %d, which had its place, lives",
                  (int)predecessor->pid);
         return false;
     }
-    forget(predecessor);
+    forget_predecessor(predecessor);
     return true;
 }
 
 void stepaf_shm_forget(struct stepaf_shm *shm)
 {
     for (unsigned p = 0; p < shm->n_peers; p++)
-        forget(&shm->predecessors[p]);
+        forget_predecessor(&shm->predecessors[p]);
 }
 
 /* The peer is lost: what it said last still counts. */
