@@ -129,6 +129,8 @@ await_nodes()
 }
 
 mount -t tmpfs -o mode=755 tmpfs "$D" || skip "no permission to mount"
+# Another cluster has nodes, jobs and steps of the same names, by which Open MPI calls its shared memory.
+mount -t tmpfs -o mode=1777 tmpfs /dev/shm || skip "no permission to mount"
 mkdir "$D/etc" "$D/log" "$D/munge" "$D/pid" "$D/spool" "$D/state" "$D/tmp"
 for i in $(seq "$nodes"); do
     mkdir "$D/spool/n$i" "$D/tmp/n$i"
