@@ -360,6 +360,7 @@ static int next_home(const struct stepaf_member_net *net)
     return -1;
 }
 
+/* A home that is lost, or no member, may have its connection still. */
 static bool has_home(const struct stepaf_member_net *net)
 {
     const struct stepaf_consensus *consensus = &net->consensus;

@@ -198,7 +198,7 @@ void stepaf_shm_disconnect(struct stepaf_link *base)
         if (shm->links[i] == link)
             shm->links[i] = shm->links[--shm->n_links];
     munmap(link->map, link->map_bytes);
-    stepaf_shm_vacate(
-        shm, link); /* the inbox stays as it is: whoever lives sees there if it was fenced off */
+    /* The inbox stays as it is: a process that lives sees there whether it was fenced off. */
+    stepaf_shm_vacate(shm, link);
     free(link);
 }

@@ -9,12 +9,13 @@ enum { TELLERS = 3, HOME = TELLERS };
 
 static const int64_t never_ns = INT64_MAX / 2;
 
+/* Whether the home knows what it says, and all members behind that list it. */
 static bool has_asked(const struct job *job, int home)
 {
     uint64_t id;
 
-    for (int r = 0; r < LOST; r++)
-        if (!stepaf_member_net_is_wanted(job->nets[r], LOST) && r >= home)
+    for (int r = home; r < LOST; r++)
+        if (!stepaf_member_net_is_wanted(job->nets[r], LOST))
             return false;
     return stepaf_member_net_words(job->nets[home], LOST, &id) != NULL;
 }
@@ -105,16 +106,71 @@ static void it_hears_who_has_returned(void)
     begin_job(&job, true);
     struct stepaf_member_net *guest = ask_with(&job, "my words");
     guest->consensus.gone[1] = guest->consensus.lives[1];
-    for (int r = 0; r < LOST; r++) { /* so they say, at first */
+    for (int r = 0; r < LOST; r++) /* so they say, at first */
         job.nets[r]->consensus.gone[1] = job.nets[r]->consensus.lives[1];
-    }
     PUMP_UNTIL(&job, (pump_with(&job, guest), guest->returns->asked[LOST - 1] != 0));
     CU_ASSERT_FALSE(stepaf_member_net_is_wanted(job.nets[1], LOST));
-    for (int r = 0; r < LOST; r++) {
+    for (int r = 0; r < LOST; r++)
         job.nets[r]->consensus.lives[1]++;
-    }
     PUMP_UNTIL(&job, (pump_with(&job, guest), stepaf_member_net_is_wanted(job.nets[1], LOST)));
     stepaf_member_net_close(guest);
+    end_job(&job);
+}
+
+/* Its home is lost, though the connection to it holds: another member is to know what it says. */
+static void it_takes_another_home(void)
+{
+    struct job job;
+    uint64_t id;
+
+    begin_job(&job, true);
+    struct stepaf_member_net *guest = ask_with(&job, "my words");
+    PUMP_UNTIL(&job, (pump_with(&job, guest), has_asked(&job, 0)));
+    for (int r = 1; r < LOST; r++)
+        job.nets[r]->consensus.gone[0] = job.nets[r]->consensus.lives[0];
+    guest->consensus.gone[0] = guest->consensus.lives[0];
+    PUMP_UNTIL(&job, (pump_with(&job, guest), stepaf_member_net_words(job.nets[1], LOST, &id)));
+    CU_ASSERT_EQUAL(guest->returns->home, 1);
+    stepaf_member_net_close(guest);
+    end_job(&job);
+}
+
+/* Nobody knows any more what was decided when it was admitted. */
+static void it_hears_that_it_is_too_late(void)
+{
+    struct job job;
+
+    begin_job(&job, true);
+    struct stepaf_member_net *guest = ask_with(&job, "my words");
+    PUMP_UNTIL(&job, (pump_with(&job, guest), has_asked(&job, 0)));
+    uint64_t id = id_of(&job, 0);
+    for (int i = 0; i < 3; i++)
+        decide(&job, true);
+    admit_by(&job, guest, id, false);
+    for (int r = 0; r < LOST; r++)
+        job.nets[r]->others[LOST].admitted_by -= 2;
+    PUMP_UNTIL(&job, (pump_with(&job, guest),
+                      stepaf_member_net_admission(guest) == STEPAF_MEMBER_TURNED_AWAY));
+    UNIT_CONTAINS(stepaf_member_net_answer(guest), "gone on without it");
+    stepaf_member_net_close(guest);
+    end_job(&job);
+}
+
+/* What is told of a rank every second does not begin the call to it anew, at the first of its addresses; of another
+ * process it does. */
+static void the_same_card_lets_a_call_go_on(void)
+{
+    struct job job;
+
+    begin_job(&job, true);
+    const struct stepaf_consensus_blob *card = stepaf_member_net_card(job.nets[0], 1);
+    struct stepaf_member_net *net = job.nets[2];
+    net->others[1].at = 1;
+    CU_ASSERT(stepaf_member_net_set_card(net, 1, card->data, card->bytes));
+    CU_ASSERT_EQUAL(net->others[1].at, 1);
+    card = stepaf_member_net_card(job.nets[0], 3);
+    CU_ASSERT(stepaf_member_net_set_card(net, 1, card->data, card->bytes));
+    CU_ASSERT_EQUAL(net->others[1].at, 0);
     end_job(&job);
 }
 
@@ -124,6 +180,9 @@ int main(void)
         {"its home tells it", its_home_tells_it},
         {"it asks again", it_asks_again},
         {"it hears who has returned", it_hears_who_has_returned},
+        {"it takes another home", it_takes_another_home},
+        {"it hears that it is too late", it_hears_that_it_is_too_late},
+        {"the same card lets a call go on", the_same_card_lets_a_call_go_on},
         CU_TEST_INFO_NULL,
     };
     return unit_run(tests);
