@@ -39,7 +39,8 @@ bool vd_netem_open(const char *there, const char *back)
     (void)signal(SIGPIPE, SIG_IGN);
     if (pipe(out))
         return false;
-    snprintf(command, sizeof(command), "exec tc -force -batch - >&%d", out[1]);
+    /* By its path: dash takes no number of two digits behind ">&". */
+    snprintf(command, sizeof(command), "exec tc -force -batch - >/dev/fd/%d", out[1]);
     answers = fdopen(out[0], "r");
     tc = answers ? popen(command, "w") : NULL;
     close(out[1]);
