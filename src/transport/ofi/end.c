@@ -1,13 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Ends that are agreed upon. verbs;ofi_rxm (1.17) ends the process where its endpoint closes and a peer's write has come
- * that nobody has read: it then receives anew by a connection that is gone. So each side says that it writes nothing more,
- * by a second hello, answers the other's, and before it closes waits a little for those of its peers. */
+ * that nobody has read, or where it reads one after the peer has closed: it then receives anew by a connection that is gone. So
+ * each side says that it writes nothing more, by a second hello, answers the other's, and before it closes waits a little
+ * for those of its peers. Then it leaves these, which look all the time, a moment to read what it has written last. */
 #include <string.h>
+#include <time.h>
 
 #include "base/time.h"
 #include "transport/ofi/ofi.h"
 
-enum { ALIVE_MS = 1000, DEAD_MS = 100 };
+enum { ALIVE_MS = 1000, DEAD_MS = 100, LAST_MS = 200 };
 
 bool stepaf_ofi_ends_together(const struct fi_info *info)
 {
@@ -16,8 +18,13 @@ bool stepaf_ofi_ends_together(const struct fi_info *info)
 
 static void say_end(struct stepaf_ofi_link *link)
 {
-    if (!link->says_end)
-        link->says_end = stepaf_ofi_control(&link->shared, STEPAF_FABRIC_HELLO);
+    struct stepaf_ofi *ofi = (struct stepaf_ofi *)link->shared.base.transport;
+
+    if (link->says_end)
+        return;
+    link->says_end = stepaf_ofi_control(&link->shared, STEPAF_FABRIC_HELLO);
+    if (link->says_end)
+        ofi->end_said_ns = stepaf_monotonic_ns();
 }
 
 void stepaf_ofi_take_end(struct stepaf_ofi *ofi, struct stepaf_ofi_link *link)
@@ -55,4 +62,7 @@ void stepaf_ofi_end(struct stepaf_ofi *ofi)
         }
         ofi->shared.calls->set_aside(&ofi->shared);
     } while (longest && stepaf_monotonic_ns() - since < longest * 1000000LL);
+    int64_t left_ns = ofi->end_said_ns + LAST_MS * INT64_C(1000000) - stepaf_monotonic_ns();
+    if (ofi->end_said_ns && left_ns > 0)
+        (void)nanosleep(&(struct timespec){0, (long)left_ns}, NULL);
 }

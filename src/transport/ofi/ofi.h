@@ -90,12 +90,13 @@ struct stepaf_ofi {
     uint8_t *slots; /* n_peers times STEPAF_OFI_PLACES in, as many out */
     struct stepaf_mem slots_mem;
     struct stepaf_ofi_registration *registrations;
-    uint64_t piece_max; /* of one write */
-    bool is_wide;       /* data of a write are 64 bits */
-    bool ends_together; /* end.c */
-    bool settled;       /* the first commit is done: libfabric has opened what it needs */
-    bool is_due;        /* progress does more than read, as always before that */
-    unsigned more_run;  /* writes since the last that was no FI_MORE */
+    uint64_t piece_max;  /* of one write */
+    int64_t end_said_ns; /* end.c: when this side last said so; 0: never */
+    bool is_wide;        /* data of a write are 64 bits */
+    bool ends_together;  /* end.c */
+    bool settled;        /* the first commit is done: libfabric has opened what it needs */
+    bool is_due;         /* progress does more than read, as always before that */
+    unsigned more_run;   /* writes since the last that was no FI_MORE */
     struct stepaf_ofi_socket *sockets;
     unsigned n_sockets;
 };

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* libfabric: errors, silence and processes that end lose the peers that they are of, and no others; long posts, and
  * when all is quiet. */
+#include "base/time.h"
 #include "three.h"
 
 enum { ROOM = 65536 };
@@ -186,7 +187,10 @@ static void ends_are_agreed_upon(void)
     CU_ASSERT_TRUE(ours->links[1].is_over && ours->links[1].says_end);
     CU_ASSERT_TRUE(ofi_of(&c)->links[0].is_over);
     before = ofi_fabric.n_writes;
-    stepaf_ofi_end(ours); /* b is told, and waited for no more */
+    int64_t since = stepaf_monotonic_ns();
+    stepaf_ofi_end(
+        ours); /* b is told, and waited for no more than a moment, in which it can read that */
+    CU_ASSERT(stepaf_monotonic_ns() - since >= 200000000);
     CU_ASSERT_EQUAL(ofi_fabric.n_writes, before + 1);
     take_in_all();
     CU_ASSERT_TRUE(theirs->links[0].is_over && theirs->links[0].says_end);
