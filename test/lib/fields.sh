@@ -4,7 +4,8 @@
 # since not every build has debug information. Members of a struct or union without a name count as those of the
 # one around it. Tables of functions (NAME_ops, NAME_provider) may have more functions: each of them is filled in
 # place by place, with the field's name beside the function's, and passed on by one pointer; what else they have
-# counts. Then structs are planted, and have to be found.
+# counts. struct stepaf_env is made of the tables of settings, a field for each: so these are counted, and each
+# settings.def has as many at most. Then structs are planted, and have to be found.
 set -u
 : "${top_srcdir:=.}"
 most=25
@@ -140,6 +141,25 @@ judge "$top_srcdir/include" "$top_srcdir/src" "$top_srcdir/mpi_launch" "$top_src
 cat "$directory/found"
 [ "$(wc -l <"$directory/found")" -eq 1 ] || failed=1
 
+# settings DIRECTORY: "SETTINGS FILE" for each table of settings that has too many; then how many tables there are.
+settings()
+{
+    find "$1" -name settings.def | sort | xargs awk -v most=$most '
+        FNR == 1 { files++ }
+        /^(INT|ENUM|STR)\(/ { n[FILENAME]++ }
+        END {
+            for (file in n)
+                if (n[file] > most)
+                    print n[file], file | "sort"
+            close("sort")
+            print files + 0, "tables of settings"
+        }'
+}
+
+settings "$top_srcdir/src" >"$directory/found" || failed=1
+cat "$directory/found"
+[ "$(wc -l <"$directory/found")" -eq 1 ] && ! grep -q '^0 ' "$directory/found" || failed=1
+
 # planted FIELDS: so many fields, one a line.
 planted() { awk -v n="$1" 'BEGIN { for (i = 1; i <= n; i++) print "    int f" i "; /* } */" }'; }
 mkdir "$directory/sources" || exit 99
@@ -167,6 +187,14 @@ printf '%s\n' '26 planted.h large' '26 planted.h hides' '26 planted.h -' '26 pla
 judge "$directory/sources" >"$directory/found"
 if ! sed "s,$directory/sources/,," "$directory/found" | diff - "$directory/expected"; then
     echo "not what was planted"
+    failed=1
+fi
+mkdir "$directory/sources/a" "$directory/sources/b" || exit 99
+awk 'BEGIN { for (i = 1; i <= 25; i++) print "INT(A" i ", a)" }' >"$directory/sources/a/settings.def"
+awk 'BEGIN { for (i = 1; i <= 26; i++) print (i % 2 ? "STR" : "ENUM") "(B" i ", b)" }' >"$directory/sources/b/settings.def"
+if [ "$(settings "$directory/sources" | sed "s,$directory/sources/,,")" != "26 b/settings.def
+2 tables of settings" ]; then
+    echo "no settings.def that is too long was found"
     failed=1
 fi
 exit $failed

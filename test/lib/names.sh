@@ -24,7 +24,7 @@ judge()
                     name = substr(head, RSTART)
                     if (!((name, FILENAME) in seen)) {
                         seen[name, FILENAME] = 1
-                        files[name] = files[name] " " substr(FILENAME, 3)
+                        files[name] = files[name] " " FILENAME
                         n[name]++
                     }
                 }
@@ -35,16 +35,22 @@ judge()
             for (rest = $0; match(rest, /\.[a-z_0-9]+ = [A-Za-z_0-9]+[,;]/); rest = substr(rest, RSTART + RLENGTH)) {
                 name = substr(rest, RSTART, RLENGTH - 1)
                 sub(/.* /, "", name)
-                if (!((name, FILENAME) in entered)) {
-                    entered[name, FILENAME] = 1
-                    callbacks[name]++
-                }
+                entered[name, FILENAME] = 1
             }
+        }
+        # is_callback: in each of its files it is entered in a table.
+        function is_callback(name,  i, list, n_files) {
+            n_files = split(files[name], list, " ")
+            for (i = 1; i <= n_files; i++)
+                if (!((name, list[i]) in entered))
+                    return 0
+            return 1
         }
         END {
             for (name in n) {
                 total++
-                if (n[name] > 1 && callbacks[name] < n[name]) {
+                if (n[name] > 1 && !is_callback(name)) {
+                    gsub(/ \.\//, " ", files[name])
                     print name ":" files[name] | "sort"
                     failed = 1
                 }
@@ -69,6 +75,9 @@ plant a.c 'static int callback(void)' '{' '}' 'static bool twice(int x,' '      
 plant b.c 'static __attribute__((noinline)) void callback(void)' '{' '}' 'static inline int half(int x)' '{' '}' \
     'const struct table b = {' '    .run = callback,' '    .half = half,' '};' 'static int once = f(1);'
 plant c.c 'static int twice(int x)' '{' '}' 'static int half(int x)' '{' '}' 'static int once = f(1);'
+# What another file enters does not make it a callback in these.
+plant d.c '    .x = half,' '    .y = half,'
+plant e.c '    .x = half;'
 judge "$directory" >"$directory/found" && failed=1
 if ! printf '%s\n' 'half: b.c c.c' 'twice: a.c c.c' '3 static functions' | diff - "$directory/found"; then
     echo "not what was planted"

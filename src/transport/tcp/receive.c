@@ -85,7 +85,7 @@ static void take_space(struct stepaf_tcp_connection *connection)
 }
 
 /* @a bytes more of the frame have a place or are on their way to it. */
-static void count(struct stepaf_tcp_connection *connection, size_t bytes)
+static void advance_frame(struct stepaf_tcp_connection *connection, size_t bytes)
 {
     connection->frame.at_byte = (uint8_t)((connection->frame.at_byte + bytes) % STEPAF_TCP_ALIGN);
 }
@@ -116,7 +116,7 @@ static void next_payload(struct stepaf_tcp_connection *connection)
             continue;
         connection->frame.phase = STEPAF_TCP_AT_PAYLOAD;
         connection->left = it->bytes;
-        count(connection, it->bytes);
+        advance_frame(connection, it->bytes);
         connection->place = NULL;
         resolve_place(connection);
         return;
@@ -139,7 +139,7 @@ static bool take_head(struct stepaf_tcp_connection *connection, const void *from
         return false;
     connection->frame.spaced = head.layout == STEPAF_TCP_SPACED;
     connection->frame.at_byte = 0;
-    count(connection, sizeof(head) + head.n_xfer * sizeof(struct stepaf_tcp_descriptor));
+    advance_frame(connection, sizeof(head) + head.n_xfer * sizeof(struct stepaf_tcp_descriptor));
     if (connection->frame.spaced && !head.n_xfer)
         take_space(connection);
     connection->frame.kind = head.kind;
@@ -163,7 +163,7 @@ static bool take_tail(struct stepaf_tcp_connection *connection, const void *from
     memcpy(&connection->msg, &tail.head, sizeof(tail.head));
     connection->msg.seq = tail.seq;
     connection->msg.n_words = tail.n_words;
-    count(connection, sizeof(tail) + tail.n_words * sizeof(connection->msg.word[0]));
+    advance_frame(connection, sizeof(tail) + tail.n_words * sizeof(connection->msg.word[0]));
     connection->frame.phase = STEPAF_TCP_AT_WORDS;
     return connection->msg.type < STEPAF_MSG_TRANSPORT;
 }
