@@ -37,7 +37,7 @@ int main(int argc, char **argv)
         check(stepaf_commit(ctx)); /* all ranks: addresses are exchanged, once */
         for (int layer = 0; layer < LAYERS; layer++) {
             x[7] = (float)(10 + layer);
-            check(stepaf_start(plan, &request)); /* returns at once: time for another microbatch */
+            check(stepaf_start(plan, &request)); /* waits for no peer: time for more microbatches */
             check(stepaf_wait(request, STEPAF_TIMEOUT_DEFAULT));
             for (int f = 0; f < n_ffn; f++)
                 printf("layer %d: FFN rank %d made %g of %g\n", layer, f, y[f * N + 7], x[7]);

@@ -46,7 +46,7 @@ int main(int argc, char **argv)
     if (stepaf_role(ctx) == STEPAF_ATTENTION) {
         stepaf_tensor_t push = {X, x, BYTES}, pull = {Y, y, BYTES};
         x[7] = 21;
-        check(stepaf_push_pull(ctx, &push, 1, &pull, 1, &request)); /* returns at once */
+        check(stepaf_push_pull(ctx, &push, 1, &pull, 1, &request)); /* waits for no peer */
         check(stepaf_wait(request, STEPAF_TIMEOUT_DEFAULT));
         printf("%g\n", y[7]);
     } else {

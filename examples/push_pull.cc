@@ -28,7 +28,7 @@ static void run()
     if (ctx.role() == STEPAF_ATTENTION) {
         stepaf::tensor push = stepaf::make_tensor(X, x), pull = stepaf::make_tensor(Y, y);
         x[7] = 21;
-        stepaf::request request = ctx.push_pull({&push, 1}, {&pull, 1}); /* returns at once */
+        stepaf::request request = ctx.push_pull({&push, 1}, {&pull, 1}); /* waits for no peer */
         request.wait();
         std::cout << y[7] << std::endl;
     } else {
