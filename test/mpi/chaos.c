@@ -6,7 +6,8 @@
  *
  * --seconds N: how long (2). --seed N: the schedule of faults, the same for the same number; whether one of them can be
  * done depends on what the others have led to. --cable PATH: where the cable of test/hosts/delay.c is told what to
- * do, which joins the two hosts that ranks are on in turn. --mean-ms N: between two faults (60). --room N: new ranks that
+ * do, which joins the two hosts that ranks are on in turn. --mean-ms N: between two faults (60). --least-faults N: fewer are a failure (0). --pause-us N: an attention
+ * rank sleeps so long between operations (0). --room N: new ranks that
  * may join, half of them attention ranks (2). --report 1: the whole report. CHAOS_VERBOSE=1 in the environment: why processes that returned were not admitted. */
 #include <stdio.h>
 #include <stdlib.h>
@@ -38,7 +39,7 @@ static pid_t fork_child_of(void)
 static void await_restart(struct chaos_rank_page *me)
 {
     while (hs_now_ns() < atomic_load(&me->restart_ns) && !atomic_load(&page->failed))
-        hs_sleep_us(500);
+        hs_sleep_us(2000);
 }
 
 /* A new rank waits until it may come. Its first life is no other than that of one that returns. */
@@ -46,7 +47,7 @@ static bool await_begin(struct chaos_rank_page *me)
 {
     while (!atomic_load(&me->has_begun) && !atomic_load(&page->failed) &&
            atomic_load(&page->over) < 2)
-        hs_sleep_us(500);
+        hs_sleep_us(2000);
     return atomic_load(&me->has_begun);
 }
 
@@ -159,7 +160,8 @@ static void body(struct hs_job *job)
 int main(int argc, char **argv)
 {
     static struct hs_test test = {.name = "chaos",
-                                  .options = "--seconds --seed --cable --mean-ms --room --report",
+                                  .options = "--seconds --seed --cable --mean-ms --room --report "
+                                             "--pause-us --least-faults",
                                   .n_boots = 1,
                                   .body = body};
     const struct hs_job options = {.argc = argc, .argv = argv};

@@ -304,6 +304,7 @@ static int work_on(struct chaos *chaos, bool *is_fresh)
 {
     struct chaos_rank_page *me = chaos->me;
     int wanted = atomic_load(&chaos->page->generation), n = 0;
+    int64_t pause_us = hs_option_int(chaos->job, "--pause-us", 0);
 
     if (!look_at_all(chaos))
         return CHAOS_FAILED;
@@ -314,11 +315,12 @@ static int work_on(struct chaos *chaos, bool *is_fresh)
     }
     if (chaos->job->role == STEPAF_FFN) {
         *is_fresh = false;
-        return chaos_serve(chaos, 2000, &n) ? -1 : CHAOS_FAILED;
+        return chaos_serve(chaos, 2000 + pause_us, &n) ? -1 : CHAOS_FAILED;
     }
     /* The first operation of an epoch is for all: whoever has just returned learns from it which it is. */
     bool is_well = chaos_ask(chaos, *is_fresh);
     *is_fresh = atomic_load(&me->done) < 0;
+    hs_sleep_us(pause_us);
     if (chaos_draw(&chaos->dice, 3) == 0)
         hs_sleep_us((int64_t)chaos_draw(&chaos->dice, 2000));
     return is_well ? -1 : CHAOS_FAILED;

@@ -46,6 +46,8 @@ void chaos_report(const struct hs_job *job, struct chaos_page *page, double seco
            hs_option_int(job, "--seed", 1), page->size, page->room, seconds, (long long)n,
            (long long)atomic_load(&page->lives), atomic_load(&page->generation),
            (double)atomic_load(&page->bytes) / 1048576);
+    if (!HS_INT(n, >=, hs_option_int(job, "--least-faults", 0)))
+        atomic_store(&page->failed, 1);
     if (!hs_option_int(job, "--report", 0) && !atomic_load(&page->failed))
         return;
     for (int i = 0; i < CHAOS_N_FAULTS; i++)
