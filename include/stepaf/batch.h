@@ -96,8 +96,8 @@ STEPAF_API stepaf_status_t stepaf_batch_answer(stepaf_batch_h batch, int index,
  *  @param request_p  NULL, or a request to wait for before the sources are overwritten. Without it
  *                    they may be overwritten once the next batch of the same plan and slot has
  *                    arrived. The request is valid until the next answer in that slot, also after
- *                    the release. If the attention rank destroys the plan, or a commit ends it, the
- *                    answer had arrived: from then on stepaf_wait, stepaf_test and
+ *                    the release. When the attention rank destroys the plan, or a commit ends it,
+ *                    the answer has arrived: from then on stepaf_wait, stepaf_test and
  *                    stepaf_request_sent return STEPAF_OK, and stepaf_wait_any ignores the request.
  *  @return STEPAF_OK; STEPAF_ERR_HANDLE (also if the batch is released); STEPAF_ERR_INVALID
  *  (count, flags, key); STEPAF_ERR_SIZE; STEPAF_ERR_UNREGISTERED (or no longer mapped);

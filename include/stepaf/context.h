@@ -129,17 +129,18 @@ STEPAF_API int stepaf_peer_index(stepaf_context_h ctx, int rank);
  *  that works in both directions. Later commits add or remove keys, memory and plans. Each commit
  *  begins a new epoch, and messages of an older epoch are dropped. Existing plans stay valid.
  *
- *  A stream plan with peers that are reached through the host needs a progress thread; such peers
- *  are not possible with STEPAF_PLAN_ANY, or if not all answers are waited for
+ *  A stream plan with peers that are reached through the host needs a progress thread, and cannot
+ *  be one with STEPAF_PLAN_ANY, or one that does not wait for all answers
  *  (stepaf_plan_set_answers). See stepaf_stream(7).
  *  @return STEPAF_OK; STEPAF_ERR_STATE (some rank has an operation in flight or a batch not
  *  released; or nothing has changed on any rank since the last commit); STEPAF_ERR_MISMATCH (a
  *  key's declarations differ, or a receive slice is smaller than what is pushed into it; names key
  *  and ranks); STEPAF_ERR_KEY (a key that is pushed is not declared at an FFN rank of the mesh);
  *  STEPAF_ERR_UNSUPPORTED (a stream plan has peers that are reached through the host, and does not
- *  meet the conditions above); STEPAF_ERR_SETTING, STEPAF_ERR_TRANSPORT or STEPAF_ERR_NO_TRANSPORT
- *  (a transport cannot be opened, or none reaches a peer); STEPAF_ERR_PEER_LOST;
- *  STEPAF_ERR_TIMEOUT; STEPAF_ERR_BOOT; STEPAF_ERR_PROTOCOL; STEPAF_ERR_NO_MEMORY.
+ *  meet the conditions above; or a setting asks for a network device, or a feature of one, that
+ *  cannot be used); STEPAF_ERR_SETTING, STEPAF_ERR_TRANSPORT or STEPAF_ERR_NO_TRANSPORT (a
+ *  transport cannot be opened, or none reaches a peer); STEPAF_ERR_PEER_LOST; STEPAF_ERR_TIMEOUT;
+ *  STEPAF_ERR_BOOT; STEPAF_ERR_PROTOCOL; STEPAF_ERR_NO_MEMORY.
  *
  *  Errors in declarations, and a transport that some rank cannot open, are reported on every rank;
  *  the previous epoch stays in force. The same holds if a rank is already lost when a later commit
@@ -181,12 +182,12 @@ typedef struct stepaf_commit_params {
  *
  *  Lost ranks (from the second commit on): if all surviving ranks pass STEPAF_COMMIT_LEAVE_LOST,
  *  the commit proceeds without the lost ones. All agree on one member list, even if more ranks die
- *  meanwhile, under any bootstrap. A rank that some have given up is given up by all. A majority
- *  of the previous epoch's members must survive, or exactly half including the first. If a network
- *  partition splits the job, at most one side continues; ranks of the other get
+ *  meanwhile, and under any bootstrap. A rank that some have given up is given up by all. A
+ *  majority of the previous epoch's members must survive, or exactly half including the first. If a
+ *  network partition splits the job, at most one side continues; ranks of the other get
  *  STEPAF_ERR_PEER_LOST. If a survivor does not pass STEPAF_COMMIT_LEAVE_LOST, the commit is
- *  STEPAF_ERR_PEER_LOST at all of them, and the previous epoch stays in force. A rank lost during
- *  a commit counts as lost after it, unless it had not yet sent its declarations.
+ *  STEPAF_ERR_PEER_LOST at all of them, and the previous epoch stays in force. A rank lost during a
+ *  commit counts as lost after it, or as lost before it if it had not yet sent its declarations.
  *
  *  Ranks keep their numbers. Lost ranks remain peers, so counts and indices do not change. A plan's
  *  pulls still name a destination for each of them, which is no longer written. Existing plans,

@@ -132,7 +132,7 @@ STEPAF_API stepaf_status_t stepaf_plan_set_answers(stepaf_plan_h plan, int n_ans
 
 /** Start an operation: push the planned tensors to the FFN ranks and expect their answers.
  *
- *  A source in GPU memory must be complete: synchronize with the streams that write it first.
+ *  A source in GPU memory must be complete: synchronize first with the streams that write it.
  *  @param request_p  valid until the plan has been started depth more times. Sources must not
  *                    change until stepaf_request_sent returns STEPAF_OK.
  *  @return STEPAF_OK; STEPAF_ERR_HANDLE; STEPAF_ERR_STATE (the plan has keys or memory that need

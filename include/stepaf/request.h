@@ -24,7 +24,7 @@ extern "C" {
  *  timeout_us. */
 STEPAF_API stepaf_status_t stepaf_wait(stepaf_request_h request, int64_t timeout_us);
 
-/** Wait until FFN rank @a ffn_rank has answered. The request goes on until stepaf_wait ends it.
+/** Wait until FFN rank @a ffn_rank has answered. This does not end the request; stepaf_wait does.
  *  @param ffn_rank  within the FFN group; one of this rank's peers, otherwise STEPAF_ERR_INVALID.
  *  @return as stepaf_request_peer, with STEPAF_ERR_TIMEOUT instead of STEPAF_INPROGRESS;
  *  STEPAF_ERR_UNSUPPORTED (on streams). Also after the wait. Blocks for at most @a timeout_us. */
