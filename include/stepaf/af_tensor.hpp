@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* C++: the shape of StepMesh's AFTensorWorker and AFTensorServer, for code that is written for them. Names
- * of members and their order of arguments are StepMesh's; failures are exceptions and end no process. What
- * is different: the context comes from stepaf::context, keys are declared there, and all ranks commit once
- * before the first operation (docs/stepmesh.md). Takes exceptions; not torch: see Tensor. Thread safety is
- * that of the context, an object of these classes counting as one of its callers. */
+/* C++: the interface of StepMesh's AFTensorWorker and AFTensorServer, for code written for them.
+ * Members have StepMesh's names and order of arguments. Differences: failures are exceptions and
+ * end no process; the context comes from stepaf::context, keys are declared there, and all ranks
+ * commit once before the first operation (docs/stepmesh.md). Requires exceptions, but not torch:
+ * see Tensor. Thread safety is that of the context; an object of these classes counts as one of its
+ * callers. */
 #ifndef STEPAF_AF_TENSOR_HPP
 #define STEPAF_AF_TENSOR_HPP
 

@@ -9,7 +9,7 @@
 extern "C" {
 #endif
 
-/** From whom to receive. */
+/** Which batches stepaf_recv returns. */
 typedef enum stepaf_from {
     STEPAF_FROM_ANY = 0, /* batches of any attention rank, in order of arrival */
     STEPAF_FROM_EACH = 1 /* the next batch of each attention rank of the mesh, in rank order */
@@ -33,9 +33,9 @@ typedef struct stepaf_batch_info {
     int n_answers;      /* expected; described by stepaf_batch_answer */
 } stepaf_batch_info_t;
 
-/** Function that is called for each batch that arrives, instead of stepaf_recv. It may call any
- *  function that FFN ranks may call, except the collective ones and stepaf_finalize. A batch that it does not
- *  release stays valid. */
+/** Callback for each batch that arrives, instead of stepaf_recv. It may call any function that FFN
+ *  ranks may call, except the collective ones and stepaf_finalize. A batch that it does not release
+ *  stays valid. */
 typedef void (*stepaf_batch_cb_t)(stepaf_batch_h batch, void *arg);
 
 /** Receive batches of any attention rank, or one batch of each.
@@ -46,7 +46,7 @@ typedef void (*stepaf_batch_cb_t)(stepaf_batch_h batch, void *arg);
  *  @param capacity   of @a batches_p: 1, or with STEPAF_FROM_EACH stepaf_n_peers, or more.
  *  @param n_p        number of batches.
  *  @return STEPAF_OK; STEPAF_ERR_HANDLE; STEPAF_ERR_ROLE; STEPAF_ERR_INVALID; STEPAF_ERR_STATE
- *  (not committed, or a handler is set); STEPAF_ERR_TIMEOUT; STEPAF_ERR_PEER_LOST
+ *  (not committed, or a batch callback is set); STEPAF_ERR_TIMEOUT; STEPAF_ERR_PEER_LOST
  *  (STEPAF_FROM_ANY: all attention ranks are lost, and none has a batch left; STEPAF_FROM_EACH:
  *  one that has no batch left is lost). No batch is received on failure. Blocks for at most @a
  *  timeout_us. */
@@ -54,14 +54,16 @@ STEPAF_API stepaf_status_t stepaf_recv(stepaf_context_h ctx, stepaf_from_t from,
                                        int64_t timeout_us, stepaf_batch_h *batches_p, int capacity,
                                        int *n_p);
 
-/** Call @a handler for every batch from now on; NULL returns to stepaf_recv.
+/** Set the batch callback: @a handler is called for every batch from now on; NULL returns to
+ *  stepaf_recv.
  *
- *  In inline mode the handler runs within stepaf_progress and the calls that wait, otherwise in the
- *  progress thread; never twice at a time. After STEPAF_OK no call of the previous handler is in
- *  progress, except the caller's own if the handler itself calls this, and what its @a arg pointed
- *  to may be freed.
+ *  In inline mode the callback runs within stepaf_progress and the calls that wait, otherwise in
+ *  the progress thread; never twice at a time. After STEPAF_OK no call of the previous callback is
+ *  in progress, except the caller's own if the callback itself calls this, and what its @a arg
+ *  pointed to may be freed.
  *  @return STEPAF_OK; STEPAF_ERR_HANDLE; STEPAF_ERR_ROLE; STEPAF_ERR_TIMEOUT (@a handler is set,
- *  but a call of the previous one is still in progress). Blocks for at most STEPAF_TIMEOUT_US. */
+ *  but a call of the previous callback is still in progress). Blocks for at most
+ *  STEPAF_TIMEOUT_US. */
 STEPAF_API stepaf_status_t stepaf_batch_set_handler(stepaf_context_h ctx, stepaf_batch_cb_t handler,
                                                     void *arg);
 
@@ -94,41 +96,42 @@ STEPAF_API stepaf_status_t stepaf_batch_answer(stepaf_batch_h batch, int index,
  *  @param request_p  NULL, or a request to wait for before the sources are overwritten. Without it
  *                    they may be overwritten once the next batch of the same plan and slot has
  *                    arrived. The request is valid until the next answer in that slot, also after
- *                    the release. If the attention rank destroys the plan, or a commit ends it, the
- *                    answer had arrived: from then on stepaf_wait, stepaf_test and
+ *                    the release. When the attention rank destroys the plan, or a commit ends it,
+ *                    the answer has arrived: from then on stepaf_wait, stepaf_test and
  *                    stepaf_request_sent return STEPAF_OK, and stepaf_wait_any ignores the request.
  *  @return STEPAF_OK; STEPAF_ERR_HANDLE (also if the batch is released); STEPAF_ERR_INVALID
- *  (count, flags, key); STEPAF_ERR_SIZE; STEPAF_ERR_UNREGISTERED (or not mapped any more);
- *  STEPAF_ERR_STATE (answered already); STEPAF_ERR_CANCELED, STEPAF_ERR_PEER_LOST (the operation has ended: only release
- *  the batch). Nothing was sent on failure. Never blocks. */
+ *  (count, flags, key); STEPAF_ERR_SIZE; STEPAF_ERR_UNREGISTERED (or no longer mapped);
+ *  STEPAF_ERR_STATE (already answered); STEPAF_ERR_CANCELED, STEPAF_ERR_PEER_LOST (the operation
+ *  has ended: only release the batch). Nothing was sent on failure. Never blocks. */
 STEPAF_API stepaf_status_t stepaf_respond(stepaf_batch_h batch, const stepaf_tensor_t *tensors,
                                           int n_tensors, uint32_t flags,
                                           stepaf_request_h *request_p);
 
 /** Answer @a n_batches batches with consecutive row slices of the same tensors: the first batch
- *  gets the first rows, and so on. What is wrong with one batch moves no other's rows.
- *  @param batches    of one context, all for these tensors. NULL, as STEPAF_RECV_SKIP_LOST gives it,
- *                    is no batch: its rows are skipped.
+ *  gets the first rows, and so on. An error in one batch does not shift the rows of the others.
+ *  @param batches    of one context, all answered from these tensors. A NULL entry, as from
+ *                    STEPAF_RECV_SKIP_LOST, is no batch: its rows are skipped.
  *  @param tensors    n_tensors; a row has the bytes of the declared shape without its first
  *                    dimension.
- *  @param rows       rows for each batch, also for those that cannot be answered; NULL: as many as
- *                    its first pushed tensor has, none for NULL.
+ *  @param rows       number of rows for each batch, also for those that cannot be answered; NULL:
+ *                    as many as its first pushed tensor has, none for a NULL entry.
  *  @param flags      as for stepaf_respond.
  *  @param results_p  NULL, or a result for each batch, as of stepaf_respond: STEPAF_ERR_HANDLE for
- *                    NULL, STEPAF_ERR_KEY if a tensor's key is not declared here.
+ *                    a NULL entry, STEPAF_ERR_KEY if a tensor's key is not declared here.
  *  @return STEPAF_OK if all answers were sent, otherwise the first failure, which does not stop
  *  the others. With nothing sent: STEPAF_ERR_INVALID (no batches, no tensors, or too many);
- *  STEPAF_ERR_SIZE (a tensor has fewer rows than that); STEPAF_ERR_HANDLE (without @a rows, one of
- *  the batches is released, so that the places of the next ones are not known). Never blocks. */
+ *  STEPAF_ERR_SIZE (a tensor has fewer rows than the batches together); STEPAF_ERR_HANDLE (without
+ *  @a rows, one of the batches is released, so that the rows of the following ones are not known).
+ *  Never blocks. */
 STEPAF_API stepaf_status_t stepaf_respond_many(const stepaf_batch_h *batches, int n_batches,
                                                const stepaf_tensor_t *tensors, int n_tensors,
                                                const uint32_t *rows, uint32_t flags,
                                                stepaf_status_t *results_p);
 
-/** Release @a batch: the next operation may overwrite its receive buffers. If the batch expects
- *  nothing, this completes its operation. If it expects answers and has none, the operation
+/** Release @a batch: the next operation may overwrite its receive buffers. If the batch expects no
+ *  answers, this completes its operation. If it expects answers and has none, the operation
  *  completes at the attention rank with STEPAF_ERR_CANCELED for this rank.
- *  @return STEPAF_OK; STEPAF_ERR_HANDLE (also if the batch is released already). Never blocks. */
+ *  @return STEPAF_OK; STEPAF_ERR_HANDLE (also if the batch is already released). Never blocks. */
 STEPAF_API stepaf_status_t stepaf_release(stepaf_batch_h batch);
 
 #ifdef __cplusplus

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Bootstraps: how ranks find each other and exchange addresses. libstepaf_mpi provides one over
- * MPI, libstepaf_pmix one over PMIx. The library itself provides one for processes that are
- * forked on one machine, or started there one by one (STEPAF_LOCAL_SIZE), and one over TCP
- * (STEPAF_MEET). A caller can provide another, for example over a key-value store. */
+ * MPI, libstepaf_pmix one over PMIx. The library itself provides one for processes on one machine
+ * that are forked, or started one by one (STEPAF_LOCAL_SIZE), and one over TCP (STEPAF_MEET). A
+ * caller can provide another, for example over a key-value store. */
 #ifndef STEPAF_BOOT_H
 #define STEPAF_BOOT_H
 
@@ -25,7 +25,7 @@ typedef struct stepaf_boot {
 
     /** Gather every rank's @a bytes bytes. On success *all_p is one block, freed by the caller
      *  with free(), that holds the contributions in rank order, and offsets_p[0..size] (an array
-     *  of size+1 that the caller owns) has the start of each; offsets_p[size] is the total.
+     *  of size+1 that the caller owns) holds the start of each; offsets_p[size] is the total.
      *  Outputs are unchanged on failure. */
     stepaf_status_t (*allgather)(void *self, const void *data, size_t bytes, void **all_p,
                                  size_t *offsets_p, int64_t timeout_us);
@@ -35,41 +35,46 @@ typedef struct stepaf_boot {
     stepaf_status_t (*barrier)(void *self, stepaf_group_t group, const int *ranks, int n,
                                int64_t timeout_us);
 
-    /** Free what the bootstrap holds. NULL if there is nothing. Must not block on lost peers. */
+    /** Free the bootstrap's resources. NULL if there are none. Must not block on lost peers. */
     void (*close)(void *self);
 
-    /** Report the ranks that have ended, as far as the launcher has announced it since the last
-     *  call: write up to @a capacity world ranks to @a ranks_p, each once, and return their
-     *  number. NULL if the launcher announces none. Not collective: called about every
-     *  millisecond by any thread, one at a time, also while another function of this bootstrap
-     *  runs. Must not wait. */
+    /** Report ranks that have ended, as announced by the launcher since the last call: write up to
+     *  @a capacity world ranks to @a ranks_p, each once, and return their number. NULL if the
+     *  launcher announces none. Not collective: called about every millisecond by any thread, one
+     *  at a time, also while another function of this bootstrap runs. Must not wait. */
     int (*lost)(void *self, int *ranks_p, int capacity);
 } stepaf_boot_t;
 
-/** Set the text that stepaf_last_error returns for a failure of a bootstrap's function.
+/** Set the text that stepaf_last_error returns for a failure of a bootstrap function.
  *  @param status  the status that the function is about to return; not STEPAF_OK.
  *  @param text    one sentence; copied.
  *  @return @a status. Any thread, never blocks, cannot fail. */
 STEPAF_API stepaf_status_t stepaf_boot_set_error(stepaf_status_t status, const char *text);
 
-/** Let the rank go on while a function of a bootstrap waits: for that function's waiting loop, in the
- *  thread that it was called in. In a barrier without a progress thread, operations make progress and
- *  the batch handler is called here. A bootstrap that never calls it works, but its ranks answer
- *  nobody while they wait in it.
- *  @return microseconds after which to call again, 0: at once, and INT64_MAX: not at all; or -1:
- *  another thread finalizes the context, so give up, as at the deadline. In any other place it
- *  does nothing and returns INT64_MAX. Any thread. Does not block, but for the batch handler. */
+/** Make progress while a bootstrap function waits. Call it from that function's wait loop, in the
+ *  same thread.
+ *
+ *  In a barrier without a progress thread, operations make progress and the batch callback is
+ *  called here. A bootstrap that never calls this works, but its ranks serve no peers while they
+ *  wait in it.
+ *  @return microseconds after which to call again (0: at once; INT64_MAX: not at all); or -1: give
+ *  up as at the deadline, since another thread finalizes the context, or the members continue a
+ *  commit without the bootstrap. Outside a bootstrap function that the library has called, it does
+ *  nothing and returns INT64_MAX. Any thread. Never blocks, except in the batch callback. */
 STEPAF_API int64_t stepaf_boot_advance(void);
 
-/** Open the bootstrap that the environment names, of those that are in this library: the one over TCP
- *  (STEPAF_MEET, torchrun's variables) or that of one machine (STEPAF_LOCAL_SIZE). For a program with several
- *  contexts, one after the other, or with something of its own to exchange; stepaf_init(NULL, ...) opens the
- *  same for one context.
- *  @param boot_p  for stepaf_init; the caller closes it by its close, unless a context does, and may call its
- *                 other functions while no context that has it is in a call. Unchanged on failure.
- *  @return STEPAF_OK; STEPAF_ERR_INVALID (@a boot_p is NULL); STEPAF_ERR_SETTING (settings do not make a place in
- *  a job); STEPAF_ERR_BOOT (the environment names no such bootstrap, or the system gives no descriptor);
- *  STEPAF_ERR_NO_MEMORY. Any thread. Does not block: ranks meet in their first exchange. */
+/** Open the bootstrap of this library that the environment selects: the one over TCP (STEPAF_MEET,
+ *  torchrun's variables) or the one for a single machine (STEPAF_LOCAL_SIZE).
+ *
+ *  For a program that has several contexts, one after the other, or exchanges data of its own;
+ *  stepaf_init(NULL, ...) opens the same bootstrap for one context.
+ *  @param boot_p  for stepaf_init. Unless a context closes it, the caller does, by its close. The
+ *                 caller may call its other functions while no context that uses it is in a call.
+ *                 Unchanged on failure.
+ *  @return STEPAF_OK; STEPAF_ERR_INVALID (@a boot_p is NULL); STEPAF_ERR_SETTING (the settings do
+ *  not give this process a rank in a job); STEPAF_ERR_BOOT (the environment selects no such
+ *  bootstrap, or the system provides no descriptor); STEPAF_ERR_NO_MEMORY. Any thread. Does not
+ *  block: ranks meet in their first exchange. */
 STEPAF_API stepaf_status_t stepaf_boot_open(stepaf_boot_t *boot_p);
 
 /** The bootstrap of processes that one program forks on one machine, without a launcher. */
@@ -77,8 +82,8 @@ typedef struct stepaf_boot_local stepaf_boot_local_t;
 
 /** Create a local bootstrap for @a size processes; call before fork().
  *  @param size     1 .. 1024
- *  @param local_p  shared by all children, each of which calls stepaf_boot_local_attach; ended in
- *                  each process by stepaf_boot_local_destroy.
+ *  @param local_p  shared by all children, each of which calls stepaf_boot_local_attach; every
+ *                  process ends it with stepaf_boot_local_destroy.
  *  @return STEPAF_OK; STEPAF_ERR_INVALID; STEPAF_ERR_NO_MEMORY. Any thread. Does not block. */
 STEPAF_API stepaf_status_t stepaf_boot_local_create(int size, stepaf_boot_local_t **local_p);
 

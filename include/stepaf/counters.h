@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Counters: what a context has done so far. */
+/* Counters: totals of what a context has done. */
 #ifndef STEPAF_COUNTERS_H
 #define STEPAF_COUNTERS_H
 
@@ -9,7 +9,7 @@
 extern "C" {
 #endif
 
-/** Every counter: field and words. New ones are appended. */
+/** Every counter: field and text. New ones are appended. */
 #define STEPAF_COUNTER_MAP(_)                                                 \
     _(operations_started, "operations started")                               \
     _(operations_completed, "operations completed")                           \
@@ -29,9 +29,9 @@ extern "C" {
     _(left_out, "times that a late FFN rank was left out of an operation")    \
     _(thread_busy_ns, "ns that the library's thread worked: looks in which something had come")
 
-/** Totals since the context was made. Operations on streams are not counted, nor are the batches and
- *  bytes that they move from GPU to GPU; what the library carries through the host for them is (see
- *  stepaf_stream(7)), as operations of plans of its own. */
+/** Totals since the context was created. Operations on streams are not counted, nor are the batches
+ *  and bytes that they move from GPU to GPU. What the library moves through the host for them is
+ *  counted (see stepaf_stream(7)), as operations of the library's own plans. */
 typedef struct stepaf_counters {
     size_t size; /* in: sizeof(stepaf_counters_t) */
 #define STEPAF_COUNTER_FIELD(name_, text_) uint64_t name_;

@@ -30,7 +30,7 @@ typedef struct stepaf_key_params {
     int ndim;                       /* 1 .. STEPAF_MAX_DIMS */
     int64_t shape[STEPAF_MAX_DIMS]; /* largest; shape[0] may be smaller in an operation */
     unsigned depth;                 /* buffers, so batches in flight: 1 .. STEPAF_MAX_DEPTH */
-    /* Of the receive buffers and of the destinations in this rank. Ranks may differ in it if only
+    /* Of the receive buffers and destinations in this rank. Ranks may use different kinds if only
      * stream plans name the key and convert between the two, or if no plan names it. */
     stepaf_mem_kind_t mem_kind;
 } stepaf_key_params_t;
@@ -56,15 +56,14 @@ STEPAF_API stepaf_status_t stepaf_key_declare(stepaf_context_h ctx, uint64_t key
 /** Withdraw @a key, with all buffers that stepaf_key_set_recv has given it.
  *
  *  The number may be declared again at once, also with other parameters. The old declaration, and
- *  what peers push by it, stays in force until the next commit. With that commit the receive
- *  buffers of an FFN rank are gone: the caller may deregister its own, and the library frees those
- *  that it allocated, together for all keys that got theirs at the same commit, once all of these
- *  are withdrawn.
+ *  pushes that use it, stay in force until the next commit. That commit ends the receive buffers
+ *  of an FFN rank: the caller may deregister its own. The library frees those that it allocated,
+ *  together for all keys that got theirs at the same commit, once all of these are withdrawn.
  *
- *  Ranks withdraw a key before the same commit. An FFN rank that has not keeps its buffers. While
- *  attention ranks declare the key and an FFN rank does not, commits fail with STEPAF_ERR_KEY and
- *  leave the last epoch in force. What stepaf_push_pull keeps for the key ends at once, with its
- *  requests.
+ *  Ranks withdraw a key before the same commit. An FFN rank that has not withdrawn it keeps its
+ *  buffers. While attention ranks declare the key and an FFN rank does not, commits fail with
+ *  STEPAF_ERR_KEY and leave the last epoch in force. The plans that stepaf_push_pull keeps for the
+ *  key end at once, with their requests.
  *  @return STEPAF_OK; STEPAF_ERR_HANDLE; STEPAF_ERR_KEY (not declared); STEPAF_ERR_STATE (a plan
  *  of this rank names it, or an operation of stepaf_push_pull is in flight or not released);
  *  STEPAF_ERR_NO_MEMORY. Nothing changed on failure. Does not block. */
@@ -79,7 +78,7 @@ STEPAF_API stepaf_status_t stepaf_key_withdraw(stepaf_context_h ctx, uint64_t ke
  *                  commit after stepaf_key_withdraw.
  *  @param bytes    of the whole buffer, a multiple of n_ranks.
  *  @param ranks    distinct ranks of the attention group, peers of this rank (stepaf_peer_rank);
- *                  NULL with n_ranks 0 stands for all of those in order.
+ *                  NULL with n_ranks 0 stands for all peers in order.
  *  @return STEPAF_OK; STEPAF_ERR_HANDLE; STEPAF_ERR_ROLE; STEPAF_ERR_KEY (not declared as a
  *  push); STEPAF_ERR_INVALID (ranks, bytes not divisible, or memory of another kind than the
  *  key's); STEPAF_ERR_SIZE (a slice holds less than depth * max_bytes); STEPAF_ERR_UNREGISTERED;

@@ -9,8 +9,8 @@
 extern "C" {
 #endif
 
-/** The link to one peer. The transport counts what is sent where it writes it; bytes received
- *  are those that the peer has reported as written here. Bytes are those of tensors alone. */
+/** The link to one peer. The transport counts bytes sent at the point where it writes them; bytes
+ *  received are those that the peer has reported as written here. Only tensor bytes count. */
 typedef struct stepaf_link_info {
     size_t size;             /* in: sizeof(stepaf_link_info_t) */
     int world_rank;          /* of the peer */
@@ -18,15 +18,15 @@ typedef struct stepaf_link_info {
     char transport[32];      /* as stepaf_transport_name; "-" before a commit */
     char address[48];        /* of this end; "" if the transport has none */
     char refused[192];       /* better transports and why they are not used: "shm: on another node";
-                              * "" if there is none. Truncated if longer */
+                              * "" if there are none. Truncated if longer */
     uint64_t bytes_sent;     /* since the link was made */
     uint64_t messages_sent;  /* notifications, including those of set-up */
     uint64_t bytes_received; /* since the link was made */
     char streams[16];        /* how streams write to the peer: "cuda_ipc", into its GPU memory;
                               * "cuda_host", into host memory that both GPUs reach; "cuda_proxy", by
                               * the link. "" without stream plans */
-    int64_t clock_bound_ns;  /* the common clocks of the two (stepaf_clock_ns) are no further apart
-                              * than that; -1: not known, as before a commit */
+    int64_t clock_bound_ns;  /* largest difference of the common clocks of the two ranks
+                              * (stepaf_clock_ns); -1: not known, as before a commit */
 } stepaf_link_info_t;
 
 /** Describe the link to rank @a rank of the other role.
@@ -36,27 +36,28 @@ typedef struct stepaf_link_info {
 STEPAF_API stepaf_status_t stepaf_link_query(stepaf_context_h ctx, int rank,
                                              stepaf_link_info_t *info_p);
 
-/** Return the name of the transport to rank @a rank of the other role: "shm", followed, after a
- *  semicolon, by the method by which it writes into memory that is registered rather than
- *  allocated by the library ("shm;cma"); "-" before a commit. NULL for an invalid argument and
- *  for a rank that is not a peer. Valid until finalize. Never blocks. */
+/** Return the name of the transport to rank @a rank of the other role, such as "shm"; "-" before a
+ *  commit. After a semicolon follows the method by which it writes into memory that is registered
+ *  rather than allocated by the library ("shm;cma"). NULL for an invalid argument and for a rank
+ *  that is not a peer. Valid until finalize. Never blocks. */
 STEPAF_API const char *stepaf_transport_name(stepaf_context_h ctx, int rank);
 
 /** Verify every link and draw the map of the job.
  *
  *  Every rank compares the bytes that its operations have passed to each link with those that the
  *  link's transport has written. Links to lost peers, and links with posts that wait for room, are
- *  not compared. The map shows the ranks and their nodes, how each reaches each, and the bytes
- *  carried. Collective over the members, after a commit; one exchange by the bootstrap, or among the
- *  members once these have changed. Ranks that the epoch goes on without, and those that have
- *  returned, are named as such.
- *  @param text_p  NULL, or at world rank 0, or the first member if that is out, the map as text, to be
- *                 freed with free(), also if a link was found to be wrong; NULL at other ranks.
- *                 Unchanged after other failures.
+ *  not compared. The map shows the ranks and their nodes, the transport between each pair, and the
+ *  bytes carried. Ranks that a commit has excluded, and those that have been replaced, are marked.
+ *
+ *  Collective over the members, after a commit; one exchange by the bootstrap, or among the
+ *  members once these have changed.
+ *  @param text_p  NULL, or set at world rank 0, or the first member if rank 0 is out, to the map as
+ *                 text, to be freed with free(), also if a link was found to be wrong; set to NULL
+ *                 at other ranks. Unchanged after other failures.
  *  @return STEPAF_OK; STEPAF_ERR_TRANSPORT on every rank (a transport has not written what it
  *  reported; stepaf_last_error names rank, peer and both numbers; nothing else changes);
  *  STEPAF_ERR_HANDLE; STEPAF_ERR_STATE (no commit yet, or a failed one); STEPAF_ERR_TIMEOUT,
- *  STEPAF_ERR_PEER_LOST or STEPAF_ERR_BOOT (no commit is possible any more); STEPAF_ERR_PROTOCOL
+ *  STEPAF_ERR_PEER_LOST or STEPAF_ERR_BOOT (no further commit is possible); STEPAF_ERR_PROTOCOL
  *  (a rank sent something malformed); STEPAF_ERR_NO_MEMORY. Blocks for at most about @a
  *  timeout_us. */
 STEPAF_API stepaf_status_t stepaf_map_check(stepaf_context_h ctx, int64_t timeout_us,

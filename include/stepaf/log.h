@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Log messages: the only output that the library makes by itself. */
+/* Log messages: the only output that the library writes by itself. */
 #ifndef STEPAF_LOG_H
 #define STEPAF_LOG_H
 
@@ -9,7 +9,7 @@
 extern "C" {
 #endif
 
-/** Level of a message, which is written if its level is at most STEPAF_LOG_LEVEL (warn unless
+/** Level of a message. A message is written if its level is at most STEPAF_LOG_LEVEL (warn unless
  *  set). */
 typedef enum stepaf_log_level {
     STEPAF_LOG_NONE = 0,
@@ -17,20 +17,20 @@ typedef enum stepaf_log_level {
     STEPAF_LOG_WARN = 2,
     STEPAF_LOG_INFO = 3,
     STEPAF_LOG_DEBUG = 4,
-    STEPAF_LOG_TRACE = 5 /* each message between ranks: slow */
+    STEPAF_LOG_TRACE = 5 /* every message between ranks: slow */
 } stepaf_log_level_t;
 
-/** Function that receives one message, without a newline. Called from any thread that calls the
+/** Callback that receives one message, without a newline. Called from any thread that calls the
  *  library and from the progress thread, never concurrently. Must not call the library. */
 typedef void (*stepaf_log_cb_t)(stepaf_log_level_t level, const char *file, int line,
                                 const char *message, void *arg);
 
-/** Send the messages of the whole process to @a callback instead of standard error; NULL
- *  restores that. Any thread. Does not block.
+/** Set the callback that receives the log messages of the whole process; NULL removes it. Any
+ *  thread. Does not block.
  *
- *  Otherwise a message goes to standard error, or to the setting STEPAF_LOG_FILE. One that cannot be
- *  written is lost, without a signal: nobody reads there, nobody has read for a second, or the file
- *  may not grow. */
+ *  Without a callback messages go to standard error, or to the file that the setting
+ *  STEPAF_LOG_FILE names. A message that cannot be written (no reader, a reader stalled for a
+ *  second, a file size limit) is dropped without SIGPIPE or SIGXFSZ. */
 STEPAF_API void stepaf_log_set_callback(stepaf_log_cb_t callback, void *arg);
 
 #ifdef __cplusplus

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Memory: where tensors are, and what the library itself uses. */
+/* Memory: where tensors are stored, and what the library itself uses. */
 #ifndef STEPAF_MEMORY_H
 #define STEPAF_MEMORY_H
 
@@ -12,10 +12,10 @@ extern "C" {
 /** Allocate memory that peers on the node can write to directly: a push into it is one copy.
  *
  *  The memory is registered and zeroed; host memory is aligned to a page, GPU memory to 512 bytes.
- *  Peers can reach it after the next commit; as the source of a push or an answer it can be used at
+ *  Peers can reach it after the next commit; it can be the source of a push or an answer at
  *  once.
  *
- *  GPU memory is allocated on the context's GPU: the one that is current to the thread whose call
+ *  GPU memory is allocated on the context's GPU: the one that is current in the thread whose call
  *  is the first to need a GPU, or GPU 0. Plans without STEPAF_PLAN_STREAM can use it after the
  *  commit that follows stepaf_plan_create (attention ranks) or stepaf_key_declare with
  *  STEPAF_MEM_CUDA (FFN ranks, for keys that no stream plan names). RDMA devices that reach GPU
@@ -34,7 +34,7 @@ STEPAF_API stepaf_status_t stepaf_alloc(stepaf_context_h ctx, size_t bytes, step
  *
  *  For GPU memory this waits until the GPU has completed all work that was enqueued before, so no
  *  stream should be waiting for a peer. With RDMA it waits until the peers' devices have
- *  acknowledged what was sent, because this rank's device may send it again until then; a peer that
+ *  acknowledged what was sent, because until then this rank's device may send it again. A peer that
  *  does not acknowledge is lost after STEPAF_VERBS_PEER_TIMEOUT_US.
  *  @param ptr  as returned by stepaf_alloc.
  *  @return STEPAF_OK; STEPAF_ERR_HANDLE; STEPAF_ERR_UNREGISTERED (not the start of an
@@ -53,12 +53,13 @@ STEPAF_API stepaf_status_t stepaf_free(stepaf_context_h ctx, void *ptr);
  *  allocation should be a multiple of 2 MiB, as it is for PyTorch's large segments and
  *  stepaf_alloc: other allocations have smaller pages, into which NVLink is slower (64 MiB on an
  *  H200: by 2 percent).
- *  @param ptr    start of a range that does not overlap another registration. The memory stays the
- *                caller's, and mapped until stepaf_deregister. A source that is not mapped fails
- *                its operation with STEPAF_ERR_UNREGISTERED where the kernel copies it, and is a
- *                SIGSEGV where the library does, as in memcpy; with STEPAF_SHM_COPY=kernel it
- *                always is the kernel that copies between ranks of a node. A destination that is
- *                not mapped, or is read-only, loses the peer that writes it.
+ *  @param ptr    start of a range that does not overlap another registration. The memory remains
+ *                the caller's, and must stay mapped until stepaf_deregister. A source that is not
+ *                mapped fails its operation with STEPAF_ERR_UNREGISTERED where the kernel copies
+ *                it; where the library does, it is a SIGSEGV, as in memcpy. With
+ *                STEPAF_SHM_COPY=kernel, the kernel does all copies between ranks of a node. A
+ *                destination that is not mapped, or is read-only, makes the peer that writes it
+ *                lost.
  *  @param bytes  1 .. 2^40
  *  @return STEPAF_OK; STEPAF_ERR_HANDLE; STEPAF_ERR_INVALID (NULL, size, overlap, a range that
  *  is GPU memory or mapped only in part); STEPAF_ERR_NO_MEMORY; STEPAF_ERR_UNSUPPORTED (managed
@@ -67,17 +68,17 @@ STEPAF_API stepaf_status_t stepaf_free(stepaf_context_h ctx, void *ptr);
 STEPAF_API stepaf_status_t stepaf_register(stepaf_context_h ctx, void *ptr, size_t bytes);
 
 /** End a registration. In addition to what stepaf_free waits for, this waits until a peer on the
- *  node that is lost, but still running, has finished its last write to host memory; it can begin
- *  no other.
+ *  node that is lost but still running has finished its last write to host memory; the peer cannot
+ *  begin another.
  *  @param ptr  as passed to stepaf_register.
  *  @return as stepaf_free. */
 STEPAF_API stepaf_status_t stepaf_deregister(stepaf_context_h ctx, void *ptr);
 
-/** Memory of the library in this rank, in bytes. Without the tensors it is fixed + declared +
- *  peers * per_peer + per_key + bounce. */
+/** Memory that the library uses in this rank, in bytes. Without the tensors the sum is fixed +
+ *  declared + peers * per_peer + per_key + bounce. */
 typedef struct stepaf_memory_use {
     size_t size;      /* in: sizeof(stepaf_memory_use_t) */
-    size_t fixed;     /* context, settings, trace ring; verdicts, where they are on */
+    size_t fixed;     /* context, settings, trace ring; verdicts if they are on */
     size_t declared;  /* of keys and plans, independent of the number of peers */
     size_t per_peer;  /* for each peer */
     size_t peers;     /* number of peers */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Start on MPI, by libstepaf_mpi. MPI finds the ranks and carries one exchange at init, one at
- * each commit and a few small ones at the first; tensors do not go through it. */
+/* Start-up over MPI, by libstepaf_mpi. MPI finds the ranks and carries one exchange at init, one at
+ * each commit and a few small ones at the first; tensors do not go through MPI. */
 #ifndef STEPAF_MPI_H
 #define STEPAF_MPI_H
 
@@ -17,7 +17,7 @@ extern "C" {
  *               outlive the context.
  *  @return as stepaf_init; STEPAF_ERR_INVALID (MPI not initialized, or finalized;
  *  MPI_COMM_NULL); STEPAF_ERR_BOOT also if MPI_COMM_WORLD has one rank although the launcher
- *  reports several: MPI does not support that launcher. */
+ *  reports several: the MPI library does not support that launcher. */
 STEPAF_API stepaf_status_t stepaf_init_mpi(MPI_Comm comm, const stepaf_params_t *params,
                                            stepaf_context_h *ctx_p);
 
@@ -29,9 +29,9 @@ STEPAF_API stepaf_status_t stepaf_init_mpi_world(const stepaf_params_t *params,
 /** Return a communicator that spans @a group, ranked as the group. Collective over the group's
  *  members at the first call for it.
  *  @param comm_p  owned by the library until finalize; MPI_COMM_NULL if this rank is not a member.
- *  @return STEPAF_OK; STEPAF_ERR_HANDLE (not made by stepaf_init_mpi, among others);
+ *  @return STEPAF_OK; STEPAF_ERR_HANDLE (also if not made by stepaf_init_mpi);
  *  STEPAF_ERR_INVALID; at the first call also STEPAF_ERR_NO_MEMORY and as stepaf_barrier. Blocks
- *  until the group's members have called, for at most about STEPAF_TIMEOUT_US. */
+ *  until the group's members have called this, for at most about STEPAF_TIMEOUT_US. */
 STEPAF_API stepaf_status_t stepaf_comm(stepaf_context_h ctx, stepaf_group_t group,
                                        MPI_Comm *comm_p);
 

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* C++: start on MPI, by libstepaf_mpi. */
+/* C++: start-up over MPI, by libstepaf_mpi. */
 #ifndef STEPAF_MPI_HPP
 #define STEPAF_MPI_HPP
 
-/* MPI's own C++ interface, which MPI 3 took back, would be one more library to link. */
+/* MPI's own C++ interface, which MPI 3 removed, would be one more library to link. */
 #ifndef OMPI_SKIP_MPICXX
 #define OMPI_SKIP_MPICXX 1
 #endif

@@ -21,9 +21,9 @@ enum {
     STEPAF_PLAN_SCATTER = 1 << 0, /* each FFN rank gets its own slice of every push tensor */
     STEPAF_PLAN_STREAM = 1 << 1,  /* operations are enqueued on CUDA streams, see stepaf/stream.h */
     STEPAF_PLAN_ANY = 1 << 2,     /* stepaf_plan_create_ffn: a batch comes from any one peer */
-    /* With STEPAF_PLAN_STREAM: the sources of an operation stay as they are until its wait, those of
-     * answers until the next batch in the slot is received. Then no stream waits for a network card
-     * that reads them in GPU memory. */
+    /* With STEPAF_PLAN_STREAM: the caller leaves the sources of an operation unchanged until its
+     * wait, those of answers until the next batch in the slot is received. Then no stream waits for
+     * a network card that reads them in GPU memory. */
     STEPAF_PLAN_KEEP_SOURCES = 1 << 3
 };
 
@@ -36,12 +36,12 @@ enum {
     STEPAF_START_PARAM_FLAGS = 1 << 0,
     STEPAF_START_PARAM_TIMEOUT = 1 << 1,  /* default: STEPAF_TIMEOUT_DEFAULT */
     STEPAF_START_PARAM_PUSH = 1 << 2,     /* push and n_push; default: as planned */
-    STEPAF_START_PARAM_ANSWERS = 1 << 3,  /* default: as the plan says */
-    STEPAF_START_PARAM_PATIENCE = 1 << 4, /* default: as the plan says */
+    STEPAF_START_PARAM_ANSWERS = 1 << 3,  /* default: as set for the plan */
+    STEPAF_START_PARAM_PATIENCE = 1 << 4, /* default: as set for the plan */
     STEPAF_START_PARAM_ALL = (1 << 5) - 1
 };
 
-/** What one start changes against its plan. Only fields named in @a field_mask are read. */
+/** Differences of one start from its plan. Only fields named in @a field_mask are read. */
 typedef struct stepaf_start_params {
     uint64_t field_mask; /* STEPAF_START_PARAM_*; unknown bits are STEPAF_ERR_INVALID */
     int64_t timeout_us;  /* with STEPAF_START_WAIT; 0 or negative: STEPAF_TIMEOUT_DEFAULT */
@@ -53,12 +53,12 @@ typedef struct stepaf_start_params {
      *  sees no batch, and its pulls complete with 0 bytes. Keys are the planned ones; data may
      *  point to other registered memory; bytes may be smaller than planned, never larger. */
     const stepaf_tensor_t *push;
-    int n_answers;       /* as of stepaf_plan_set_answers; 0: as the plan says */
-    int64_t patience_us; /* likewise; 0: none */
+    int n_answers;       /* as of stepaf_plan_set_answers; 0: as set for the plan */
+    int64_t patience_us; /* as of stepaf_plan_set_answers; 0: none */
 } stepaf_start_params_t;
 
-/** Compile a push_pull (attention ranks). A plan that is made before a commit can be started after
- *  it; one that is made after a commit, with keys and memory of that commit, at once.
+/** Compile a push_pull (attention ranks). A plan made before a commit can be started after it; one
+ *  made after a commit, with keys and memory of that commit, can be started at once.
  *
  *  @param push    n_push tensors, 0 .. STEPAF_MAX_TENSORS, with distinct keys. Every FFN rank gets
  *                 the same bytes; with STEPAF_PLAN_SCATTER data and bytes are defaults and upper
@@ -83,7 +83,7 @@ STEPAF_API stepaf_status_t stepaf_plan_create(stepaf_context_h ctx, const stepaf
                                               int n_push, const stepaf_tensor_t *pull, int n_pull,
                                               uint32_t flags, stepaf_plan_h *plan_p);
 
-/** Compile the FFN rank's side of a stream plan: what is received, and from where answers are sent.
+/** Compile the FFN rank's side of a stream plan: what it receives, and the sources of its answers.
  *
  *  @param keys       n_keys push keys, 0 .. STEPAF_MAX_TENSORS, in the order of the attention
  *                    ranks' plans.
@@ -103,38 +103,38 @@ STEPAF_API stepaf_status_t stepaf_plan_create_ffn(stepaf_context_h ctx, const ui
                                                   stepaf_plan_h *plan_p);
 
 /** Destroy a plan.
- *  @return STEPAF_OK; STEPAF_ERR_HANDLE; STEPAF_ERR_STATE (an operation is in flight, a batch of
- *  it is not released, another thread waits in a start of it, or a stream has not completed its
- *  last operation with peers that are reached through the host). Nothing changed on failure.
- *  Does not block. */
+ *  @return STEPAF_OK; STEPAF_ERR_HANDLE; STEPAF_ERR_STATE (an operation is in flight, one of its
+ *  batches is not released, another thread waits in a start of the plan, or a stream has not
+ *  completed the plan's last operation with peers that are reached through the host). Nothing
+ *  changed on failure. Does not block. */
 STEPAF_API stepaf_status_t stepaf_plan_destroy(stepaf_plan_h plan);
 
 /** Return the number of slots of @a plan, the smallest depth of its keys; 0 for an invalid
  *  handle. Never blocks. */
 STEPAF_API unsigned stepaf_plan_depth(stepaf_plan_h plan);
 
-/** Say how many answers complete an operation of @a plan (attention ranks), from its next start on;
- *  of a plan on streams, from the next commit on.
+/** Set how many answers complete an operation of @a plan (attention ranks). In force from the next
+ *  start; for a stream plan, from the next commit.
  *
- *  stepaf_answers(7) tells what becomes of the other answers.
- *  @param n_answers    as many FFN ranks must have answered, 1 .. number of peers; 0: all. Ranks that
- *                      an operation skips do not count: of one for fewer ranks all must answer. A rank
- *                      that is lost, or releases the batch unanswered, fails the operation only if
- *                      too few are left.
- *  @param patience_us  for so long from the start on the operation waits for all the same, even if
- *                      enough have answered; 0: it does not. A wait or test that goes on notices the
- *                      end of that time. On streams it is from when the stream comes to the wait.
+ *  stepaf_answers(7) explains what happens to the other answers.
+ *  @param n_answers    number of FFN ranks that must have answered, 1 .. number of peers; 0: all.
+ *                      Ranks that an operation skips do not count; if fewer than n_answers remain,
+ *                      all of them must answer. A rank that is lost, or releases the batch without
+ *                      an answer, fails the operation only if too few are left.
+ *  @param patience_us  how long, from the start, to wait for the remaining answers after enough
+ *                      have arrived; 0: not at all. The end of this time takes effect within a wait
+ *                      or test. On streams the time counts from when the stream reaches the wait.
  *  @return STEPAF_OK; STEPAF_ERR_HANDLE; STEPAF_ERR_ROLE; STEPAF_ERR_INVALID (@a n_answers,
- *  @a patience_us); STEPAF_ERR_LIMIT (a plan on streams that pulls more than 64 tensors over all
+ *  @a patience_us); STEPAF_ERR_LIMIT (a stream plan that pulls more than 64 tensors over all
  *  peers). Nothing changed on failure. Never blocks. */
 STEPAF_API stepaf_status_t stepaf_plan_set_answers(stepaf_plan_h plan, int n_answers,
                                                    int64_t patience_us);
 
 /** Start an operation: push the planned tensors to the FFN ranks and expect their answers.
  *
- *  A source in GPU memory must be complete: synchronize with the streams that write it before.
+ *  A source in GPU memory must be complete: synchronize first with the streams that write it.
  *  @param request_p  valid until the plan has been started depth more times. Sources must not
- *                    change until stepaf_request_sent says so.
+ *                    change until stepaf_request_sent returns STEPAF_OK.
  *  @return STEPAF_OK; STEPAF_ERR_HANDLE; STEPAF_ERR_STATE (the plan has keys or memory that need
  *  a commit first, an FFN rank receives one of its keys in GPU memory on streams, or a commit
  *  failed halfway); STEPAF_ERR_WOULD_BLOCK (the slot's last operation is in flight, or an FFN
@@ -154,13 +154,13 @@ STEPAF_API stepaf_status_t stepaf_start_with(stepaf_plan_h plan,
                                              const stepaf_start_params_t *params,
                                              stepaf_request_h *request_p);
 
-/** Push and pull in one call, without a plan of the caller's (attention ranks).
+/** Push and pull in one call, without creating a plan (attention ranks).
  *
  *  The context makes a plan for these keys and destinations, keeps it for the next such call, and
- *  starts it with these sources and sizes. Finding it takes tens of nanoseconds if few plans are
- *  kept or calls follow the same order again. A plan that is kept ends when one of its keys is
- *  withdrawn; once its requests have been waited for, also when memory that it names is freed or
- *  deregistered, or when 1,024 others have been used since.
+ *  starts it with these sources and sizes. Finding a kept plan takes tens of nanoseconds if few
+ *  plans are kept or calls repeat in the same order. A kept plan ends when one of its keys is
+ *  withdrawn. Once its requests have been waited for, it also ends when memory that it names is
+ *  freed or deregistered, or when 1,024 other plans have been used since.
  *  @param push       as for stepaf_plan_create, with the bytes of this operation.
  *  @param pull       as for stepaf_plan_create.
  *  @param request_p  as for stepaf_start.

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* C++: start on PMIx, by libstepaf_pmix. */
+/* C++: start-up over PMIx, by libstepaf_pmix. */
 #ifndef STEPAF_PMIX_HPP
 #define STEPAF_PMIX_HPP
 

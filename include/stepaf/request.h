@@ -11,43 +11,45 @@ extern "C" {
 
 /** Wait until @a request is complete.
  *
- *  An operation is complete when every FFN rank has answered and all pull tensors have arrived, or,
- *  if it pulls nothing, when every FFN rank has released its batch; or before, as
- *  stepaf_plan_set_answers says. An answer's request is complete
- *  when its sources may be overwritten. A final result ends the request: a second wait is
- *  STEPAF_ERR_STATE.
+ *  An operation is complete when every FFN rank has answered and all pull tensors have arrived or,
+ *  if it pulls nothing, when every FFN rank has released its batch. With stepaf_plan_set_answers it
+ *  may complete earlier. An answer's request is complete when its sources may be overwritten. A
+ *  final result ends the request: a second wait is STEPAF_ERR_STATE.
  *  @return STEPAF_OK; STEPAF_ERR_HANDLE; STEPAF_ERR_STATE (already waited for);
  *  STEPAF_ERR_TIMEOUT (still in flight: wait again, or cancel; stepaf_last_error names the first
  *  rank that has not answered); STEPAF_ERR_PEER_LOST (final; names the rank; answers of other
  *  ranks may have arrived, see stepaf_request_peer); STEPAF_ERR_CANCELED (final);
- *  STEPAF_ERR_UNREGISTERED (final; a source cannot be read, since its registered memory was
- *  unmapped: the operation, or the answer, was not sent; all peers stay). Blocks for at most @a
+ *  STEPAF_ERR_UNREGISTERED (final; a source cannot be read because its registered memory was
+ *  unmapped: the operation, or the answer, was not sent; no peer is lost). Blocks for at most @a
  *  timeout_us. */
 STEPAF_API stepaf_status_t stepaf_wait(stepaf_request_h request, int64_t timeout_us);
 
-/** Wait until FFN rank @a ffn_rank has answered. It does not end the request: that takes stepaf_wait.
+/** Wait until FFN rank @a ffn_rank has answered. This does not end the request; stepaf_wait does.
  *  @param ffn_rank  within the FFN group; one of this rank's peers, otherwise STEPAF_ERR_INVALID.
  *  @return as stepaf_request_peer, with STEPAF_ERR_TIMEOUT instead of STEPAF_INPROGRESS;
  *  STEPAF_ERR_UNSUPPORTED (on streams). Also after the wait. Blocks for at most @a timeout_us. */
 STEPAF_API stepaf_status_t stepaf_wait_peer(stepaf_request_h request, int ffn_rank,
                                             int64_t timeout_us);
 
-/** Wait until pull tensor @a index (peer by peer, as planned) has arrived; stepaf_request_tensor then
- *  describes it. A peer's tensors arrive together.
+/** Wait until pull tensor @a index (peer by peer, as planned) has arrived; stepaf_request_tensor
+ *  then describes it. All tensors of a peer arrive together.
  *  @return as stepaf_wait_peer; STEPAF_ERR_INVALID (@a index). Blocks for at most @a timeout_us. */
 STEPAF_API stepaf_status_t stepaf_wait_tensor(stepaf_request_h request, int index,
                                               int64_t timeout_us);
 
-/** Wait until nothing of @a request, or of an operation before it in its slot, is to come any more: each FFN
- *  rank has released the slot, or is lost. Then its destinations are not written any more. For operations
- *  that complete before all have answered, see stepaf_plan_set_answers; also after the wait.
- *  @return STEPAF_OK; STEPAF_ERR_HANDLE; STEPAF_ERR_TIMEOUT (stepaf_last_error names the first rank that
- *  has not released the slot); STEPAF_ERR_UNSUPPORTED (on streams). Blocks for at most @a timeout_us. */
+/** Wait until every FFN rank has released the slot of @a request or is lost. No further writes to
+ *  the destinations can follow, from this or an earlier operation in the slot.
+ *
+ *  For operations that complete before all ranks have answered, see stepaf_plan_set_answers; also
+ *  after the wait.
+ *  @return STEPAF_OK; STEPAF_ERR_HANDLE; STEPAF_ERR_TIMEOUT (stepaf_last_error names the first rank
+ *  that has not released the slot); STEPAF_ERR_UNSUPPORTED (on streams). Blocks for at most @a
+ *  timeout_us. */
 STEPAF_API stepaf_status_t stepaf_wait_rest(stepaf_request_h request, int64_t timeout_us);
 
 /** Test whether @a request is complete.
  *  @return as stepaf_wait, with STEPAF_INPROGRESS if it is not. Never blocks. A loop that tests
- *  and yields should sleep for a moment now and then: on Linux 6.18, ranks that only yield have
+ *  and yields should also sleep briefly now and then: on Linux 6.18, ranks that only yield have
  *  kept ranks of other Unix sessions off all cores for 20 s. */
 STEPAF_API stepaf_status_t stepaf_test(stepaf_request_h request);
 
@@ -60,29 +62,29 @@ STEPAF_API stepaf_status_t stepaf_test(stepaf_request_h request);
 STEPAF_API stepaf_status_t stepaf_wait_any(const stepaf_request_h *requests, int n,
                                            int64_t timeout_us, int *index_p);
 
-/** Cancel an operation: it completes with STEPAF_ERR_CANCELED unless it is complete already.
+/** Cancel an operation: it completes with STEPAF_ERR_CANCELED unless it is already complete.
  *
- *  FFN ranks are notified; one that has not received the batch yet never sees it. The slot becomes
- *  free, and its destinations are not written any more, once every FFN rank has released its batch:
- *  until then a start that needs the slot is STEPAF_ERR_WOULD_BLOCK.
+ *  FFN ranks are notified; one that has not yet received the batch never sees it. Once every FFN
+ *  rank has released its batch, the slot is free and its destinations are no longer written. Until
+ *  then a start that needs the slot is STEPAF_ERR_WOULD_BLOCK.
  *  @return STEPAF_OK (wait for the request as usual); STEPAF_ERR_HANDLE; STEPAF_ERR_STATE
- *  (complete already, on streams, or an answer's request). Never blocks. */
+ *  (already complete, on streams, or an answer's request). Never blocks. */
 STEPAF_API stepaf_status_t stepaf_cancel(stepaf_request_h request);
 
-/** Return whether the sources of @a request may be overwritten. This comes before completion, often
- *  with the start itself.
+/** Return whether the sources of @a request may be overwritten. This is the case before
+ *  completion, often as soon as the start returns.
  *  @return STEPAF_OK; STEPAF_INPROGRESS; STEPAF_ERR_HANDLE. Also after the wait. Never blocks. */
 STEPAF_API stepaf_status_t stepaf_request_sent(stepaf_request_h request);
 
 /** Return whether pull tensor @a index (peer by peer, as planned) has arrived.
- *  @param info_p  NULL, or filled when the tensor has arrived, with its address and actual size; of
- *                 an operation on streams with the planned size, see stepaf_plan_bytes. Its size
- *                 field is set by the caller.
- *  @return STEPAF_OK (arrived); STEPAF_INPROGRESS; STEPAF_ERR_PEER_LOST, STEPAF_ERR_CANCELED,
- *  STEPAF_ERR_UNREGISTERED, STEPAF_ERR_WOULD_BLOCK (it will not arrive; the last: the rank was left out,
- *  since it had not released an earlier operation); for a failed operation on streams, the result of stepaf_wait;
- *  STEPAF_ERR_HANDLE; STEPAF_ERR_INVALID (@a index, or the size of @a info_p). Also after the
- *  wait, until the slot is started again. Never blocks. */
+ *  @param info_p  NULL, or filled when the tensor has arrived, with its address and actual size;
+ *                 for an operation on streams with the planned size, see stepaf_plan_bytes. Its
+ *                 size field is set by the caller.
+ *  @return STEPAF_OK (arrived); STEPAF_INPROGRESS; STEPAF_ERR_PEER_LOST, STEPAF_ERR_CANCELED or
+ *  STEPAF_ERR_UNREGISTERED (it will not arrive); STEPAF_ERR_WOULD_BLOCK (nor will it: the operation
+ *  left the rank out, because it had not released an earlier one); for a failed operation on
+ *  streams, the result of stepaf_wait; STEPAF_ERR_HANDLE; STEPAF_ERR_INVALID (@a index, or the size
+ *  of @a info_p). Also after the wait, until the slot is started again. Never blocks. */
 STEPAF_API stepaf_status_t stepaf_request_tensor(stepaf_request_h request, int index,
                                                  stepaf_tensor_info_t *info_p);
 
@@ -91,13 +93,14 @@ STEPAF_API stepaf_status_t stepaf_request_tensor(stepaf_request_h request, int i
  *  @return STEPAF_OK (answered, or skipped); otherwise as stepaf_request_tensor. Never blocks. */
 STEPAF_API stepaf_status_t stepaf_request_peer(stepaf_request_h request, int ffn_rank);
 
-/** Tell whose answers have come, in a mask with a bit for each peer.
- *  @param mask_p   set: bit p % 64 of word p / 64 says that the pull tensors of peer p, in the order of the
- *                  plan's destinations, are complete: it has answered, or was skipped. Bits are only ever
- *                  added. What has no bit may be written at any time, see stepaf_wait_rest.
+/** Report which peers have answered, as a mask with one bit per peer.
+ *  @param mask_p   filled: bit p % 64 of word p / 64 is set if the pull tensors of peer p, in the
+ *                  order of the plan's destinations, are complete: the peer has answered, or was
+ *                  skipped. Bits are only ever added. Tensors of a peer without a bit may be
+ *                  written at any time, see stepaf_wait_rest.
  *  @param n_words  of @a mask_p; at least one for every 64 peers.
- *  @return STEPAF_OK; STEPAF_ERR_HANDLE; STEPAF_ERR_INVALID (@a mask_p, @a n_words). Also after the wait,
- *  until the slot is started again. Never blocks. */
+ *  @return STEPAF_OK; STEPAF_ERR_HANDLE; STEPAF_ERR_INVALID (@a mask_p, @a n_words). Also after the
+ *  wait, until the slot is started again. Never blocks. */
 STEPAF_API stepaf_status_t stepaf_request_answers(stepaf_request_h request, uint64_t *mask_p,
                                                   int n_words);
 

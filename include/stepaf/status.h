@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Statuses, and the details of the last failure. */
+/* Status codes, and the details of the last failure. */
 #ifndef STEPAF_STATUS_H
 #define STEPAF_STATUS_H
 
@@ -7,7 +7,7 @@
 extern "C" {
 #endif
 
-/* No function throws: C++ callers need not provide for it. */
+/* No function throws an exception; C++ compilers may rely on it. */
 #if defined(__GNUC__)
 #define STEPAF_API __attribute__((visibility("default"), nothrow))
 #else
@@ -49,7 +49,7 @@ typedef enum stepaf_status {
 #undef STEPAF_STATUS_ENUM
 } stepaf_status_t;
 
-/** Every phase of a context or an operation in which a failure can occur: enumerator and words. */
+/** Every phase of a context or an operation in which a failure can occur: enumerator and text. */
 #define STEPAF_PHASE_MAP(_)                                    \
     _(STEPAF_PHASE_NONE, "none")                               \
     _(STEPAF_PHASE_INIT, "init")                               \
@@ -92,15 +92,15 @@ STEPAF_API const char *stepaf_status_text(stepaf_status_t status);
  *  @return a literal that is never freed. Any thread, never blocks, cannot fail. */
 STEPAF_API const char *stepaf_status_name(stepaf_status_t status);
 
-/** Return the words for @a phase.
+/** Return the text for @a phase.
  *  @return a literal that is never freed. Any thread, never blocks, cannot fail. */
 STEPAF_API const char *stepaf_phase_name(stepaf_phase_t phase);
 
 /** Return the details of the most recent failure in the calling thread.
  *  @return never NULL; status is STEPAF_OK if no call has failed in this thread. Owned by the
  *  library; overwritten by the thread's next failure. A poll that found nothing
- *  (STEPAF_INPROGRESS, or STEPAF_ERR_TIMEOUT with a timeout of 0) does
- *  not change it. Any thread, never blocks, cannot fail. */
+ *  (STEPAF_INPROGRESS, or STEPAF_ERR_TIMEOUT with a timeout of 0) does not change it. Any thread,
+ *  never blocks, cannot fail. */
 STEPAF_API const stepaf_error_t *stepaf_last_error(void);
 
 #ifdef __cplusplus

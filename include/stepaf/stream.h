@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Push and pull on CUDA streams: operations on GPU memory that are enqueued like kernels.
  *
- * An attention rank makes a plan by stepaf_plan_create with STEPAF_PLAN_STREAM, an FFN rank by
+ * An attention rank makes a plan with stepaf_plan_create and STEPAF_PLAN_STREAM, an FFN rank with
  * stepaf_plan_create_ffn. After stepaf_commit an operation is four calls, which only enqueue:
  *
  *   attention rank                            FFN rank
@@ -9,8 +9,8 @@
  *   ... other work ...                        ... the FFN ...
  *   stepaf_wait_on_stream(plan, ...)          stepaf_respond_on_stream(plan, ...)
  *
- * stepaf_stream(7) explains the order that the caller has to keep, graphs, peers that are reached
- * through the host, limits, and what happens after a failure. */
+ * stepaf_stream(7) explains the order of calls that the caller must keep, graphs, peers that are
+ * reached through the host, limits, and the state after a failure. */
 #ifndef STEPAF_STREAM_H
 #define STEPAF_STREAM_H
 
@@ -29,13 +29,13 @@ typedef void *stepaf_stream_t;
  *  @param params     NULL: as planned. Otherwise its flags, n_answers and patience_us must be 0,
  *                    and push gives sizes, no larger than planned, and sources, where NULL stands
  *                    for the planned one: n_push entries with the planned keys, in a scattered plan
- *                    so many for each peer. They become part of a captured graph.
+ *                    that many for each peer. They become part of a captured graph.
  *  @param stream     of this context's GPU.
  *  @param request_p  NULL, or a request for stepaf_wait, stepaf_test and stepaf_wait_any, valid
- *                    until the plan has been started depth more times. Waiting for it first
- *                    enqueues the waits of earlier operations that have none; those that were
- *                    started without a request must precede it on the streams. Must be NULL while
- *                    @a stream is captured.
+ *                    until the plan has been started depth more times. A wait for it first enqueues
+ *                    the waits of earlier operations that have none; those that were started
+ *                    without a request must precede it on the streams. Must be NULL while @a stream
+ *                    is captured.
  *  @return STEPAF_OK; STEPAF_ERR_HANDLE; STEPAF_ERR_ROLE; STEPAF_ERR_STATE (not a stream plan,
  *  not committed since it was made, or a commit is in progress); STEPAF_ERR_WOULD_BLOCK (depth
  *  operations are started that neither stepaf_wait_on_stream nor their requests have waited
@@ -43,18 +43,19 @@ typedef void *stepaf_stream_t;
  *  registered GPU memory nor in host memory that a stream plan names); STEPAF_ERR_UNSUPPORTED (a
  *  source in host memory where GPU memory was planned, with a STEPAF_CUDA_ENGINE whose copy
  *  engine cannot read it; a source in GPU memory that no commit has prepared, where an RDMA
- *  device is to read it; n_answers or patience_us of @a params, which the plan has on streams);
- *  STEPAF_ERR_TRANSPORT (CUDA refused a launch: if a part of the operation was enqueued, every
- *  further call returns this until the next commit); the plan's failure, see stepaf_plan_status. Nothing was enqueued on other failures. Blocks while the
- *  queue of @a stream is full. */
+ *  device is to read it; n_answers or patience_us in @a params: on streams these are set for the
+ *  plan); STEPAF_ERR_TRANSPORT (CUDA refused a launch: if a part of the operation was enqueued,
+ *  every further call returns this until the next commit); the plan's failure, see
+ *  stepaf_plan_status. Nothing was enqueued on other failures. Blocks while the queue of @a stream
+ *  is full. */
 STEPAF_API stepaf_status_t stepaf_start_on_stream(stepaf_plan_h plan,
                                                   const stepaf_start_params_t *params,
                                                   stepaf_stream_t stream,
                                                   stepaf_request_h *request_p);
 
 /** Make @a stream wait for the oldest operation that was started and not waited for (attention
- *  ranks): what is enqueued later finds all pull tensors in place, or those that
- *  stepaf_plan_answers tells of.
+ *  ranks). Work enqueued later finds all pull tensors in place, or those that stepaf_plan_answers
+ *  reports.
  *  @return STEPAF_OK; STEPAF_ERR_HANDLE; STEPAF_ERR_ROLE; STEPAF_ERR_STATE (not a stream plan,
  *  or nothing to wait for); STEPAF_ERR_INVALID (@a stream is captured, and the operation has a
  *  request); STEPAF_ERR_TRANSPORT; the plan's failure. Blocks while the queue of @a stream is
@@ -96,37 +97,37 @@ STEPAF_API stepaf_status_t stepaf_respond_on_stream(stepaf_plan_h plan,
 STEPAF_API stepaf_status_t stepaf_plan_tensor(stepaf_plan_h plan, unsigned slot, int peer,
                                               int index, stepaf_tensor_info_t *info_p);
 
-/** Return the GPU memory that holds the number of bytes which have arrived in @a slot: an entry
- *  for each tensor of each peer, peer by peer, written before the wait of the stream ends. NULL
- *  if @a plan is not a committed stream plan or has no such slot. Valid until the next commit.
- *  Never blocks. */
+/** Return the GPU memory that holds the numbers of bytes that have arrived in @a slot: an entry for
+ *  each tensor of each peer, peer by peer, written before the wait of the stream ends. NULL if
+ *  @a plan is not a committed stream plan or has no such slot. Valid until the next commit. Never
+ *  blocks. */
 STEPAF_API const uint32_t *stepaf_plan_bytes(stepaf_plan_h plan, unsigned slot);
 
-/** Whose answers are there, as the GPU reads it: a bit for each peer, see stepaf_peer_rank. Never
- *  changes. */
+/** Which peers' answers are valid, as the GPU reads it: one bit per peer, see stepaf_peer_rank.
+ *  The structure never changes. */
 typedef struct stepaf_answers {
-    uint64_t mask;     /* peers whose tensors are valid; of all others stepaf_plan_bytes says 0 */
-    uint64_t given_up; /* peers that are not asked any more, until the next commit */
-    uint64_t late;     /* answers that the plan's starts have waited for since the last commit */
+    uint64_t mask;     /* peers whose tensors are valid; stepaf_plan_bytes has 0 for all others */
+    uint64_t given_up; /* peers that are no longer asked, until the next commit */
+    uint64_t late;     /* answers that starts of the plan have waited for since the last commit */
 } stepaf_answers_t;
 
-/** Return the GPU memory that says whose answers to the operation in @a slot are there (attention
- *  ranks), of a plan that does not wait for all of them: see stepaf_plan_set_answers. It is written
- *  before the wait of the stream ends. NULL if @a plan is no such plan since the last commit, or has
- *  no such slot. Valid until the next commit. Never blocks. */
+/** Return the GPU memory that says which answers to the operation in @a slot are valid (attention
+ *  ranks), for a plan that does not wait for all of them: see stepaf_plan_set_answers. Written
+ *  before the wait of the stream ends. NULL if @a plan is no such plan since the last commit, or
+ *  has no such slot. Valid until the next commit. Never blocks. */
 STEPAF_API const stepaf_answers_t *stepaf_plan_answers(stepaf_plan_h plan, unsigned slot);
 
-/** The origin of a batch, as the GPU reads it. Never changes. */
+/** The origin of a batch, as the GPU reads it. The structure never changes. */
 typedef struct stepaf_origin {
     uint32_t peer; /* index, see stepaf_peer_rank and stepaf_plan_tensor */
     uint32_t slot; /* of that peer: 0 .. depth-1 */
 } stepaf_origin_t;
 
-/** Return the GPU memory that holds the origin of the batch which was received last on a plan
- *  with STEPAF_PLAN_ANY. It is written before the wait of stepaf_recv_on_stream ends, and again
- *  by the next receive: a caller that receives several batches before it answers copies it in
- *  between, on the stream. NULL if @a plan is no such plan or not committed. Valid until the
- *  next commit. Never blocks. */
+/** Return the GPU memory that holds the origin of the batch that was last received on a plan with
+ *  STEPAF_PLAN_ANY. Written before the wait of stepaf_recv_on_stream ends, and again by the next
+ *  receive: a caller that receives several batches before it answers copies it in between, on the
+ *  stream. NULL if @a plan is no such plan or not committed. Valid until the next commit. Never
+ *  blocks. */
 STEPAF_API const stepaf_origin_t *stepaf_plan_origin(stepaf_plan_h plan);
 
 /** Return whether a stream plan has failed.
@@ -137,7 +138,7 @@ STEPAF_API const stepaf_origin_t *stepaf_plan_origin(stepaf_plan_h plan);
  *  without an answer); STEPAF_ERR_PROTOCOL (an attention rank with a plan in host memory skipped
  *  this rank, or has less room for an answer than planned here). STEPAF_ERR_TRANSPORT (CUDA
  *  refused a part of an operation, and no peer caused it). The plan stays failed until the next
- *  commit; batches that it does not answer are released to peers that are reached through the
+ *  commit. Batches that it does not answer are released to peers that are reached through the
  *  host. Never blocks. */
 STEPAF_API stepaf_status_t stepaf_plan_status(stepaf_plan_h plan);
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Timelines: where the time of one operation went. */
+/* Timelines: how long each phase of one operation took. */
 #ifndef STEPAF_TIMELINE_H
 #define STEPAF_TIMELINE_H
 
@@ -9,27 +9,28 @@
 extern "C" {
 #endif
 
-/** The times of one operation at one FFN rank, in nanoseconds since its start; -1 for what has not happened
- *  or is not known. The FFN rank's durations are not known where an answer over RDMA did not tell them: together
- *  they were shorter than that rank's setting STEPAF_TIMES_US. */
+/** Times of one operation at one FFN rank, in nanoseconds since the operation's start; -1 for what
+ *  has not happened or is not known. The FFN rank's durations are not known if an answer over RDMA
+ *  did not carry them: their sum was below that rank's setting STEPAF_TIMES_US. */
 typedef struct stepaf_timeline {
     size_t size;          /* in: sizeof(stepaf_timeline_t) */
     int64_t start_ns;     /* on the common clock, see stepaf_clock_ns */
-    int64_t notified_ns;  /* all passed to the transports: on its way, or waiting for room there */
-    int64_t answered_ns;  /* its answer, or its release where none is expected, was taken in here */
-    int64_t ffn_queue_ns; /* duration: arrived there until received by the caller */
-    int64_t ffn_work_ns;  /* duration: received by the caller until answered or just released */
+    int64_t notified_ns;  /* all passed to the transports: sent, or queued there for want of room */
+    int64_t answered_ns;  /* its answer, or its release if none is expected, was received here */
+    int64_t ffn_queue_ns; /* duration: from arrival there until received by the caller */
+    int64_t ffn_work_ns;  /* duration: from then until answered, or released without an answer */
 } stepaf_timeline_t;
 
-/** Report where the time of an operation went at one FFN rank.
+/** Report the times of an operation at one FFN rank.
  *  @param request     of an operation; also after the wait, until its slot is started again.
  *  @param ffn_rank    within the FFN group; one of this rank's peers.
- *  @param timeline_p  filled; its size is set by the caller.
+ *  @param timeline_p  filled; its size is set by the caller. For an operation on streams that goes
+ *                     through the host, the times are those at which the host noticed that the
+ *                     stream had reached the operation, and that the answer had arrived.
  *  @return STEPAF_OK; STEPAF_ERR_HANDLE; STEPAF_ERR_INVALID (@a ffn_rank, or @a timeline_p is
- *  NULL or its size too small); STEPAF_ERR_UNSUPPORTED (an operation on streams whose tensors go from
- *  GPU to GPU, or of a plan in graphs that are replayed: only the GPU knows when it began and ended). Of
- *  an operation on streams that goes by way of the host, the times are those at which the host has seen
- *  that the stream came by, and that the answer had arrived. Never blocks. */
+ *  NULL or its size too small); STEPAF_ERR_UNSUPPORTED (an operation on streams whose tensors go
+ *  from GPU to GPU, or of a plan in graphs that are replayed: only the GPU knows its times). Never
+ *  blocks. */
 STEPAF_API stepaf_status_t stepaf_timeline_query(stepaf_request_h request, int ffn_rank,
                                                  stepaf_timeline_t *timeline_p);
 

@@ -13,7 +13,7 @@ extern "C" {
 #define STEPAF_EVENT_MAP(_)                                                                  \
     _(STEPAF_EVENT_START, "start")         /* attention: start was called */                 \
     _(STEPAF_EVENT_POSTED, "posted")       /* attention: one tensor passed to a transport */ \
-    _(STEPAF_EVENT_NOTIFIED, "notified")   /* attention: all is with the transport */        \
+    _(STEPAF_EVENT_NOTIFIED, "notified")   /* attention: all passed to the transports */     \
     _(STEPAF_EVENT_ARRIVED, "arrived")     /* FFN: the batch is complete here */             \
     _(STEPAF_EVENT_HANDLED, "handled")     /* FFN: the caller received the batch */          \
     _(STEPAF_EVENT_RESPONDED, "responded") /* FFN: the caller answered */                    \
@@ -31,8 +31,8 @@ typedef enum stepaf_event {
         STEPAF_EVENT_LAST
 } stepaf_event_t;
 
-/** One record. Operations on streams leave none, except for what the library carries through the host
- *  for them, as operations of plans of its own. */
+/** One record. Operations on streams leave none, except those that the library moves through the
+ *  host, which appear as operations of the library's own plans. */
 typedef struct stepaf_trace_record {
     int64_t time_ns;   /* on the common clock, see stepaf_clock_ns */
     uint32_t sequence; /* of the operation within its plan */

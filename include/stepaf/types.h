@@ -12,7 +12,7 @@
 extern "C" {
 #endif
 
-/* Handles have pointer types, so that the compiler tells them apart, but are never dereferenced:
+/* Handles have pointer types, so that the compiler distinguishes them, but are never dereferenced:
  * NULL, a stale handle or one of another kind gives STEPAF_ERR_HANDLE instead of a crash. */
 typedef struct stepaf_context *stepaf_context_h;
 typedef struct stepaf_plan *stepaf_plan_h;
@@ -33,7 +33,7 @@ typedef enum stepaf_group {
     STEPAF_GROUP_FFN = 2
 } stepaf_group_t;
 
-/** Every element type: enumerator, name, bytes. The library passes them on and never interprets
+/** Every element type: enumerator, name, bytes. The library passes elements on and never interprets
  *  them. */
 #define STEPAF_DTYPE_MAP(_)     \
     _(STEPAF_U8, "u8", 1)       \
@@ -66,12 +66,12 @@ enum {
 };
 
 /** Timeout that stands for the setting STEPAF_TIMEOUT_US (10 s unless set). Timeouts are in
- *  microseconds; 0 polls once; any negative value stands for this one. */
+ *  microseconds; 0 polls once; any negative value means this default. */
 #define STEPAF_TIMEOUT_DEFAULT ((int64_t)-1)
 
 /** A tensor that the caller passes: its key and its bytes. @a data is in memory that is
- *  registered with the context, see stepaf/memory.h; it may be NULL only if @a bytes is 0. Never
- *  changes. */
+ *  registered with the context, see stepaf/memory.h; it may be NULL only if @a bytes is 0. The
+ *  structure never changes. */
 typedef struct stepaf_tensor {
     uint64_t key;
     void *data;

@@ -11,16 +11,17 @@
 namespace stepaf::af
 {
 
-/** The FFN rank's side. */
+/** The FFN rank's side of an operation. */
 class AFTensorServer
 {
   public:
-    /** What is called for each batch. */
+    /** Callback for each batch. */
     using RequestHandle = std::function<void(const AFTensorMeta &, AFTensorServer *)>;
 
-    /** @param ctx   of an FFN rank; outlives this.
-     *  @param sync  called by Response with need_event before tensors are read: returns when what writes
-     *               them on the caller's stream is done. Empty: they are written already. */
+    /** @param ctx   of an FFN rank; must outlive this object.
+     *  @param sync  called by Response with need_event before tensors are read. Returns when the
+     *               work that writes them on the caller's stream is complete. Empty: they are
+     *               already written. */
     explicit AFTensorServer(context &ctx, std::function<void()> sync = {})
         : ctx_(ctx), sync_(std::move(sync))
     {
@@ -33,9 +34,10 @@ class AFTensorServer
             (void)stepaf_batch_set_handler(ctx_.get(), nullptr, nullptr);
     }
 
-    /** Call @a handle for every batch from now on; an empty one returns to GetBatch. In inline mode it runs
-     *  within Progress and whatever else waits, else in the progress thread; Progress throws what it
-     *  throws. Not to be called by @a handle itself. Throws as stepaf_batch_set_handler fails. */
+    /** Call @a handle for every batch from now on; an empty one returns to GetBatch. In inline mode
+     *  it runs within Progress and the calls that wait, otherwise in the progress thread; Progress
+     *  throws what it throws. Must not be called by @a handle itself. Throws as
+     *  stepaf_batch_set_handler fails. */
     void SetRequestHandle(RequestHandle handle)
     {
         check(stepaf_batch_set_handler(ctx_.get(), nullptr, nullptr));
@@ -44,8 +46,9 @@ class AFTensorServer
             check(stepaf_batch_set_handler(ctx_.get(), arrived, this));
     }
 
-    /** Let operations advance, and the handle be called. Throws what the handle has thrown since the last
-     *  call, the first of it: the batch in question is the handle's to answer or not. Never blocks. */
+    /** Make progress on operations, and call the callback for batches that have arrived. Throws the
+     *  first exception that the callback has thrown since the last call; whether that batch is
+     *  answered is up to the callback. Never blocks. */
     void Progress()
     {
         ctx_.progress();
@@ -71,11 +74,11 @@ class AFTensorServer
         return metas;
     }
 
-    /** Answer a batch, and give its receive buffers back.
-     *  @param tensors  one for each that the batch pulls, found by their keys, in any order; none for a
-     *                  batch that only pushes.
-     *  @return a reference by which to wait until the sources may be overwritten; empty where there are
-     *  none. Throws as stepaf_respond fails. Never blocks, @a sync apart. */
+    /** Answer a batch and release its receive buffers.
+     *  @param tensors  one for each tensor that the batch pulls, found by their keys, in any order;
+     *                  none for a batch that only pushes.
+     *  @return a reference with which to wait until the sources may be overwritten; empty if there
+     *  are no sources. Throws as stepaf_respond fails. Never blocks, except in @a sync. */
     request_ref Response(const AFTensorMeta &meta, const std::vector<KeyTensor> &tensors = {},
                          bool need_event = true)
     {
@@ -93,10 +96,10 @@ class AFTensorServer
         return request_ref(request);
     }
 
-    /** Receive from worker worker_ranks[i] what it pushes by keys[i] in the i-th of equal chunks of
-     *  @a tensor. Takes force with the next commit. The memory is registered if it is not yet, and outlives
-     *  the context. Throws as stepaf_register and stepaf_key_set_recv fail; chunks before the one that
-     *  failed stay. */
+    /** Receive what worker worker_ranks[i] pushes with keys[i] in the i-th of equal chunks of
+     *  @a tensor. In force from the next commit. The memory is registered if necessary, and must
+     *  outlive the context. Throws as stepaf_register and stepaf_key_set_recv fail; chunks before
+     *  the one that failed stay set. */
     void RegisterRecvTensor(const Tensor &tensor, const std::vector<int> &worker_ranks,
                             const std::vector<Key> &keys)
     {
@@ -128,7 +131,7 @@ class AFTensorServer
         return meta;
     }
 
-    /** Called by C, so nothing may be thrown through it. */
+    /** Called by C, so no exception may pass through it. */
     static void arrived(stepaf_batch_h handle, void *arg) noexcept
     {
         auto *self = static_cast<AFTensorServer *>(arg);
@@ -145,8 +148,8 @@ class AFTensorServer
         }
     }
 
-    /** Bring @a answers into the order that the batch expects; what it does not is left for the library to
-     *  name. */
+    /** Put @a answers into the order that the batch expects. An answer that it does not expect is
+     *  left for the library to report. */
     static void sort(const KeyTensors &expected, tensor *answers, int n) noexcept
     {
         for (int i = 0; i < n && static_cast<std::size_t>(i) < expected.size(); i++)

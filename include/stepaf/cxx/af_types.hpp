@@ -17,8 +17,9 @@ namespace stepaf::af
 
 using Key = std::uint64_t;
 
-/** A view of a tensor. It is made from a pointer and bytes, or from whatever has data_ptr() and nbytes()
- *  as torch's tensors have: contiguous, in registered memory, and alive as long as it is used. */
+/** A view of a tensor, made from a pointer and bytes, or from any object that has data_ptr() and
+ *  nbytes(), as torch's tensors have. It must be contiguous, in registered memory, and alive while
+ *  it is used. */
 struct Tensor {
     void *data = nullptr;
     std::size_t bytes = 0;
@@ -63,7 +64,7 @@ class KeyTensors
     const KeyTensor *end() const noexcept { return tensors_ + size_; }
     /** @param i  0 .. size() - 1 */
     const KeyTensor &operator[](std::size_t i) const noexcept { return tensors_[i]; }
-    /** Append one; a batch has at most STEPAF_MAX_TENSORS each way. */
+    /** Append a tensor; a batch has at most STEPAF_MAX_TENSORS each way. */
     void add(const tensor_info &info) noexcept
     {
         if (size_ < STEPAF_MAX_TENSORS)
@@ -75,8 +76,8 @@ class KeyTensors
     KeyTensor tensors_[STEPAF_MAX_TENSORS];
 };
 
-/** One operation of one worker, as it arrived at a server. Copies stand for the same batch; it lasts, and
- *  its push tensors with it, until the response. */
+/** One operation of one worker, as it arrived at a server. Copies refer to the same batch. The
+ *  batch and its push tensors are valid until the response. */
 struct AFTensorMeta {
     int sender_rank = -1; /* within the attention group */
     stepaf_batch_h batch = nullptr;
@@ -92,7 +93,7 @@ inline timeout milliseconds(std::uint64_t timeout_ms) noexcept
     return std::chrono::milliseconds(timeout_ms);
 }
 
-/** Tensors as the C API takes them. No more than @a n fit. */
+/** Convert tensors for the C API. More than @a n are STEPAF_ERR_INVALID. */
 inline int convert(const std::vector<KeyTensor> &from, tensor *to, std::size_t n)
 {
     if (from.size() > n)

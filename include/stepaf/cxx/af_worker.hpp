@@ -10,23 +10,26 @@
 namespace stepaf::af
 {
 
-/** The attention rank's side. */
+/** The attention rank's side of an operation. */
 class AFTensorWorker
 {
   public:
-    /** @param ctx         of an attention rank; outlives this.
-     *  @param sync        called by ZBatchPushPull with need_event before tensors are read: returns when
-     *                     what writes them on the caller's stream is done. Empty: they are written already.
-     *  @param n_handlers  handlers that are kept: an older one is STEPAF_ERR_HANDLE to Wait. */
+    /** @param ctx         of an attention rank; must outlive this object.
+     *  @param sync        called by ZBatchPushPull with need_event before tensors are read. Returns
+     *                     when the work that writes them on the caller's stream is complete. Empty:
+     *                     they are already written.
+     *  @param n_handlers  number of handlers that are kept; for Wait an older one is
+     *                     STEPAF_ERR_HANDLE. */
     explicit AFTensorWorker(context &ctx, std::function<void()> sync = {},
                             std::size_t n_handlers = 4096)
         : ctx_(ctx), sync_(std::move(sync)), kept_(n_handlers > 0 ? n_handlers : 1)
     {
     }
 
-    /** Push @a push to every server, and pull into @a pull: server by server, entry s * B + i being tensor
-     *  i of server s, as in stepaf_push_pull.
-     *  @return a handler, for Wait. Throws as stepaf_push_pull fails. Never blocks, @a sync apart. */
+    /** Push @a push to every server, and pull into @a pull, server by server: entry s * B + i is
+     *  tensor i of server s, as in stepaf_push_pull.
+     *  @return a handler, for Wait. Throws as stepaf_push_pull fails. Never blocks, except in
+     *  @a sync. */
     int ZBatchPushPull(const std::vector<KeyTensor> &push, const std::vector<KeyTensor> &pull,
                        bool need_event = true)
     {
@@ -44,7 +47,7 @@ class AFTensorWorker
 
     /** Wait for an operation, or one of its pull tensors (GetAllHandlers).
      *  @param timeout_ms  0 polls once.
-     *  Throws timeout_error, after which it can be waited for again; otherwise as stepaf_wait or
+     *  Throws timeout_error, after which the caller can wait again; otherwise as stepaf_wait or
      *  stepaf_request_tensor fails; STEPAF_ERR_HANDLE for a handler that is not kept. */
     void Wait(int handler, std::uint64_t timeout_ms = 10000)
     {
@@ -56,8 +59,8 @@ class AFTensorWorker
             wait_tensor(one, detail::milliseconds(timeout_ms));
     }
 
-    /** Return a handler for each pull tensor of an operation, in the order of its call; of one that pulls
-     *  nothing, the operation's own. */
+    /** Return a handler for each pull tensor of an operation, in the order of its call; for one
+     *  that pulls nothing, the operation's own handler. */
     std::vector<int> GetAllHandlers(int handler)
     {
         const kept one = find(handler);
@@ -69,7 +72,7 @@ class AFTensorWorker
         return handlers;
     }
 
-    /** Return where an operation's time went, at the server of that rank; see stepaf_timeline_query. */
+    /** Return the times of an operation at the server of that rank; see stepaf_timeline_query. */
     stepaf_timeline_t FetchTrace(int handler, int server_rank)
     {
         return request_ref(find(handler).request).timeline(server_rank);
@@ -125,7 +128,7 @@ class AFTensorWorker
                 status = stepaf_request_tensor(one.request, one.index, nullptr);
                 return check(status == STEPAF_INPROGRESS ? STEPAF_ERR_TIMEOUT : status, true);
             }
-            /* Others may be waiting for this core; now and then of another session, too. */
+            /* Other threads may wait for this core, sometimes those of another session, too. */
             if (n % 4096 == 0)
                 std::this_thread::sleep_for(std::chrono::microseconds(50));
             else

@@ -19,9 +19,10 @@ inline void release(stepaf_batch_h handle)
 
 } // namespace detail
 
-/** One operation of one attention rank, as it arrived. A batch that goes out of scope is released: if it
- *  expects answers and has none, its operation is canceled at the attention rank. An answer releases it
- *  too, unless its flags are 0, and leaves this empty; so does a release, well or not. */
+/** One operation of one attention rank, as it arrived. A batch that goes out of scope is released;
+ *  if it expects answers and has none, its operation is canceled at the attention rank. An answer
+ *  also releases the batch, unless its flags are 0, and leaves this object empty. A release leaves
+ *  it empty whether or not it succeeds. */
 class [[nodiscard]] batch : public detail::owner<stepaf_batch_h, detail::release>
 {
   public:
@@ -76,7 +77,7 @@ class [[nodiscard]] batch : public detail::owner<stepaf_batch_h, detail::release
     {
         return *filled(try_query());
     }
-    /** Describe pushed tensor @a index: its data is the receive buffer, until the release. */
+    /** Describe pushed tensor @a index; its data is in the receive buffer, until the release. */
     tensor_info tensor(int index) const
     {
         return detail::fill<tensor_info>(
@@ -121,9 +122,9 @@ class [[nodiscard]] batch : public detail::owner<stepaf_batch_h, detail::release
 static_assert(sizeof(batch) == sizeof(stepaf_batch_h) && std::is_standard_layout_v<batch>,
               "an array of batches is one of handles");
 
-/** Answer @a batches with consecutive row slices of @a tensors, as stepaf_respond_many. Those that are
- *  answered are empty afterwards if @a flags release them.
- *  @param rows     rows for each batch; empty: as many as its first pushed tensor has.
+/** Answer @a batches with consecutive row slices of @a tensors, as stepaf_respond_many. Batches
+ *  that are answered are empty afterwards if @a flags release them.
+ *  @param rows     number of rows for each batch; empty: as many as its first pushed tensor has.
  *  @param results  a result for each batch.
  *  @return as stepaf_respond_many; STEPAF_ERR_INVALID also if the numbers of elements differ. Never
  *  blocks. */
@@ -134,7 +135,7 @@ inline result<void> try_respond_many(span<batch> batches, span<const tensor> ten
     if (results.size() != batches.size() || (!rows.empty() && rows.size() != batches.size()))
         return STEPAF_ERR_INVALID;
     for (stepaf_status_t &one : results)
-        one = STEPAF_INPROGRESS; /* where nothing is sent, none is written */
+        one = STEPAF_INPROGRESS; /* if nothing is sent, the C function writes no results */
     stepaf_status_t status =
         stepaf_respond_many(reinterpret_cast<const stepaf_batch_h *>(batches.data()),
                             detail::count(batches), tensors.data(), detail::count(tensors),
@@ -146,7 +147,7 @@ inline result<void> try_respond_many(span<batch> batches, span<const tensor> ten
 }
 
 #if STEPAF_CXX_EXCEPTIONS
-/** The same; throws the first failure. @a results tell of the others. */
+/** As try_respond_many, but throws the first failure; @a results has one result for each batch. */
 inline void respond_many(span<batch> batches, span<const tensor> tensors,
                          span<const std::uint32_t> rows, span<stepaf_status_t> results,
                          std::uint32_t flags = STEPAF_RESPOND_RELEASE)

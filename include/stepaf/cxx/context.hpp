@@ -18,15 +18,16 @@
 namespace stepaf
 {
 
-/** A rank's membership in a job. Going out of scope leaves it, as stepaf_finalize does: what the context
- *  has made is void then, and may go out of scope later. Members have the contract, the statuses and the
- *  thread safety of the C function of the same name. */
+/** A rank's membership in a job. A context that goes out of scope leaves the job, as
+ *  stepaf_finalize does. Objects made from it become invalid then, and may go out of scope later.
+ *  Members have the contract, the statuses and the thread safety of the C function of the same
+ *  name. */
 class context : public detail::owner<stepaf_context_h, stepaf_finalize>
 {
   public:
     using owner::owner;
 
-    /** As stepaf_init; @a boot NULL: the one that it finds by itself. */
+    /** As stepaf_init; @a boot NULL: the bootstrap that stepaf_init selects. */
     static result<context> try_init(const params &how = {},
                                     const stepaf_boot_t *boot = nullptr) noexcept
     {
@@ -46,7 +47,7 @@ class context : public detail::owner<stepaf_context_h, stepaf_finalize>
     int peer_index(int rank) const noexcept { return stepaf_peer_index(handle_, rank); }
     std::uint32_t epoch() const noexcept { return stepaf_epoch(handle_); }
     std::int64_t clock_ns() const noexcept { return stepaf_clock_ns(handle_); }
-    /** As stepaf_default_timeout_us: what timeout_default stands for. */
+    /** As stepaf_default_timeout_us: the time that timeout_default stands for. */
     timeout default_timeout() const noexcept { return timeout(stepaf_default_timeout_us(handle_)); }
     const char *transport_name(int rank) const noexcept
     {
@@ -77,7 +78,7 @@ class context : public detail::owner<stepaf_context_h, stepaf_finalize>
             return status;
         return memory(handle_, data, bytes);
     }
-    /** As stepaf_register, whose name C++ keeps for itself. */
+    /** As stepaf_register. The name register is a keyword in C++. */
     result<registration> try_register_memory(void *data, std::size_t bytes) noexcept
     {
         stepaf_status_t status = stepaf_register(handle_, data, bytes);
@@ -139,7 +140,7 @@ class context : public detail::owner<stepaf_context_h, stepaf_finalize>
             return stepaf_recv(handle_, STEPAF_FROM_ANY, 0, limit.count(), handle, 1, &n);
         });
     }
-    /** As stepaf_recv. What @a batches still hold is released before.
+    /** As stepaf_recv. Batches that are still in @a batches are released first.
      *  @return the number of batches. */
     result<int> try_recv(stepaf_from_t from, span<batch> batches, timeout limit = timeout_default,
                          std::uint32_t flags = 0) noexcept
@@ -154,8 +155,9 @@ class context : public detail::owner<stepaf_context_h, stepaf_finalize>
             return status;
         return n;
     }
-    /** Call @a handler, which takes a batch by value and throws nothing, for each batch from now on.
-     *  @param handler  stays the caller's, and valid until the handler is another one. */
+    /** Set the batch callback: @a handler, which takes a batch by value and is noexcept, is called
+     *  for each batch from now on.
+     *  @param handler  remains the caller's; must stay valid until another callback is set. */
     template <class F>
     result<void> try_set_handler(F &handler) noexcept
     {
@@ -166,7 +168,7 @@ class context : public detail::owner<stepaf_context_h, stepaf_finalize>
             [](stepaf_batch_h arrived, void *arg) { (*static_cast<F *>(arg))(batch(arrived)); },
             &handler);
     }
-    /** Return to recv. */
+    /** Remove the batch callback, and return to recv. */
     result<void> try_clear_handler() noexcept
     {
         return stepaf_batch_set_handler(handle_, nullptr, nullptr);
@@ -199,7 +201,7 @@ class context : public detail::owner<stepaf_context_h, stepaf_finalize>
     }
 
 #if STEPAF_CXX_EXCEPTIONS
-    /** Join the job, as stepaf_init; @a boot NULL: the bootstrap that it finds by itself. */
+    /** Join the job, as stepaf_init; @a boot NULL: the bootstrap that stepaf_init selects. */
     static context init(const params &how = {}, const stepaf_boot_t *boot = nullptr)
     {
         return try_init(how, boot).value();
@@ -239,17 +241,18 @@ class context : public detail::owner<stepaf_context_h, stepaf_finalize>
     {
         try_commit().value();
     }
-    /** @param lost  STEPAF_COMMIT_LEAVE_LOST: go on without ranks that are lost. */
+    /** @param lost  STEPAF_COMMIT_LEAVE_LOST: proceed without lost ranks. */
     void commit(stepaf_commit_lost_t lost)
     {
         try_commit(lost).value();
     }
-    /** @param returning  STEPAF_COMMIT_ADMIT: take processes in the places of ranks that are lost. */
+    /** @param returning  STEPAF_COMMIT_ADMIT: admit processes that replace lost ranks. */
     void commit(stepaf_commit_lost_t lost, stepaf_commit_return_t returning)
     {
         try_commit(lost, returning).value();
     }
-    /** Leave the job by a commit: the others go on without this rank. Only to be destroyed then. */
+    /** Leave the job by a commit; the other ranks proceed without this one. Afterwards this context
+     *  can only be destroyed. */
     void leave()
     {
         try_leave().value();
@@ -261,7 +264,7 @@ class context : public detail::owner<stepaf_context_h, stepaf_finalize>
         check(stepaf_members_query(handle_, &facts, nullptr, 0));
         return facts;
     }
-    /** What this rank knows of the first ranks of the world, as many as the span has. */
+    /** Report the states of the first ranks of the world, as many as the span has elements. */
     void member_states(span<stepaf_member_state_t> states) const
     {
         stepaf_members_t facts{};

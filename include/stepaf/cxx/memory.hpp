@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* C++: memory of a context, and registrations of the caller's. */
+/* C++: memory of a context, and registrations of the caller's memory. */
 #ifndef STEPAF_CXX_MEMORY_HPP
 #define STEPAF_CXX_MEMORY_HPP
 
@@ -12,13 +12,13 @@ namespace stepaf
 namespace detail
 {
 
-/** A range of memory that a context knows, until @a End. */
+/** A range of memory that is known to a context until @a End. */
 template <stepaf_status_t (*End)(stepaf_context_h, void *)>
 class range
 {
   public:
     range() noexcept = default;
-    /** Take over what a function of the C API has made. */
+    /** Take ownership of a range that a function of the C API has made. */
     range(stepaf_context_h ctx, void *data, std::size_t bytes) noexcept
         : ctx_(ctx), data_(data), bytes_(bytes)
     {
@@ -45,13 +45,13 @@ class range
     std::size_t bytes() const noexcept { return data_ != nullptr ? bytes_ : 0; }
     explicit operator bool() const noexcept { return data_ != nullptr; }
 
-    /** All of it as elements of type @a T. */
+    /** The whole range as elements of type @a T. */
     template <class T>
     span<T> as() const noexcept
     {
         return {static_cast<T *>(data_), bytes() / sizeof(T)};
     }
-    /** End it, and keep it if that is refused. */
+    /** End the range; if that fails, this object still owns it. */
     result<void> try_end() noexcept
     {
         stepaf_status_t status = End(ctx_, data_);
@@ -59,8 +59,8 @@ class range
             data_ = nullptr;
         return status;
     }
-    /** End it, as going out of scope does. What the library refuses to end, since a plan uses it, stays
-     *  until the context ends. */
+    /** End the range, as going out of scope does. A range that the library refuses to end, because
+     *  a plan uses it, lasts until the context ends. */
     void reset() noexcept
     {
         if (data_ != nullptr)
@@ -84,8 +84,8 @@ class range
 /** Memory from stepaf_alloc; end() is stepaf_free. */
 using memory = detail::range<stepaf_free>;
 
-/** A registration by stepaf_register; end() is stepaf_deregister. The memory outlives the context where a
- *  plan may still use it at the end: declare it before the context. */
+/** A registration by stepaf_register; end() is stepaf_deregister. If a plan may still use the
+ *  memory at the end, the memory must outlive the context: declare it before the context. */
 using registration = detail::range<stepaf_deregister>;
 
 } // namespace stepaf

@@ -57,7 +57,7 @@ class key_params
         c_.dtype = dtype;
         return *this;
     }
-    /** @param sizes  1 .. STEPAF_MAX_DIMS; another number is STEPAF_ERR_INVALID later on. */
+    /** @param sizes  1 .. STEPAF_MAX_DIMS; another number is STEPAF_ERR_INVALID later. */
     key_params &shape(std::initializer_list<std::int64_t> sizes) noexcept
     {
         c_.field_mask |= STEPAF_KEY_SHAPE;

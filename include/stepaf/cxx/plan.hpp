@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* C++: plans, of the host and on streams. */
+/* C++: plans, for host calls and for streams. */
 #ifndef STEPAF_CXX_PLAN_HPP
 #define STEPAF_CXX_PLAN_HPP
 
@@ -10,7 +10,7 @@
 namespace stepaf
 {
 
-/** What one start changes against its plan: start_params().wait(limit).push(tensors). */
+/** Differences of one start from its plan: start_params().wait(limit).push(tensors). */
 class start_params
 {
   public:
@@ -29,7 +29,8 @@ class start_params
         c_.flags |= STEPAF_START_SKIP_LOST;
         return *this;
     }
-    /** How many answers complete it, and for how long it waits for the others: as of set_answers. */
+    /** Number of answers that complete the operation, and time to wait for the others: as of
+     *  set_answers. */
     start_params &answers(int n, std::chrono::microseconds patience = {}) noexcept
     {
         c_.field_mask |= STEPAF_START_PARAM_ANSWERS | STEPAF_START_PARAM_PATIENCE;
@@ -37,7 +38,7 @@ class start_params
         c_.patience_us = patience.count();
         return *this;
     }
-    /** Other sources and sizes than planned. The array is not copied. */
+    /** Sources and sizes other than planned. The array is not copied. */
     start_params &push(span<const tensor> tensors) noexcept
     {
         c_.field_mask |= STEPAF_START_PARAM_PUSH;
@@ -61,8 +62,8 @@ inline void destroy(stepaf_plan_h handle)
 
 } // namespace detail
 
-/** A compiled push_pull. Going out of scope destroys it; where stepaf_plan_destroy refuses that, since an
- *  operation is in flight, it lasts as long as its context. */
+/** A compiled push_pull, destroyed when it goes out of scope. If stepaf_plan_destroy refuses that,
+ *  because an operation is in flight, the plan lasts as long as its context. */
 class plan : public detail::owner<stepaf_plan_h, detail::destroy>
 {
   public:
@@ -81,18 +82,18 @@ class plan : public detail::owner<stepaf_plan_h, detail::destroy>
             return stepaf_start_with(handle_, params.get(), handle);
         });
     }
-    /** Start an operation that nobody owns. Of requests in an array this is the cheaper one.
-     *  @param ref_p  refers to it; unchanged on failure. */
+    /** Start an operation that no object owns. For requests in an array this form is cheaper.
+     *  @param ref_p  set to refer to the operation's request; unchanged on failure. */
     result<void> try_start(request_ref &ref_p) noexcept
     {
         return ref_p.set_by(stepaf_start, handle_);
     }
-    /** The same, with what this start changes. */
+    /** The same, with the differences in @a params. */
     result<void> try_start(const start_params &params, request_ref &ref_p) noexcept
     {
         return ref_p.set_by(stepaf_start_with, handle_, params.get());
     }
-    /** As stepaf_plan_destroy: after a failure this still owns the plan. */
+    /** As stepaf_plan_destroy. After a failure this object still owns the plan. */
     result<void> try_destroy() noexcept
     {
         stepaf_status_t status = stepaf_plan_destroy(handle_);
@@ -113,12 +114,12 @@ class plan : public detail::owner<stepaf_plan_h, detail::destroy>
     {
         return stepaf_start_on_stream(handle_, nullptr, stream, nullptr);
     }
-    /** The same, with what this start changes. */
+    /** The same, with the differences in @a params. */
     result<void> try_start_on_stream(const start_params &params, stepaf_stream_t stream) noexcept
     {
         return stepaf_start_on_stream(handle_, params.get(), stream, nullptr);
     }
-    /** As stepaf_start_on_stream, with a request that the host waits for. */
+    /** As stepaf_start_on_stream, with a request for the host to wait for. */
     result<request_ref> try_start_on_stream_request(const start_params &params,
                                                     stepaf_stream_t stream) noexcept
     {
@@ -138,7 +139,7 @@ class plan : public detail::owner<stepaf_plan_h, detail::destroy>
     {
         return stepaf_recv_on_stream(handle_, stream);
     }
-    /** As stepaf_respond_on_stream; @a tensors: NULL, or as many as it says. */
+    /** As stepaf_respond_on_stream; @a tensors: NULL, or as many as described there. */
     result<void> try_respond_on_stream(stepaf_stream_t stream,
                                        const tensor *tensors = nullptr) noexcept
     {

@@ -10,16 +10,17 @@
 namespace stepaf
 {
 
-/** A request that somebody else owns, or nobody: an answer's, or one that has been waited for. Copies
- *  refer to the same request. Valid as long as the C handle: see stepaf_start and stepaf_respond. */
+/** A request that another object owns, or none: an answer's, or one that has been waited for.
+ *  Copies refer to the same request. Valid as long as the C handle: see stepaf_start and
+ *  stepaf_respond. */
 class request_ref
 {
   public:
     constexpr request_ref() noexcept = default;
     explicit constexpr request_ref(stepaf_request_h handle) noexcept : handle_(handle) {}
     constexpr stepaf_request_h get() const noexcept { return handle_; }
-    /** Refer to what a function of the C API makes: stepaf_start_with or another whose last parameter is
-     *  the request. */
+    /** Refer to the request that a function of the C API makes: stepaf_start_with, or another whose
+     *  last parameter is the request. */
     template <class F, class... Arguments>
     stepaf_status_t set_by(F *make, Arguments... arguments) noexcept
     {
@@ -93,12 +94,12 @@ class request_ref
     {
         check(stepaf_wait_rest(handle_, limit.count()), limit.count() == 0);
     }
-    /** Fill @a mask: a bit for each peer whose tensors have come. */
+    /** Fill @a mask: one bit for each peer whose tensors have arrived. */
     void answers(span<std::uint64_t> mask) const
     {
         check(try_answers(mask).error());
     }
-    /** Return whether it is complete; throws its failure. */
+    /** Return whether the request is complete; throws its failure. */
     bool test() const
     {
         return is_done(stepaf_test(handle_));
@@ -147,17 +148,17 @@ inline void cancel(stepaf_request_h handle)
 
 } // namespace detail
 
-/** An operation in flight. A request that goes out of scope before it has been waited for cancels its
- *  operation; detach() lets it go on. A wait that succeeds ends the request, and returns a reference by
- *  which the tensors can be looked at; one that fails does not. */
+/** An operation in flight. A request that goes out of scope before it has been waited for cancels
+ *  its operation; detach() prevents that. A successful wait leaves this object empty and returns a
+ *  reference for access to the tensors; a failed one does neither. */
 class [[nodiscard]] request : public detail::owner<stepaf_request_h, detail::cancel>
 {
   public:
     using owner::owner;
 
-    /** Let the operation go on by itself. */
+    /** Give up ownership; the operation continues. */
     [[nodiscard]] request_ref detach() noexcept { return request_ref(take()); }
-    /** The same request, which this still owns. */
+    /** The same request, which this object still owns. */
     request_ref ref() const noexcept { return request_ref(handle_); }
 
     /** As stepaf_wait. */
@@ -167,7 +168,7 @@ class [[nodiscard]] request : public detail::owner<stepaf_request_h, detail::can
     }
     /** As stepaf_test; STEPAF_INPROGRESS is an error() too. */
     result<request_ref> try_test() noexcept { return ended(stepaf_test(handle_)); }
-    /** As stepaf_cancel: the request is still to be waited for, or dropped. */
+    /** As stepaf_cancel. The caller still waits for the request, or drops it. */
     result<void> try_cancel() noexcept { return stepaf_cancel(handle_); }
     /** As stepaf_request_slot: -1 for none. */
     int slot() const noexcept { return stepaf_request_slot(handle_); }
@@ -178,7 +179,7 @@ class [[nodiscard]] request : public detail::owner<stepaf_request_h, detail::can
         check(stepaf_wait(handle_, limit.count()), limit.count() == 0);
         return detach();
     }
-    /** Return whether it is complete, in which case this is empty now; throws its failure. */
+    /** Return whether the request is complete; then this object is empty. Throws its failure. */
     bool test()
     {
         if (!ref().test())
@@ -206,16 +207,16 @@ class [[nodiscard]] request : public detail::owner<stepaf_request_h, detail::can
     }
 };
 
-/** The request of several that has ended. */
+/** The first request of several to end. */
 struct ended_request {
     int index;
     stepaf_status_t status; /* its result, as of stepaf_wait */
-    request_ref ref;        /* to look at its tensors */
+    request_ref ref;        /* for access to its tensors */
 };
 
-/** Wait until one of @a requests, of one context, has ended, well or not; empty ones are ignored. The one
- *  that has ended is empty afterwards.
- *  @return as stepaf_wait_any, where no request has ended: STEPAF_ERR_TIMEOUT, STEPAF_ERR_STATE,
+/** Wait until one of @a requests, of one context, has ended, whether or not it failed. Empty
+ *  requests are ignored. The one that has ended is empty afterwards.
+ *  @return as stepaf_wait_any, if no request has ended: STEPAF_ERR_TIMEOUT, STEPAF_ERR_STATE,
  *  STEPAF_ERR_INVALID. Blocks for at most @a limit. */
 inline result<ended_request> try_wait_any(span<request> requests,
                                           timeout limit = timeout_default) noexcept

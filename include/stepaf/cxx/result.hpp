@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* C++: what calls return, and what they throw. See stepaf_cxx(7). */
+/* C++: results and exceptions. See stepaf_cxx(7). */
 #ifndef STEPAF_CXX_RESULT_HPP
 #define STEPAF_CXX_RESULT_HPP
 
@@ -24,7 +24,8 @@
 namespace stepaf
 {
 
-/** A timeout: any std::chrono duration of whole microseconds or coarser converts to it. 0 polls once. */
+/** A timeout. Any std::chrono duration of whole microseconds or coarser converts to it. 0 polls
+ *  once. */
 using timeout = std::chrono::microseconds;
 
 /** The timeout that stands for the setting STEPAF_TIMEOUT_US. */
@@ -38,7 +39,7 @@ constexpr bool failed(stepaf_status_t status) noexcept
     return __builtin_expect(status != STEPAF_OK, 0) != 0;
 }
 
-/** For a value that a C function is about to set: nothing is stored before. */
+/** For a value that a C function is about to set: it is not initialized first. */
 struct unset {
 };
 
@@ -59,12 +60,13 @@ struct set_by {
 
 #if STEPAF_CXX_EXCEPTIONS
 
-/** A failure: a copy of what stepaf_last_error said when it was thrown. what() is the sentence. */
+/** A failure: a copy of stepaf_last_error at the time of the throw. what() is the sentence. */
 class error : public std::exception
 {
   public:
     /** @param status   of the call that failed.
-     *  @param is_poll  the call found nothing, of which stepaf_last_error does not tell. */
+     *  @param is_poll  the call was a poll that found nothing, which stepaf_last_error does not
+     *                  record. */
     explicit error(stepaf_status_t status, bool is_poll = false) noexcept
     {
         const stepaf_error_t *last = stepaf_last_error();
@@ -86,7 +88,7 @@ class error : public std::exception
     stepaf_error_t details_;
 };
 
-/** STEPAF_ERR_TIMEOUT: what was waited for can be waited for again. */
+/** STEPAF_ERR_TIMEOUT: the caller can wait again. */
 class timeout_error : public error
 {
     using error::error;
@@ -110,7 +112,7 @@ class would_block_error : public error
     using error::error;
 };
 
-/** Throw the exception that stands for @a status, which is not STEPAF_OK. */
+/** Throw the exception for @a status, which is not STEPAF_OK. */
 [[noreturn, gnu::cold, gnu::noinline]] inline void raise(stepaf_status_t status,
                                                          bool is_poll = false)
 {
@@ -137,15 +139,16 @@ inline void check(stepaf_status_t status, bool is_poll = false)
 
 #endif
 
-/** A value, or the status that says why there is none. Every call that throws has a twin that returns
- *  this and does not: try_start beside start. Its details are in stepaf_last_error, as in C. */
+/** A value, or the status that says why there is none. Every call that throws has a variant that
+ *  returns a result and does not throw: try_start for start. Details are in stepaf_last_error, as
+ *  in C. */
 template <class T>
 class [[nodiscard]] result
 {
   public:
     result(stepaf_status_t status) noexcept : status_(status) {}
     result(T &&value) noexcept : value_(std::move(value)), status_(STEPAF_OK) {}
-    /** @param set  sets a T, and returns a status. */
+    /** @param set  sets a T and returns a status. */
     template <class F>
     result(detail::set_by, F &&set) noexcept : value_(detail::make_unset<T>()), status_(set(value_))
     {
@@ -155,7 +158,7 @@ class [[nodiscard]] result
     explicit operator bool() const noexcept { return has_value(); }
     /** STEPAF_OK if there is a value. */
     stepaf_status_t error() const noexcept { return status_; }
-    /** The value, which is there. */
+    /** The value; only if there is one. */
     T &operator*() &noexcept { return value_; }
     const T &operator*() const &noexcept { return value_; }
     T &&operator*() &&noexcept { return std::move(value_); }

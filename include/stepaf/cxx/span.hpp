@@ -37,7 +37,7 @@ class span
     constexpr span(T (&array)[N]) noexcept : data_(array), size_(N)
     {
     }
-    /** Of whatever has data() and size(): vector, array, another span. */
+    /** Of any container that has data() and size(): vector, array, another span. */
     template <class C, class U = std::remove_pointer_t<decltype(std::data(std::declval<C &>()))>,
               class = std::enable_if_t<std::is_convertible_v<U (*)[], T (*)[]>>>
     constexpr span(C &&container) noexcept
@@ -67,8 +67,9 @@ class span
 /** A tensor that the caller passes. */
 using tensor = stepaf_tensor_t;
 
-/** Return the tensor of @a key that is in @a data: a span, a vector or an array, in registered memory.
- *  That of a pull must not be const. Any thread, never blocks, cannot fail. */
+/** Return the tensor of @a key whose bytes are in @a data: a span, a vector or an array, in
+ *  registered memory. The data of a pull must not be const. Any thread, never blocks, cannot
+ *  fail. */
 template <class C>
 tensor make_tensor(std::uint64_t key, C &&data) noexcept
 {
@@ -82,7 +83,7 @@ tensor make_tensor(std::uint64_t key, C &&data) noexcept
 struct tensor_info : stepaf_tensor_info_t {
     tensor_info() noexcept { size = sizeof(stepaf_tensor_info_t); }
 
-    /** The elements as @a T; bytes that are no whole one at the end are left out. Host memory. */
+    /** The elements as @a T, without an incomplete one at the end. Host memory. */
     template <class T>
     span<T> as() const noexcept
     {
@@ -99,20 +100,20 @@ struct tensor_info : stepaf_tensor_info_t {
 namespace detail
 {
 
-/** A C function's count: what is too many for an int, no limit of the library allows either. */
+/** The count for a C function. One too large for an int exceeds every limit of the library. */
 template <class S>
 constexpr int count(const S &elements) noexcept
 {
     return elements.size() > 0x7fffffff ? -1 : static_cast<int>(elements.size());
 }
 
-/** A handle of the C API that ends with its owner, by @a End. Moves, and is empty afterwards. */
+/** A handle of the C API that its owner ends by @a End. Movable; empty after the move. */
 template <class Handle, void (*End)(Handle)>
 class owner
 {
   public:
     constexpr owner() noexcept : handle_(nullptr) {}
-    /** Take over a handle of the C API. */
+    /** Take ownership of a handle of the C API. */
     explicit constexpr owner(Handle handle) noexcept : handle_(handle) {}
     explicit owner(unset) noexcept {}
     owner(owner &&other) noexcept : handle_(other.take()) {}
@@ -130,13 +131,13 @@ class owner
     /** The handle, for functions of the C API; NULL if this is empty. */
     constexpr Handle get() const noexcept { return handle_; }
     explicit constexpr operator bool() const noexcept { return handle_ != nullptr; }
-    /** End what is owned, if anything is. */
+    /** End the owned handle, if there is one. */
     void reset() noexcept
     {
         if (handle_ != nullptr)
             End(take());
     }
-    /** Give the handle up to the caller. */
+    /** Give ownership of the handle to the caller. */
     [[nodiscard]] constexpr Handle detach() noexcept { return take(); }
 
   protected:
@@ -150,8 +151,8 @@ class owner
     Handle handle_;
 };
 
-/** Owners of what a C function makes. It writes the handle to where it stays: one in a register as well
- *  would cost an instruction. */
+/** Owners of handles that a C function makes. The function writes the handle directly into the
+ *  owner: a copy in a register would cost an instruction. */
 struct access {
     /** @param make  writes a handle to its argument, and returns a status. */
     template <class Owner, class F>
