@@ -107,6 +107,30 @@ STEPAF_API stepaf_status_t stepaf_respond(stepaf_batch_h batch, const stepaf_ten
                                           int n_tensors, uint32_t flags,
                                           stepaf_request_h *request_p);
 
+/** Send tensor @a index of the answer to @a batch before the others. stepaf_wait_tensor at the
+ *  attention rank returns when it has arrived; the operation is complete when stepaf_respond has
+ *  answered the batch.
+ *
+ *  stepaf_respond still takes all tensors, this one with the same bytes and data, and sends only
+ *  those that have not been sent. The source must not change until the request of that answer is
+ *  complete. If the attention rank's plan is on streams, or has tensors in GPU memory, the tensor is
+ *  reported with the answer. Allocates memory at the first use of a tensor in a slot.
+ *  @param tensor  with the key that the batch expects at @a index, and at most the expected bytes;
+ *                 in host memory.
+ *  @return STEPAF_OK; STEPAF_ERR_HANDLE (also if the batch is released); STEPAF_ERR_INVALID
+ *  (@a index, key, or @a tensor is NULL); STEPAF_ERR_SIZE; STEPAF_ERR_UNREGISTERED (or no longer
+ *  mapped); STEPAF_ERR_UNSUPPORTED (GPU memory); STEPAF_ERR_STATE (this tensor is already sent, or
+ *  the batch answered); STEPAF_ERR_NO_MEMORY; STEPAF_ERR_CANCELED, STEPAF_ERR_PEER_LOST (the
+ *  operation has ended: only release the batch). Nothing was sent on failure. Never blocks. */
+STEPAF_API stepaf_status_t stepaf_respond_tensor(stepaf_batch_h batch, int index,
+                                                 const stepaf_tensor_t *tensor);
+
+/** Confirm to the attention rank that the push of @a batch has arrived, for stepaf_wait_push.
+ *  @return STEPAF_OK; STEPAF_ERR_HANDLE (also if the batch is released); STEPAF_ERR_STATE (the batch
+ *  is answered, which confirms the push as well); STEPAF_ERR_NO_MEMORY; STEPAF_ERR_CANCELED,
+ *  STEPAF_ERR_PEER_LOST (the operation has ended: only release the batch). Never blocks. */
+STEPAF_API stepaf_status_t stepaf_confirm(stepaf_batch_h batch);
+
 /** Answer @a n_batches batches with consecutive row slices of the same tensors: the first batch
  *  gets the first rows, and so on. An error in one batch does not shift the rows of the others.
  *  @param batches    of one context, all answered from these tensors. A NULL entry, as from

@@ -32,10 +32,18 @@ STEPAF_API stepaf_status_t stepaf_wait_peer(stepaf_request_h request, int ffn_ra
                                             int64_t timeout_us);
 
 /** Wait until pull tensor @a index (peer by peer, as planned) has arrived; stepaf_request_tensor
- *  then describes it. All tensors of a peer arrive together.
+ *  then describes it. All tensors of a peer arrive together, except those that the FFN rank has sent
+ *  by stepaf_respond_tensor: these are final, though the peer may still fail to answer.
  *  @return as stepaf_wait_peer; STEPAF_ERR_INVALID (@a index). Blocks for at most @a timeout_us. */
 STEPAF_API stepaf_status_t stepaf_wait_tensor(stepaf_request_h request, int index,
                                               int64_t timeout_us);
+
+/** Wait until FFN rank @a ffn_rank has confirmed, by stepaf_confirm, that the push has arrived. A
+ *  tensor of its answer confirms the push as well.
+ *  @param ffn_rank  as of stepaf_wait_peer.
+ *  @return as stepaf_wait_peer. Blocks for at most @a timeout_us. */
+STEPAF_API stepaf_status_t stepaf_wait_push(stepaf_request_h request, int ffn_rank,
+                                            int64_t timeout_us);
 
 /** Wait until every FFN rank has released the slot of @a request or is lost. No further writes to
  *  the destinations can follow, from this or an earlier operation in the slot.

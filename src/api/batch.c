@@ -2,6 +2,7 @@
 #include "core/batch.h"
 #include "api/fill.h"
 #include "api/handles.h"
+#include "core/batch_ahead.h"
 #include "core/batch_end.h"
 #include "core/progress.h"
 #include "core/remote_plan.h"
@@ -230,6 +231,31 @@ stepaf_status_t stepaf_batch_answer(stepaf_batch_h handle, int index, stepaf_ten
         status =
             stepaf_fill_tensor(pull->key, pull->key_id, NULL, pull->bytes, pull->bytes, info_p);
     }
+    stepaf_leave(stepaf_batch_ctx(batch));
+    return status;
+}
+
+stepaf_status_t stepaf_respond_tensor(stepaf_batch_h handle, int index,
+                                      const stepaf_tensor_t *tensor)
+{
+    struct stepaf_batch_obj *batch;
+    stepaf_status_t status = stepaf_enter_batch(handle, &batch);
+
+    if (status)
+        return status;
+    status = stepaf_batch_send_ahead(batch, index, tensor);
+    stepaf_leave(stepaf_batch_ctx(batch));
+    return status;
+}
+
+stepaf_status_t stepaf_confirm(stepaf_batch_h handle)
+{
+    struct stepaf_batch_obj *batch;
+    stepaf_status_t status = stepaf_enter_batch(handle, &batch);
+
+    if (status)
+        return status;
+    status = stepaf_batch_confirm(batch);
     stepaf_leave(stepaf_batch_ctx(batch));
     return status;
 }

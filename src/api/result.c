@@ -52,6 +52,15 @@ stepaf_status_t stepaf_part_status(struct stepaf_op *op, uint32_t p)
     }
 }
 
+stepaf_status_t stepaf_tensor_status(struct stepaf_op *op, uint32_t index)
+{
+    uint32_t n = op->plan->n_pull;
+    stepaf_status_t status = stepaf_part_status(op, index / n);
+    bool is_here = stepaf_op_has_landed(op, index / n) & 1u << index % n;
+
+    return status == STEPAF_INPROGRESS && is_here ? STEPAF_OK : status;
+}
+
 /* Whether the tensors that it pulls from a peer are what they will be. */
 static bool is_valid(const struct stepaf_op *op, uint32_t p)
 {
@@ -75,7 +84,7 @@ stepaf_status_t stepaf_request_tensor(stepaf_request_h request, int index,
         goto out;
     }
     stepaf_core_progress(ctx);
-    status = stepaf_part_status(op, (uint32_t)index / plan->n_pull);
+    status = stepaf_tensor_status(op, (uint32_t)index);
     if (!status && info_p) {
         const struct stepaf_pull *pull = &plan->pull[index];
         status = stepaf_fill_tensor(pull->key, pull->key->id,

@@ -7,5 +7,7 @@
 
 /* As of stepaf_request_peer. */
 stepaf_status_t stepaf_part_status(struct stepaf_op *op, uint32_t p);
+/* As of stepaf_request_tensor. */
+stepaf_status_t stepaf_tensor_status(struct stepaf_op *op, uint32_t index);
 
 #endif

@@ -7,8 +7,15 @@
 #include "core/progress.h"
 #include "core/wait.h"
 
-/* Look whether something has come to pass; @a p: a peer's index, if it is about one. */
-typedef stepaf_status_t (*look_t)(struct stepaf_op *op, uint32_t p);
+/* Look whether something has come to pass; @a which: a peer's or a tensor's index, if it is about one. */
+typedef stepaf_status_t (*look_t)(struct stepaf_op *op, uint32_t which);
+
+static stepaf_status_t look_for_push(struct stepaf_op *op, uint32_t p)
+{
+    stepaf_status_t status = stepaf_part_status(op, p);
+
+    return status == STEPAF_INPROGRESS && stepaf_op_has_landed(op, p) ? STEPAF_OK : status;
+}
 
 static stepaf_status_t look_for_rest(struct stepaf_op *op, uint32_t p)
 {
@@ -17,7 +24,7 @@ static stepaf_status_t look_for_rest(struct stepaf_op *op, uint32_t p)
 }
 
 /* Wait until @a look finds something. STEPAF_INPROGRESS: the deadline has passed before. */
-static stepaf_status_t wait_to_find(struct stepaf_op *op, look_t look, uint32_t p,
+static stepaf_status_t wait_to_find(struct stepaf_op *op, look_t look, uint32_t which,
                                     int64_t timeout_us)
 {
     struct stepaf_waiter waiter = stepaf_waiter_begin();
@@ -28,7 +35,7 @@ static stepaf_status_t wait_to_find(struct stepaf_op *op, look_t look, uint32_t 
 
     stepaf_core_progress(ctx);
     op->n_waiting++; /* so that it stays, while the lock is free */
-    while ((status = look(op, p)) == STEPAF_INPROGRESS && more) {
+    while ((status = look(op, which)) == STEPAF_INPROGRESS && more) {
         unsigned n = timeout_us ? stepaf_core_progress_waiting(ctx) : 0;
         more = n ? stepaf_waiter_busy(ctx, &waiter, timeout_us)
                  : stepaf_waiter_idle(ctx, &waiter, timeout_us);
@@ -72,19 +79,21 @@ stepaf_status_t stepaf_wait_rest(stepaf_request_h request, int64_t timeout_us)
     return stepaf_leave_wait(ctx, status);
 }
 
-/* Wait for peer @a p's part; the lock is held, and is given back. */
-static stepaf_status_t wait_for_part(struct stepaf_op *op, uint32_t p, int64_t timeout_us)
+/* Wait for something of peer @a p; the lock is held, and is given back. @a what: what it has not done with the operation. */
+static stepaf_status_t wait_for_part(struct stepaf_op *op, look_t look, uint32_t which, uint32_t p,
+                                     const char *what, int64_t timeout_us)
 {
     struct stepaf_ctx *ctx = op->plan->ctx;
     stepaf_status_t status =
-        op->plan->stream ? not_on_streams() : wait_to_find(op, stepaf_part_status, p, timeout_us);
+        op->plan->stream ? not_on_streams() : wait_to_find(op, look, which, timeout_us);
 
     if (status == STEPAF_INPROGRESS)
-        status = timeout_us ? timed_out_at(op, &ctx->peers[p], "answered") : STEPAF_ERR_TIMEOUT;
+        status = timeout_us ? timed_out_at(op, &ctx->peers[p], what) : STEPAF_ERR_TIMEOUT;
     return stepaf_leave_wait(ctx, status);
 }
 
-stepaf_status_t stepaf_wait_peer(stepaf_request_h request, int ffn_rank, int64_t timeout_us)
+static stepaf_status_t wait_for_rank(stepaf_request_h request, int ffn_rank, look_t look,
+                                     const char *what, int64_t timeout_us)
 {
     struct stepaf_op *op;
     stepaf_status_t status = stepaf_enter_op(request, &op);
@@ -93,11 +102,21 @@ stepaf_status_t stepaf_wait_peer(stepaf_request_h request, int ffn_rank, int64_t
         return status;
     int p = stepaf_find_peer(op->plan->ctx, ffn_rank);
     if (p >= 0)
-        return wait_for_part(op, (uint32_t)p, timeout_us);
+        return wait_for_part(op, look, (uint32_t)p, (uint32_t)p, what, timeout_us);
     status = stepaf_error_set(STEPAF_ERR_INVALID, STEPAF_PHASE_NONE,
                               "FFN rank %d is none of this rank's peers", ffn_rank);
     stepaf_leave(op->plan->ctx);
     return status;
+}
+
+stepaf_status_t stepaf_wait_peer(stepaf_request_h request, int ffn_rank, int64_t timeout_us)
+{
+    return wait_for_rank(request, ffn_rank, stepaf_part_status, "answered", timeout_us);
+}
+
+stepaf_status_t stepaf_wait_push(stepaf_request_h request, int ffn_rank, int64_t timeout_us)
+{
+    return wait_for_rank(request, ffn_rank, look_for_push, "confirmed", timeout_us);
 }
 
 stepaf_status_t stepaf_wait_tensor(stepaf_request_h request, int index, int64_t timeout_us)
@@ -109,7 +128,8 @@ stepaf_status_t stepaf_wait_tensor(stepaf_request_h request, int index, int64_t 
         return status;
     const struct stepaf_plan_obj *plan = op->plan;
     if (index >= 0 && (uint32_t)index < plan->ctx->n_peers * plan->n_pull)
-        return wait_for_part(op, (uint32_t)index / plan->n_pull, timeout_us);
+        return wait_for_part(op, stepaf_tensor_status, (uint32_t)index,
+                             (uint32_t)index / plan->n_pull, "answered", timeout_us);
     status = stepaf_error_set(STEPAF_ERR_INVALID, STEPAF_PHASE_NONE,
                               "the operation has no pull tensor %d", index);
     stepaf_leave(plan->ctx);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Batches, FFN side: arriving, being taken and answered. */
 #include "core/batch.h"
+#include "core/batch_ahead.h"
 #include "core/batch_end.h"
 #include "core/ctx.h"
 #include "core/feature.h"
@@ -169,8 +170,7 @@ struct stepaf_batch_obj *stepaf_batch_take(struct stepaf_ctx *ctx, struct stepaf
     return batch;
 }
 
-/* Whether the batch can be answered at all. */
-static stepaf_status_t check_state(const struct stepaf_batch_obj *batch)
+stepaf_status_t stepaf_batch_check_state(const struct stepaf_batch_obj *batch)
 {
     const struct stepaf_peer *peer = batch->remote->peer;
 
@@ -188,11 +188,11 @@ static stepaf_status_t check_state(const struct stepaf_batch_obj *batch)
     return STEPAF_OK;
 }
 
-/* What is wrong with tensor @a i of an answer. */
-static __attribute__((noinline, cold)) stepaf_status_t refuse_tensor(
-    const struct stepaf_ctx *ctx, const struct stepaf_remote_plan_pull *pull,
-    const stepaf_tensor_t *tensor, int i)
+stepaf_status_t stepaf_batch_refuse_tensor(const struct stepaf_batch_obj *batch,
+                                           const stepaf_tensor_t *tensor, int i)
 {
+    const struct stepaf_remote_plan_pull *pull = &batch->remote->pull[i];
+
     if (tensor->key != pull->key_id)
         return stepaf_error_set(STEPAF_ERR_INVALID, STEPAF_PHASE_RESPOND,
                                 "tensor %d has key %llu, expected is %llu", i,
@@ -201,8 +201,8 @@ static __attribute__((noinline, cold)) stepaf_status_t refuse_tensor(
         return stepaf_error_set(STEPAF_ERR_SIZE, STEPAF_PHASE_RESPOND,
                                 "tensor %d: %zu bytes, but the destination holds %u", i,
                                 tensor->bytes, pull->bytes);
-    return stepaf_region_refuse(ctx, tensor->data, tensor->bytes, STEPAF_PHASE_RESPOND, "tensor",
-                                i);
+    return stepaf_region_refuse(batch->remote->peer->ctx, tensor->data, tensor->bytes,
+                                STEPAF_PHASE_RESPOND, "tensor", i);
 }
 
 /* Check the tensors and fill the writes; set *n_sizes_p to how many sizes the message must tell:
@@ -227,7 +227,7 @@ static stepaf_status_t take_tensors(struct stepaf_batch_obj *batch, const stepaf
             stepaf_region_find_linked(remote->peer->ctx, tensor->data, tensor->bytes);
         if (tensor->key != pull->key_id || tensor->bytes > pull->bytes ||
             (!region && tensor->bytes))
-            return refuse_tensor(remote->peer->ctx, pull, tensor, i);
+            return stepaf_batch_refuse_tensor(batch, tensor, i);
         *on_gpu_p = *on_gpu_p || (region && region->mem.kind != STEPAF_MEM_HOST);
         stepaf_xfer_from(xfer, remote->peer->link, region, tensor->data);
         xfer->bytes = (uint32_t)tensor->bytes;
@@ -311,11 +311,13 @@ stepaf_status_t stepaf_batch_respond(struct stepaf_batch_obj *batch, const stepa
 
     if (flags & ~(uint32_t)STEPAF_RESPOND_RELEASE)
         return stepaf_error_set(STEPAF_ERR_INVALID, STEPAF_PHASE_RESPOND, "unknown flags");
-    if ((status = check_state(batch)) ||
+    if ((status = stepaf_batch_check_state(batch)) ||
         (status = take_tensors(batch, tensors, n, &n_sizes, &on_gpu)))
         return status;
     if (__builtin_expect(on_gpu, 0) &&
         (status = ctx->feature->batch_source(batch, tensors, n, &staged)))
+        return status;
+    if (__builtin_expect(batch->ahead != NULL, 0) && (status = stepaf_batch_skip_ahead(batch)))
         return status;
     fill_answer(batch, n_sizes, flags, now);
     if (__builtin_expect(remote->ahead != NULL, 0))

@@ -8,6 +8,7 @@
 #include "base/list.h"
 #include "transport/post.h"
 
+struct stepaf_batch_ahead;
 struct stepaf_ctx;
 struct stepaf_msg;
 struct stepaf_peer;
@@ -38,9 +39,10 @@ struct stepaf_batch_obj {
     uint64_t handled;
     struct stepaf_post answer;
     struct stepaf_post release;
-    struct stepaf_xfer *xfers; /* n_pull */
-    uint32_t *bytes;           /* n_push */
-    void *copied;              /* as an operation's */
+    struct stepaf_xfer *xfers;        /* n_pull */
+    uint32_t *bytes;                  /* n_push */
+    void *copied;                     /* as an operation's */
+    struct stepaf_batch_ahead *ahead; /* what is told before the answer; NULL: nothing ever was */
 };
 
 /* Whether @a batch is not released, or what says so has not left. What is POSTED is the transport's
@@ -53,6 +55,12 @@ void stepaf_batch_arrived(struct stepaf_batch_obj *batch);
  * last vain poll or later; what arrived after it counts as taken at once. */
 struct stepaf_batch_obj *stepaf_batch_take(struct stepaf_ctx *ctx, struct stepaf_peer *peer,
                                            uint64_t now);
+/* Whether the batch can be answered at all. */
+stepaf_status_t stepaf_batch_check_state(const struct stepaf_batch_obj *batch);
+/* What is wrong with tensor @a i of an answer. */
+stepaf_status_t stepaf_batch_refuse_tensor(const struct stepaf_batch_obj *batch,
+                                           const stepaf_tensor_t *tensor, int i)
+    __attribute__((cold));
 /* The error of an answer that was not sent, since its sources cannot be read. */
 stepaf_status_t stepaf_batch_no_source(void) __attribute__((cold));
 stepaf_status_t stepaf_batch_respond(struct stepaf_batch_obj *batch, const stepaf_tensor_t *tensors,

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The end of a batch: released, canceled, its peer lost, or its answer refused. */
 #include "core/batch_end.h"
+#include "core/batch_ahead.h"
 #include "core/ctx.h"
 #include "core/remote_plan.h"
 #include "core/send.h"
@@ -68,8 +69,10 @@ void stepaf_batch_cancel(struct stepaf_peer *peer, const struct stepaf_msg *msg)
 void stepaf_batches_peer_lost(struct stepaf_peer *peer)
 {
     for (uint32_t i = 0; i < peer->n_remotes; i++)
-        for (int s = 0; peer->remotes[i] && s < peer->remotes[i]->depth; s++)
+        for (int s = 0; peer->remotes[i] && s < peer->remotes[i]->depth; s++) {
             stepaf_post_complete(&peer->remotes[i]->batches[s].answer);
+            stepaf_batch_ahead_complete(&peer->remotes[i]->batches[s]);
+        }
 }
 
 void stepaf_batch_refused(struct stepaf_peer *peer, struct stepaf_post *post)
@@ -79,7 +82,7 @@ void stepaf_batch_refused(struct stepaf_peer *peer, struct stepaf_post *post)
     struct stepaf_batch_obj *batch =
         remote && post->msg.slot < remote->depth ? &remote->batches[post->msg.slot] : NULL;
 
-    if (!batch || &batch->answer != post)
+    if (!batch || stepaf_batch_ahead_refused(batch, post) || &batch->answer != post)
         return;
     post->state = STEPAF_POST_IDLE;
     batch->answered = false;

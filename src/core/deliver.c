@@ -16,13 +16,16 @@
 #include "core/remote_plan.h"
 #include "core/watch.h"
 
-/* Something is there of an operation that is not all there. Only streams want to know. */
+/* Something is there of an operation that is not all there: a whole tensor of an answer, or a part, of which only streams
+ * want to know. */
 static void take_landed(struct stepaf_peer *peer, const struct stepaf_msg *msg)
 {
-    if (msg->epoch == (uint16_t)peer->ctx->epoch)
-        peer->ctx->feature->landed(peer, msg);
-    else
+    if (msg->epoch != (uint16_t)peer->ctx->epoch)
         peer->ctx->counters.dropped_stale++;
+    else if (!msg->n && stepaf_is_attention(peer->ctx))
+        stepaf_op_landed(peer, msg);
+    else
+        peer->ctx->feature->landed(peer, msg);
 }
 
 static void take_ready(struct stepaf_peer *peer, const struct stepaf_msg *msg)

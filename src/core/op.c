@@ -223,6 +223,31 @@ void stepaf_op_arrived(struct stepaf_op *op, const struct stepaf_peer *peer)
     take_unusual(ctx, op, &op->op_peers[peer->index], false);
 }
 
+void stepaf_op_landed(struct stepaf_peer *peer, const struct stepaf_msg *msg)
+{
+    struct stepaf_op *op = stepaf_op_find(peer, msg);
+    uint32_t i = msg->word[STEPAF_MSG_TENSOR_INDEX], bit = STEPAF_OP_PUSHED;
+
+    if (!op || op->plan->proxied.is || op->plan->on_gpu || !is_awaited(&op->op_peers[peer->index]))
+        return; /* it is over, or nobody can ask */
+    struct stepaf_op_peer *op_peer = &op->op_peers[peer->index];
+    const struct stepaf_plan_obj *plan = op->plan;
+    uint32_t first = peer->index * plan->n_pull;
+    if (msg->n_words < STEPAF_MSG_SIZES ||
+        (i != STEPAF_MSG_NO_TENSOR &&
+         (i >= plan->n_pull || msg->word[STEPAF_MSG_HERE] > plan->pull[first + i].bytes))) {
+        peer->ctx->counters.dropped_malformed++;
+        return;
+    }
+    if (i != STEPAF_MSG_NO_TENSOR) {
+        bit = 1u << i;
+        op->pull_bytes[first + i] = msg->word[STEPAF_MSG_HERE];
+        op_peer->odd = op_peer->odd || msg->word[STEPAF_MSG_HERE] != plan->pull[first + i].bytes;
+    }
+    op_peer->landed = stepaf_op_has_landed(op, peer->index) | bit;
+    op_peer->landed_of = op->seq;
+}
+
 void stepaf_op_response(struct stepaf_peer *peer, const struct stepaf_msg *msg)
 {
     struct stepaf_ctx *ctx = peer->ctx;

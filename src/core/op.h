@@ -46,7 +46,12 @@ struct stepaf_op_peer {
         };
         uint16_t unusual; /* one of them */
     };
+    uint32_t
+        landed; /* bit i: tensor i has landed ahead of the answer; STEPAF_OP_PUSHED: the push has */
+    uint32_t landed_of; /* of the operation with this number */
 };
+
+enum { STEPAF_OP_PUSHED = 1 << STEPAF_MAX_TENSORS };
 
 /* Whether its answer is still to come, or on its way into GPU memory. */
 static inline bool stepaf_op_peer_is_open(const struct stepaf_op_peer *op_peer)
@@ -114,6 +119,13 @@ struct stepaf_op *stepaf_op_find(const struct stepaf_peer *peer, const struct st
 /* The operation in flight that an answer of 32 bits is about; NULL: none. */
 struct stepaf_op *stepaf_op_find_short(const struct stepaf_ctx *ctx, uint32_t imm);
 void stepaf_op_response(struct stepaf_peer *peer, const struct stepaf_msg *msg);
+/* A tensor of an answer is here before the others, or the push is there. */
+void stepaf_op_landed(struct stepaf_peer *peer, const struct stepaf_msg *msg);
+/* What is told of that for peer @a p's part. */
+static inline uint32_t stepaf_op_has_landed(const struct stepaf_op *op, uint32_t p)
+{
+    return op->op_peers[p].landed_of == op->seq ? op->op_peers[p].landed : 0;
+}
 /* An answer that was ARRIVING is where it belongs. */
 void stepaf_op_arrived(struct stepaf_op *op, const struct stepaf_peer *peer);
 void stepaf_op_release(struct stepaf_peer *peer, const struct stepaf_msg *msg);

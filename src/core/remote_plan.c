@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "core/batch.h"
+#include "core/batch_ahead.h"
 #include "core/feature.h"
 #include "core/key.h"
 #include "core/key_recv.h"
@@ -32,6 +33,7 @@ static void remote_free(struct stepaf_remote_plan *remote)
         if (stepaf_table_get(&ctx->tables.batches, batch->index) == batch)
             stepaf_table_remove(&ctx->tables.batches, batch->index);
         stepaf_post_complete(&batch->answer);
+        stepaf_batch_ahead_free(batch);
         if (batch->copied)
             stepaf_gpu_event_destroy(ctx->gpu.device, batch->copied);
         free(batch->xfers);

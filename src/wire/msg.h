@@ -23,7 +23,7 @@ enum stepaf_msg_type {
     STEPAF_MSG_SYNCED = 11,   /* I need no more pings */
     STEPAF_MSG_BYE = 12,      /* I finalize */
     STEPAF_MSG_QUIESCED = 13, /* I have entered the commit, and nothing before it is to come */
-    STEPAF_MSG_LANDED = 14,   /* both: a part of a tensor has, ahead of its START or RESPONSE */
+    STEPAF_MSG_LANDED = 14,   /* both: some of an operation has, ahead of its START or RESPONSE */
     STEPAF_MSG_ASK = 15,      /* attention: when was what with the batch of that operation? */
     STEPAF_MSG_TELL = 16,     /* FFN: then */
     STEPAF_MSG_TOLD = 17,     /* attention: an operation was late, and whose time it was */
@@ -68,6 +68,8 @@ enum {
     STEPAF_MSG_TENSOR_INDEX = 0,
     STEPAF_MSG_HERE = 1 /* bytes of it that have landed, from its beginning */
 };
+/* As an index, where n is 0: of no tensor. The push has landed. */
+#define STEPAF_MSG_NO_TENSOR UINT32_MAX
 
 /* Places in word[] of TELL and TOLD; TELL has QUEUE and WORK as RESPONSE, and times are two words. */
 enum {

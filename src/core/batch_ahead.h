@@ -1,0 +1,39 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What an FFN rank tells of a batch before it answers: single tensors of the answer, and that the push is here. Each is
+ * a post of its own: one write or none, and LANDED. The answer then has the other tensors. */
+#ifndef STEPAF_CORE_BATCH_AHEAD_H
+#define STEPAF_CORE_BATCH_AHEAD_H
+
+#include <stepaf/stepaf.h>
+
+#include "transport/post.h"
+
+struct stepaf_batch_obj;
+
+/* One of them, of a slot: made at its first use, and kept. */
+struct stepaf_batch_part {
+    struct stepaf_post post; /* first: if the core is to free it */
+    struct stepaf_xfer xfer;
+    uint32_t bytes;
+};
+
+struct stepaf_batch_ahead {
+    uint32_t generation; /* of the batch that the others are about */
+    uint32_t sent;       /* bit i: tensor i of the answer has gone ahead */
+    struct stepaf_batch_part *parts[STEPAF_MAX_TENSORS + 1]; /* by tensor; the last one: the push */
+};
+
+/* Send tensor @a index of the answer. */
+stepaf_status_t stepaf_batch_send_ahead(struct stepaf_batch_obj *batch, int index,
+                                        const stepaf_tensor_t *tensor);
+/* Tell the attention rank that its push is here. */
+stepaf_status_t stepaf_batch_confirm(struct stepaf_batch_obj *batch);
+/* Take out of the answer's writes those that have gone ahead; a tensor of another size is refused. */
+stepaf_status_t stepaf_batch_skip_ahead(struct stepaf_batch_obj *batch);
+/* Whether @a post is one of these; then it was not sent, since its source cannot be read. */
+bool stepaf_batch_ahead_refused(struct stepaf_batch_obj *batch, const struct stepaf_post *post);
+/* Nothing of them is in use any more: the slot's next batch comes, or the peer is lost. */
+void stepaf_batch_ahead_complete(struct stepaf_batch_obj *batch);
+void stepaf_batch_ahead_free(struct stepaf_batch_obj *batch);
+
+#endif
