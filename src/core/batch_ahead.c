@@ -123,6 +123,7 @@ stepaf_status_t stepaf_batch_skip_ahead(struct stepaf_batch_obj *batch)
     return STEPAF_OK;
 }
 
+/* An answer that waits behind it has to bring the tensor then. */
 bool stepaf_batch_ahead_refused(struct stepaf_batch_obj *batch, const struct stepaf_post *post)
 {
     struct stepaf_batch_ahead *ahead = batch->ahead;
@@ -130,7 +131,10 @@ bool stepaf_batch_ahead_refused(struct stepaf_batch_obj *batch, const struct ste
     for (uint32_t i = 0; ahead && i < STEPAF_MAX_TENSORS; i++)
         if (ahead->parts[i] && &ahead->parts[i]->post == post) {
             ahead->sent &= ~(1u << i);
-            batch->remote->peer->bytes_sent -= ahead->parts[i]->bytes;
+            if (batch->answered && batch->answer.state == STEPAF_POST_QUEUED)
+                batch->xfers[i].bytes = ahead->parts[i]->bytes;
+            else
+                batch->remote->peer->bytes_sent -= ahead->parts[i]->bytes;
             return true;
         }
     return false;
