@@ -155,11 +155,11 @@ enum stepaf_kernel {
     STEPAF_KERNEL_SEND,   /* one warp a block: write tensors and heads */
     STEPAF_KERNEL_GATE,   /* one block: wait for all heads, and take pieces if they are few */
     STEPAF_KERNEL_UNPACK, /* one warp a block: bring pieces and mailboxes to their tensors */
-    /* The same where some tensors go by CHUNKS or PARTS, or are sent by RDMA. The unpacking counts then as
-     * sending does. */
+    /* SEND and UNPACK where some tensors go by CHUNKS or PARTS, or are sent by RDMA. The unpacking
+     * counts then as sending does. */
     STEPAF_KERNEL_SEND_CHUNKS,
     STEPAF_KERNEL_UNPACK_CHUNKS,
-    /* The same for plans of which some answers are enough: see the end. */
+    /* Kernels for plans of which some answers are enough: see the end. */
     STEPAF_KERNEL_SEND_SOME,
     STEPAF_KERNEL_GATE_SOME,
     STEPAF_KERNEL_UNPACK_SOME,
@@ -169,7 +169,7 @@ enum stepaf_kernel {
     STEPAF_KERNEL_COUNT
 };
 
-/* The same for plans that take the batch of any one peer: stepaf_any_args. */
+/* Kernels for plans that take the batch of any one peer: their args are stepaf_any_args. */
 enum stepaf_any_kernel {
     STEPAF_KERNEL_SEND_ANY,
     STEPAF_KERNEL_GATE_ANY,

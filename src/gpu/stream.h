@@ -236,7 +236,8 @@ uint8_t *stepaf_stream_guard_compile(struct stepaf_stream *stream,
 bool stepaf_stream_is_guarded(const struct stepaf_stream *stream);
 /* What a lane that goes by RDMA tells the proxy. */
 void stepaf_stream_guard_lane(struct stepaf_kernel_tensor *lane, bool guarded);
-/* The same for all lanes of an operation that is not as planned; returns whether it is guarded. */
+/* Set what all RDMA lanes of an operation that is not as planned tell; returns whether it is
+ * guarded. */
 bool stepaf_stream_guard_change(const struct stepaf_stream *stream,
                                 const struct stepaf_launch *planned,
                                 struct stepaf_launch *launches);

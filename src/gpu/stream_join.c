@@ -219,7 +219,8 @@ static stepaf_status_t join_one(struct stepaf_peer *peer, const struct stepaf_ad
     return status;
 }
 
-/* The same where it can be done without: who is lost keeps its numbers, and nothing goes there. */
+/* Join a peer that may be lost: it keeps its numbers then, and nothing goes there. The failure of
+ * one that the epoch can do without is none. */
 static stepaf_status_t join_if_there(struct stepaf_peer *peer, const struct stepaf_advert *its,
                                      const struct stepaf_stream_advert *own,
                                      struct stepaf_stream_dst **outlets)

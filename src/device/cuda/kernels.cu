@@ -203,7 +203,8 @@ __device__ __forceinline__ void unpack(const stepaf_kernel_args &args, uint32_t 
         copy_share<ALIGNED>(lane.data, lane.body, min(bytes, lane.bytes), chunk, lane.n);
 }
 
-/* The same where chunks are among it. Each block counts, since their flags are stamps. False: given up. */
+/* Unpack where chunks are among it. Each block counts, since their flags are stamps. False: given
+ * up. */
 template <bool ALIGNED>
 __device__ __forceinline__ bool unpack_chunks(const stepaf_kernel_args &args, uint32_t n,
                                               uint32_t failed)
