@@ -86,10 +86,10 @@ struct stepaf_feature_ops {
 
     void (*region_dropped)(struct stepaf_ctx *ctx, struct stepaf_region *region);
     /* Begin to copy out of GPU memory what is sent, and record the end of that by an event. Never
-     * waits. op->bounced, *staged_p: there was something. @a tensors: NULL, those that are planned. */
+     * waits. op->bounced, *bounced_p: there was something. @a tensors: NULL, the planned ones. */
     stepaf_status_t (*op_source)(struct stepaf_op *op, const stepaf_tensor_t *tensors, int n);
     stepaf_status_t (*batch_source)(struct stepaf_batch_obj *batch, const stepaf_tensor_t *tensors,
-                                    int n, bool *staged_p);
+                                    int n, bool *bounced_p);
     /* Have those posts queued that send something copied, until @a event has passed; whether it has,
      * for one of these. */
     void (*gate)(struct stepaf_post *const *posts, unsigned n, void *event);

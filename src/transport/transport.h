@@ -207,8 +207,8 @@ struct stepaf_transport_ops {
      * few times a second by one that others keep busy, when there may be more to take in. */
     void (*check_peers)(struct stepaf_transport *transport);
 
-    /* Required. Bytes held per link, and of staging in all. */
-    void (*query_memory)(struct stepaf_transport *transport, size_t *per_link_p, size_t *staging_p);
+    /* Required. Bytes held per link, and of bounce buffers in all. */
+    void (*query_memory)(struct stepaf_transport *transport, size_t *per_link_p, size_t *bounce_p);
 };
 
 /* All transports of this build, best first; ends with NULL. */
