@@ -120,7 +120,7 @@ static void lay_out(struct stepaf_proxy *proxy, uint32_t p, uint32_t i,
     }
     room->copied_out = true;
     lane->pitch = pitch > UINT32_MAX ? out_bytes(stream, p, i) : (uint32_t)pitch;
-    lane->data = offset(stepaf_proxy_take_room(&room->outlets, (uint64_t)plan->depth * pitch));
+    lane->data = offset(stepaf_proxy_take_room(&room->proxy_sends, (uint64_t)plan->depth * pitch));
 }
 
 void stepaf_proxy_lay(struct stepaf_proxy *proxy, uint32_t p, struct stepaf_proxy_room *room)
@@ -140,23 +140,23 @@ void stepaf_proxy_place(struct stepaf_proxy *proxy, const struct stepaf_streams 
             place(&proxy->in[at], streams->proxy_recv, streams->heads);
     for (uint32_t at = 0; at < stream->plan->ctx->n_peers * stream->n_out; at++)
         if (proxy->peers[at / stream->n_out].proxied)
-            place(&proxy->out[at], streams->outlets, streams->heads);
+            place(&proxy->out[at], streams->proxy_send, streams->heads);
     for (uint32_t p = 0; p < stream->plan->ctx->n_peers; p++)
         if (proxy->peers[p].sent)
             proxy->peers[p].sent = streams->heads + (uintptr_t)proxy->peers[p].sent;
 }
 
 void stepaf_proxy_dsts(const struct stepaf_streams *streams, const struct stepaf_stream *stream,
-                       uint32_t p, struct stepaf_stream_dst *outlets)
+                       uint32_t p, struct stepaf_stream_dst *dsts)
 {
     const struct stepaf_proxy *proxy = streams->proxies[stream->plan->index];
 
     for (uint32_t i = 0; i < stream->n_out; i++) {
         const struct stepaf_proxy_buf *lane = &proxy->out[p * stream->n_out + i];
-        outlets[i] = (struct stepaf_stream_dst){
+        dsts[i] = (struct stepaf_stream_dst){
             .mailbox = lane->heads,
             .place = lane->in_place ? NULL : lane->data,
-            .allocation = lane->in_place ? NULL : streams->outlets->mem.base,
+            .allocation = lane->in_place ? NULL : streams->proxy_send->mem.base,
             .stride = lane->head_pitch,
             .pitch = lane->pitch,
             .bytes = out_bytes(stream, p, i),

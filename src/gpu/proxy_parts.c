@@ -103,7 +103,7 @@ static void send_ahead_part(struct stepaf_proxy *proxy, uint32_t p, uint32_t i,
     *its = (struct stepaf_proxy_post){
         .post = {.link = ctx->peers[p].link, .xfer = &its->xfer, .n_xfer = 1}};
     address(proxy, p, i, its);
-    stepaf_xfer_from(&its->xfer, its->post.link, ctx->gpu.streams->outlets, tensors[i].data);
+    stepaf_xfer_from(&its->xfer, its->post.link, ctx->gpu.streams->proxy_send, tensors[i].data);
     its->xfer.bytes = peer->ahead[i] + bytes;
     stepaf_xfer_skip(&its->xfer, its->xfer.dst_offset, peer->ahead[i]);
     peer->ahead[i] += bytes;

@@ -125,8 +125,8 @@ struct stepaf_streams {
     uint32_t n_imports;
     struct stepaf_region
         *proxy_recv; /* what comes from proxied peers; this and the rest: see gpu/proxy.h */
-    struct stepaf_region *outlets; /* what goes to them */
-    uint8_t *heads;                /* pinned: of both */
+    struct stepaf_region *proxy_send; /* what goes to them */
+    uint8_t *heads;                   /* pinned: of both */
     struct stepaf_proxy_recv *proxy_recvs;
     struct stepaf_proxy **proxies; /* by plan number, until they are in force */
     uint32_t n_proxies;
@@ -220,7 +220,7 @@ struct stepaf_stream_dst {
     uint32_t stride, pitch, bytes;
     uint8_t proto;
 };
-void stepaf_stream_compile(struct stepaf_stream *stream, const struct stepaf_stream_dst *outlets,
+void stepaf_stream_compile(struct stepaf_stream *stream, const struct stepaf_stream_dst *dsts,
                            uint8_t *control);
 /* Bytes of GPU memory that compile wants for @a stream. */
 uint64_t stepaf_stream_control_bytes(const struct stepaf_stream *stream);

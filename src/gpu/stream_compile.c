@@ -146,15 +146,14 @@ static void set_chunk(struct stepaf_launch *launch, struct stepaf_kernel_tensor 
     launch->chunks = true;
 }
 
-static void compile_send(const struct stepaf_stream *stream,
-                         const struct stepaf_stream_dst *outlets, uint32_t first, uint32_t n,
-                         struct stepaf_launch *launch)
+static void compile_send(const struct stepaf_stream *stream, const struct stepaf_stream_dst *dsts,
+                         uint32_t first, uint32_t n, struct stepaf_launch *launch)
 {
     const struct stepaf_ctx *ctx = stream->plan->ctx;
     struct stepaf_kernel_args *args = &launch->args;
 
     for (uint32_t at = first; at < first + n; at++) {
-        const struct stepaf_stream_dst *outlet = &outlets[at];
+        const struct stepaf_stream_dst *dst = &dsts[at];
         struct stepaf_kernel_tensor *lane = &args->lanes[args->n_lanes++];
         lane->peer = (uint16_t)(at / stream->n_out);
         launch->sources[at - first] = source_region(stream, lane->peer, at % stream->n_out);
@@ -162,11 +161,11 @@ static void compile_send(const struct stepaf_stream *stream,
             set_source(stream, lane->peer, at % stream->n_out, args->slot, lane);
             continue;
         }
-        launch->places[at - first] = outlet->allocation;
-        lane->proto = outlet->proto;
-        lane->head = outlet->mailbox + (size_t)args->slot * outlet->stride;
-        lane->body = outlet->place ? outlet->place + (size_t)args->slot * outlet->pitch
-                                   : lane->head + STEPAF_HEAD_BYTES;
+        launch->places[at - first] = dst->allocation;
+        lane->proto = dst->proto;
+        lane->head = dst->mailbox + (size_t)args->slot * dst->stride;
+        lane->body = dst->place ? dst->place + (size_t)args->slot * dst->pitch
+                                : lane->head + STEPAF_HEAD_BYTES;
         set_source(stream, lane->peer, at % stream->n_out, args->slot, lane);
         lane->copied =
             !stepaf_some_is_asked(stream) && /* a copy engine would copy in any case */
@@ -177,7 +176,7 @@ static void compile_send(const struct stepaf_stream *stream,
             stepaf_stream_guard_lane(lane, stream->launches.guarded);
             launch->chunks = true;
         }
-        set_chunk(launch, lane, outlet->bytes);
+        set_chunk(launch, lane, dst->bytes);
     }
     set_leaders(ctx, args);
     launch->blocks = stepaf_stream_distribute(args, true, stepaf_stream_blocks(ctx));
@@ -225,7 +224,7 @@ static uint32_t min(uint32_t a, uint32_t b)
     return a < b ? a : b;
 }
 
-void stepaf_stream_compile(struct stepaf_stream *stream, const struct stepaf_stream_dst *outlets,
+void stepaf_stream_compile(struct stepaf_stream *stream, const struct stepaf_stream_dst *dsts,
                            uint8_t *control)
 {
     uint32_t n_out = stream->plan->ctx->n_peers * stream->n_out;
@@ -243,7 +242,7 @@ void stepaf_stream_compile(struct stepaf_stream *stream, const struct stepaf_str
             launch->args.counts = (uint32_t *)at;
             launch->args.done = (uint32_t *)(at + counts_bytes());
             at += counts_bytes() + done_bytes();
-            compile_send(stream, outlets, first, min(each_out, n_out - first), launch);
+            compile_send(stream, dsts, first, min(each_out, n_out - first), launch);
         }
     launch = stream->launches.receive;
     /* A graph of old looks into its mailboxes if it unpacks. Where ranks come and go all that no graph holds is to be

@@ -87,7 +87,7 @@ static void look_at_plan(const struct stepaf_stream_advert_plan *plan, int role)
     uint32_t n_in = role == STEPAF_ATTENTION ? plan->n_pull : plan->n_push;
     uint32_t n_out = role == STEPAF_ATTENTION ? plan->n_push : plan->n_pull;
     struct stepaf_stream_advert_mailbox mailbox;
-    uint32_t n_inlets = 0;
+    uint32_t n_mailboxes = 0;
 
     FUZZ_CHECK(n_in && n_in <= STEPAF_MAX_TENSORS && n_out && n_out <= STEPAF_MAX_TENSORS);
     FUZZ_CHECK(plan->depth && plan->depth <= STEPAF_MAX_DEPTH);
@@ -98,10 +98,10 @@ static void look_at_plan(const struct stepaf_stream_advert_plan *plan, int role)
             (void)stepaf_stream_advert_size(plan, n_out, p, i);
         for (uint32_t i = 0; i < n_in; i++) {
             (void)stepaf_stream_advert_room(plan, n_in, p, i);
-            n_inlets += stepaf_stream_advert_mailbox(plan, n_in, p, i, &mailbox);
+            n_mailboxes += stepaf_stream_advert_mailbox(plan, n_in, p, i, &mailbox);
         }
     }
-    FUZZ_CHECK(n_inlets <= plan->n_peers * n_in);
+    FUZZ_CHECK(n_mailboxes <= plan->n_peers * n_in);
 }
 
 static bool lies_in(const uint8_t *at, size_t bytes, const uint8_t *base, size_t size)

@@ -252,7 +252,7 @@ static void check(const char *what, const std::vector<Tensor> &there,
 int main()
 {
     const stepaf_proto HEAD = STEPAF_PROTO_INLINE, PIECES = STEPAF_PROTO_LL,
-                       PLACE = STEPAF_PROTO_ZCOPY, INLET = STEPAF_PROTO_BCOPY,
+                       PLACE = STEPAF_PROTO_ZCOPY, MAILBOX = STEPAF_PROTO_BCOPY,
                        CHUNKS = STEPAF_PROTO_CHUNKS;
 
     check("heads", {{84, 84, HEAD, 1, false, 0}, {8, 8, HEAD, 1, false, 0}},
@@ -264,8 +264,9 @@ int main()
           {{2000, 2000, PIECES, 2, false, 0}});
     check("pieces", {{30000, 30000, PIECES, 3, false, 0}, {60, 60, HEAD, 1, false, 0}},
           {{20000, 20000, PIECES, 3, false, 0}, {84, 84, HEAD, 1, false, 0}});
-    check("places and inlets", {{3000, 3000, INLET, 2, false, 0}, {900, 900, PLACE, 1, false, 0}},
-          {{5000, 5000, PLACE, 3, false, 0}, {700, 700, INLET, 1, false, 0}});
+    check("places and mailboxes",
+          {{3000, 3000, MAILBOX, 2, false, 0}, {900, 900, PLACE, 1, false, 0}},
+          {{5000, 5000, PLACE, 3, false, 0}, {700, 700, MAILBOX, 1, false, 0}});
     check("chunks", {{9000, 9000, CHUNKS, 3, false, 0}, {60, 60, HEAD, 1, false, 0}},
           {{5001, 5001, CHUNKS, 2, false, 0}, {2000, 2000, PIECES, 1, false, 0}});
     return 0;

@@ -287,17 +287,18 @@ static void check_given_up(const std::vector<Tensor> &tensors)
 int main()
 {
     const stepaf_proto HEAD = STEPAF_PROTO_INLINE, PIECES = STEPAF_PROTO_LL,
-                       INLET = STEPAF_PROTO_BCOPY, CHUNKS = STEPAF_PROTO_CHUNKS;
+                       MAILBOX = STEPAF_PROTO_BCOPY, CHUNKS = STEPAF_PROTO_CHUNKS;
 
     check("heads", {{84, 84, HEAD, 1, false, 0}, {8, 8, HEAD, 1, false, 0}});
     check("odd places", {{61, 61, HEAD, 1, false, 3}, {3001, 3001, PIECES, 2, false, 5}});
     check("pieces", {{30000, 30000, PIECES, 3, false, 0}, {60, 60, HEAD, 1, false, 0}});
-    check("inlets", {{5000, 5000, INLET, 3, false, 0}, {900, 900, PIECES, 1, false, 0}});
+    check("mailboxes", {{5000, 5000, MAILBOX, 3, false, 0}, {900, 900, PIECES, 1, false, 0}});
     check("chunks", {{9000, 9000, CHUNKS, 3, false, 0}, {60, 60, HEAD, 1, false, 0}});
-    check("copy engines", {{5000, 5000, INLET, 2, true, 0}, {2000, 2000, INLET, 1, true, 0}});
+    check("copy engines", {{5000, 5000, MAILBOX, 2, true, 0}, {2000, 2000, MAILBOX, 1, true, 0}});
     check_sending("heads", {{84, 84, HEAD, 1, false, 0}, {8, 8, HEAD, 1, false, 0}});
     check_sending("pieces", {{9000, 9000, PIECES, 2, false, 0}, {3000, 3000, PIECES, 2, false, 0}});
-    check_sending("inlets", {{9000, 9000, INLET, 2, false, 0}, {3000, 3000, INLET, 2, false, 0}});
+    check_sending("mailboxes",
+                  {{9000, 9000, MAILBOX, 2, false, 0}, {3000, 3000, MAILBOX, 2, false, 0}});
     check_sending("chunks", {{9000, 9000, CHUNKS, 2, false, 0}, {3000, 3000, CHUNKS, 2, false, 0}});
     check_given_up({{3000, 3000, PIECES, 2, false, 0}, {60, 60, HEAD, 1, false, 0}});
     return 0;

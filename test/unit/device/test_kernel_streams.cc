@@ -126,7 +126,7 @@ void Link::verify()
             const uint8_t *body = aligned(slot->mailboxes[i]) + STEPAF_HEAD_BYTES;
             for (size_t at = 0; at < body_bytes(slot->tensors[i]); at++)
                 if (body[at] != 0)
-                    fail("an inlet is not empty");
+                    fail("a mailbox is not empty");
         }
 }
 
@@ -160,7 +160,7 @@ static void check(const char *what, const std::vector<Tensor> &there,
 int main()
 {
     const stepaf_proto HEAD = STEPAF_PROTO_INLINE, PIECES = STEPAF_PROTO_LL,
-                       PLACE = STEPAF_PROTO_ZCOPY, INLET = STEPAF_PROTO_BCOPY,
+                       PLACE = STEPAF_PROTO_ZCOPY, MAILBOX = STEPAF_PROTO_BCOPY,
                        CHUNKS = STEPAF_PROTO_CHUNKS;
 
     for (unsigned depth = 1; depth <= 3; depth++) {
@@ -173,7 +173,8 @@ int main()
               {{17000, 17000, PIECES, 6, false, 0}, {84, 84, HEAD, 1, false, 0}}, depth, 30);
         check("chunks", {{9000, 9000, CHUNKS, 3, false, 0}, {60, 60, HEAD, 1, false, 0}},
               {{5001, 5001, CHUNKS, 2, false, 0}, {3000, 3000, PIECES, 2, false, 0}}, depth, 30);
-        check("places and inlets", {{3000, 3000, INLET, 2, false, 0}, {8, 8, HEAD, 1, false, 0}},
+        check("places and mailboxes",
+              {{3000, 3000, MAILBOX, 2, false, 0}, {8, 8, HEAD, 1, false, 0}},
               {{5000, 5000, PLACE, 3, false, 0}}, depth, 30);
     }
     return 0;

@@ -235,7 +235,7 @@ static void check_sources()
 int main()
 {
     const stepaf_proto HEAD = STEPAF_PROTO_INLINE, PIECES = STEPAF_PROTO_LL,
-                       PLACE = STEPAF_PROTO_ZCOPY, INLET = STEPAF_PROTO_BCOPY,
+                       PLACE = STEPAF_PROTO_ZCOPY, MAILBOX = STEPAF_PROTO_BCOPY,
                        CHUNKS = STEPAF_PROTO_CHUNKS, PARTS = STEPAF_PROTO_PARTS;
 
     check("tensors in heads",
@@ -259,9 +259,9 @@ int main()
           60);
     check("pieces, anywhere",
           {{20001, 20001, PIECES, 2, false, 5}, {1007, 1007, PIECES, 1, false, 1}}, 40);
-    check("places and inlets",
+    check("places and mailboxes",
           {{5000, 5000, PLACE, 3, false, 0},
-           {3000, 3000, INLET, 2, false, 0},
+           {3000, 3000, MAILBOX, 2, false, 0},
            {777, 777, PLACE, 1, false, 0}},
           100);
     check("chunks",
@@ -292,13 +292,13 @@ int main()
            {9000, 9000, PIECES, 3, false, 0},
            {20000, 20000, PIECES, 5, false, 0},
            {5000, 5000, PLACE, 3, false, 0},
-           {3000, 3000, INLET, 2, false, 0}},
+           {3000, 3000, MAILBOX, 2, false, 0}},
           40);
     check("copies",
           {{5000, 5000, PLACE, 1, true, 0},
            {8, 8, HEAD, 1, false, 0},
            {300, 200, PLACE, 1, true, 0},
-           {3000, 2000, INLET, 2, true, 0}},
+           {3000, 2000, MAILBOX, 2, true, 0}},
           100);
     check("one copy", {{300, 300, PLACE, 1, true, 0}}, 3000);
     check("more heads than a warp takes",
@@ -317,7 +317,7 @@ int main()
                {9000, 9000, PIECES, 3, false, 0},
                {84, 84, HEAD, 1, false, 0},
                {2000, 2000, PLACE, 1, true, 0},
-               {1000, 1000, INLET, 1, true, 0}},
+               {1000, 1000, MAILBOX, 1, true, 0}},
               {{84, 84, HEAD, 1, false, 0}, {3000, 3000, PLACE, 2, false, 0}}, 60);
     check_any("any peer's, in chunks",
               {{9000, 9000, CHUNKS, 3, false, 0},
@@ -339,8 +339,8 @@ int main()
                 {60, 60, HEAD, 1, false, 0}},
                60);
     check_gaps("gaps among all ways",
-               {{9000, 0, INLET, 0, false, 0},
-                {3000, 3000, INLET, 2, false, 0},
+               {{9000, 0, MAILBOX, 0, false, 0},
+                {3000, 3000, MAILBOX, 2, false, 0},
                 {20001, 20001, CHUNKS, 3, false, 5},
                 {9000, 0, PLACE, 0, false, 0},
                 {5000, 5000, PLACE, 3, false, 0}},
@@ -349,7 +349,7 @@ int main()
                {{300, 0, PLACE, 0, false, 0},
                 {5000, 5000, PLACE, 1, true, 0},
                 {300, 200, PLACE, 1, true, 0},
-                {300, 0, INLET, 0, false, 0}},
+                {300, 0, MAILBOX, 0, false, 0}},
                100);
     check_ends({{84, 84, HEAD, 1, false, 0}, {9000, 9000, PIECES, 2, false, 0}});
     check_ends({{9000, 9000, PIECES, 2, false, 0}});

@@ -73,7 +73,7 @@ static void half_a_receive_ends_the_plan(void)
 
 /* What is replayed looks into its mailboxes before it knows that they are of an earlier commit; others are
  * given back. */
-static void inlets_that_were_captured_stay(void)
+static void mailboxes_that_were_captured_stay(void)
 {
     for (int captured = 0; captured < 2; captured++) {
         stream_job_begin(STEPAF_FFN);
@@ -376,7 +376,7 @@ int main(void)
         {"nothing is enqueued before the commit", nothing_is_enqueued_before_the_commit},
         {"half a wait ends the plan", half_a_wait_ends_the_plan},
         {"half a receive ends the plan", half_a_receive_ends_the_plan},
-        {"inlets that were captured stay", inlets_that_were_captured_stay},
+        {"mailboxes that were captured stay", mailboxes_that_were_captured_stay},
         {"a launch that fails counts nothing", a_launch_that_fails_counts_nothing},
         {"a start without its request ends the plan", a_start_without_its_request_ends_the_plan},
         {"plans share the blocks", plans_share_the_blocks},

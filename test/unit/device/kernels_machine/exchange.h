@@ -56,7 +56,7 @@ inline size_t flags_room(uint32_t bytes, uint32_t part)
 
 struct Exchange {
     std::vector<Tensor> tensors;
-    std::vector<std::vector<uint8_t>> mailboxes, outlets, sources, places;
+    std::vector<std::vector<uint8_t>> mailboxes, send_bufs, sources, places;
     std::unique_ptr<End> sender, receiver;
 
     explicit Exchange(std::vector<Tensor> its);
@@ -85,7 +85,7 @@ Exchange::Exchange(std::vector<Tensor> its) : tensors(std::move(its))
         size_t chunks = static_cast<size_t>(stepaf_chunks_room(tensor.room));
         size_t parts = flags_room(tensor.room, stepaf_part_bytes(tensor.room)) + tensor.room;
         mailboxes.emplace_back(STEPAF_HEAD_BYTES + std::max({pieces, chunks, parts}) + 256, 0);
-        outlets.emplace_back(mailboxes.back().size(), 0);
+        send_bufs.emplace_back(mailboxes.back().size(), 0);
         sources.emplace_back(tensor.room + 256, 0);
         places.emplace_back(tensor.room + BEYOND + 256, static_cast<uint8_t>(POISON));
     }
@@ -120,7 +120,7 @@ End *Exchange::make_end(bool sends)
             lane.chunk = stepaf_chunk_bytes(tensor.room);
         if (tensor.proto == STEPAF_PROTO_PARTS) {
             lane.chunk = stepaf_part_bytes(tensor.room);
-            lane.head = sends ? aligned(outlets[i]) : mailbox;
+            lane.head = sends ? aligned(send_bufs[i]) : mailbox;
             lane.body = lane.head + flags_room(tensor.room, lane.chunk);
             lane.body +=
                 sends ? 0 : tensor.skew; /* as slots of the proxy's receive buffers may lie */
