@@ -58,15 +58,15 @@
 
 enum {
     STEPAF_HEAD_BYTES = 128,
-    STEPAF_HEAD_PIECE = 12,     /* of a tensor in a piece of a head */
-    STEPAF_HEAD_DATA = 84,      /* of a tensor in a head */
-    STEPAF_HEAD_SOURCE = 96,    /* RDMA: where its last piece but one is */
-    STEPAF_HEAD_TELLS = 112,    /* where its last piece is */
-    STEPAF_GROUP_BYTES = 1024,  /* of 64 pieces */
-    STEPAF_GROUP_DATA = 1008,   /* of a tensor in them */
-    STEPAF_KERNEL_TENSORS = 64, /* tensors in one launch: of whole peers */
-    STEPAF_FLOW_FEW = 4,        /* with no more, a launch has fewer parameters to carry */
-    STEPAF_FLOW_BLOCKS = 1056,  /* blocks of one launch, at most */
+    STEPAF_HEAD_PIECE = 12,      /* of a tensor in a piece of a head */
+    STEPAF_HEAD_DATA = 84,       /* of a tensor in a head */
+    STEPAF_HEAD_SOURCE = 96,     /* RDMA: where its last piece but one is */
+    STEPAF_HEAD_TELLS = 112,     /* where its last piece is */
+    STEPAF_GROUP_BYTES = 1024,   /* of 64 pieces */
+    STEPAF_GROUP_DATA = 1008,    /* of a tensor in them */
+    STEPAF_KERNEL_TENSORS = 64,  /* tensors in one launch: of whole peers */
+    STEPAF_ARGS_FEW = 4,         /* with no more, a launch has fewer parameters to carry */
+    STEPAF_LAUNCH_BLOCKS = 1056, /* blocks of one launch, at most */
     STEPAF_WARP = 32,
     STEPAF_GATE_GROUPS = 16,   /* that the gate takes itself, a warp each */
     STEPAF_CHUNK_LEAST = 1024, /* bytes of a chunk */
@@ -267,9 +267,9 @@ static inline void stepaf_lanes_fill(struct stepaf_kernel_args *args)
         args->n_lanes = 0;
 }
 
-/* The beginning of a flow with few lanes, as a parameter of its own. */
-struct stepaf_flow_few {
-    uint64_t words[offsetof(struct stepaf_kernel_args, lanes[STEPAF_FLOW_FEW]) / sizeof(uint64_t)];
+/* The beginning of kernel args with few lanes, as a parameter of its own. */
+struct stepaf_kernel_args_few {
+    uint64_t words[offsetof(struct stepaf_kernel_args, lanes[STEPAF_ARGS_FEW]) / sizeof(uint64_t)];
 };
 
 /* ---- some: operations that are complete before all peers have answered ----

@@ -6,8 +6,8 @@
  * it is the other way round. What comes in has a mailbox each (device/kernels.h), for each peer and
  * slot, in one piece of GPU memory of the rank; or, from peers whose GPUs do not reach that, in a piece of
  * host memory for each of them. Commit tells the peers where: then each side makes
- * the flows that its kernels are launched with, and nothing is left to do for an operation but to
- * launch them. */
+ * the kernel args that its kernels are launched with, and nothing is left to do for an operation
+ * but to launch them. */
 #ifndef STEPAF_GPU_STREAM_H
 #define STEPAF_GPU_STREAM_H
 
@@ -35,8 +35,8 @@ struct stepaf_mailbox {
     bool in_host;     /* it lies in host memory */
 };
 
-/* What one launch of kernels takes of an operation: the tensors of as many peers as a flow has lanes
- * for. */
+/* What one launch of kernels takes of an operation: the tensors of as many peers as kernel args
+ * have lanes for. */
 struct stepaf_launch {
     struct stepaf_kernel_args args;
     uint32_t blocks;  /* of the kernel that sends, or unpacks; 0: it is not needed */
@@ -67,7 +67,7 @@ struct stepaf_stream {
     uint32_t need;            /* then: so many of them are enough */
     uint8_t n_in;             /* per peer */
     uint8_t n_out;
-    uint32_t epoch;                   /* in which the flows were made; 0: never */
+    uint32_t epoch;                   /* in which the kernel args were made; 0: never */
     struct stepaf_mailbox *mailboxes; /* peer by peer: n_in */
     struct {
         uint32_t n_send; /* of an operation */
@@ -212,7 +212,7 @@ stepaf_status_t stepaf_streams_settle(struct stepaf_ctx *ctx, const struct stepa
 void stepaf_streams_unmap_host(struct stepaf_ctx *ctx, struct stepaf_streams *streams);
 void stepaf_streams_free_host(struct stepaf_ctx *ctx, struct stepaf_streams *streams);
 
-/* Make the flows of a plan from its mailboxes and, peer by peer, those of its peers. */
+/* Make the kernel args of a plan from its mailboxes and, peer by peer, those of its peers. */
 struct stepaf_stream_dst {
     uint8_t *mailbox;       /* the peer's, of slot 0, as this process sees it */
     uint8_t *place;         /* where the bytes go; NULL: behind the mailbox's head */
@@ -262,7 +262,7 @@ uint32_t stepaf_stream_blocks(const struct stepaf_ctx *ctx);
 uint32_t stepaf_stream_set_gate(struct stepaf_kernel_args *args, bool takes);
 uint32_t stepaf_stream_distribute(struct stepaf_kernel_args *args, bool sending, uint32_t limit);
 
-/* After sources of a flow have changed. */
+/* After sources in kernel args have changed. */
 void stepaf_stream_touch(struct stepaf_kernel_args *args);
 
 /* Hot: whether the plan can be used at all. */

@@ -67,9 +67,10 @@ uint64_t stepaf_any_control_bytes(const struct stepaf_stream *stream)
            ring_bytes(stream) + next_bytes(stream) + ALIGN;
 }
 
-/* ---- flows ---- */
+/* ---- kernel args ---- */
 
-/* The lanes of all slots, from the flows of the first and the second. One launch has them all. */
+/* The lanes of all slots, from the kernel args of the first and the second. One launch has them
+ * all. */
 static stepaf_status_t write_lanes(const struct stepaf_stream *stream,
                                    const struct stepaf_launch *slots, bool sending,
                                    uint8_t *control)

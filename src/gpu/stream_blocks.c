@@ -22,7 +22,7 @@ uint32_t stepaf_stream_blocks(const struct stepaf_ctx *ctx)
         const struct stepaf_plan_obj *plan = stepaf_table_get(&ctx->tables.plans, i);
         n_plans += plan && plan->stream;
     }
-    return STEPAF_FLOW_BLOCKS >> (n_plans - 1);
+    return STEPAF_LAUNCH_BLOCKS >> (n_plans - 1);
 }
 
 /* Few pieces are not worth a kernel of their own. */
@@ -84,7 +84,7 @@ static uint32_t blocks_wanted(const struct stepaf_kernel_args *args,
         n = ((uint64_t)lane->bytes + COPY_SHARE - 1) / COPY_SHARE;
     else if (!sending)
         return 0; /* the gate sees all of it */
-    return n > STEPAF_FLOW_BLOCKS ? STEPAF_FLOW_BLOCKS : n ? (uint32_t)n : 1;
+    return n > STEPAF_LAUNCH_BLOCKS ? STEPAF_LAUNCH_BLOCKS : n ? (uint32_t)n : 1;
 }
 
 static int by_bytes(const void *a, const void *b)

@@ -23,7 +23,7 @@ enum {
 
 static uint64_t counts_bytes(void)
 {
-    return stepaf_round_up((STEPAF_FLOW_BLOCKS + 1) * sizeof(uint32_t), ALIGN);
+    return stepaf_round_up((STEPAF_LAUNCH_BLOCKS + 1) * sizeof(uint32_t), ALIGN);
 }
 
 /* Those who unpack count only where they do not know whose batch it is, or look for stamps. */
@@ -53,7 +53,7 @@ uint64_t stepaf_stream_control_bytes(const struct stepaf_stream *stream)
            (stream->any ? stepaf_any_control_bytes(stream) : 0) + stepaf_some_control_bytes(stream);
 }
 
-/* ---- flows ---- */
+/* ---- kernel args ---- */
 
 static struct stepaf_kernel_args kernel_args_begin(const struct stepaf_stream *stream, uint8_t slot,
                                                    uint8_t *control)

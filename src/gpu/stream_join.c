@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Stream plans at the commit: map what the peers have told, and make the flows. */
+/* Stream plans at the commit: map what the peers have told, and make the kernel args. */
 #include <stdlib.h>
 #include <string.h>
 

@@ -311,7 +311,7 @@ __device__ __forceinline__ void unpack_all_chunks(const stepaf_kernel_args &args
     await_predecessor();
 }
 
-__device__ __forceinline__ const stepaf_kernel_args &flow_of(const stepaf_flow_few &few)
+__device__ __forceinline__ const stepaf_kernel_args &args_of(const stepaf_kernel_args_few &few)
 {
     return reinterpret_cast<const stepaf_kernel_args &>(few);
 }
@@ -323,9 +323,9 @@ extern "C" __global__ void stepaf_send(const __grid_constant__ stepaf_kernel_arg
     send_all<false>(args);
 }
 
-extern "C" __global__ void stepaf_send_few(const __grid_constant__ stepaf_flow_few args)
+extern "C" __global__ void stepaf_send_few(const __grid_constant__ stepaf_kernel_args_few args)
 {
-    send_all<false>(flow_of(args));
+    send_all<false>(args_of(args));
 }
 
 extern "C" __global__ void __launch_bounds__(512)
@@ -335,9 +335,9 @@ extern "C" __global__ void __launch_bounds__(512)
 }
 
 extern "C" __global__ void __launch_bounds__(512)
-    stepaf_gate_few(const __grid_constant__ stepaf_flow_few args)
+    stepaf_gate_few(const __grid_constant__ stepaf_kernel_args_few args)
 {
-    gate(flow_of(args));
+    gate(args_of(args));
 }
 
 extern "C" __global__ void stepaf_unpack(const __grid_constant__ stepaf_kernel_args args)
@@ -345,9 +345,9 @@ extern "C" __global__ void stepaf_unpack(const __grid_constant__ stepaf_kernel_a
     unpack_all(args);
 }
 
-extern "C" __global__ void stepaf_unpack_few(const __grid_constant__ stepaf_flow_few args)
+extern "C" __global__ void stepaf_unpack_few(const __grid_constant__ stepaf_kernel_args_few args)
 {
-    unpack_all(flow_of(args));
+    unpack_all(args_of(args));
 }
 
 extern "C" __global__ void stepaf_send_chunks(const __grid_constant__ stepaf_kernel_args args)
@@ -355,9 +355,10 @@ extern "C" __global__ void stepaf_send_chunks(const __grid_constant__ stepaf_ker
     send_all<true>(args);
 }
 
-extern "C" __global__ void stepaf_send_chunks_few(const __grid_constant__ stepaf_flow_few args)
+extern "C" __global__ void stepaf_send_chunks_few(
+    const __grid_constant__ stepaf_kernel_args_few args)
 {
-    send_all<true>(flow_of(args));
+    send_all<true>(args_of(args));
 }
 
 extern "C" __global__ void stepaf_unpack_chunks(const __grid_constant__ stepaf_kernel_args args)
@@ -365,9 +366,10 @@ extern "C" __global__ void stepaf_unpack_chunks(const __grid_constant__ stepaf_k
     unpack_all_chunks(args);
 }
 
-extern "C" __global__ void stepaf_unpack_chunks_few(const __grid_constant__ stepaf_flow_few args)
+extern "C" __global__ void stepaf_unpack_chunks_few(
+    const __grid_constant__ stepaf_kernel_args_few args)
 {
-    unpack_all_chunks(flow_of(args));
+    unpack_all_chunks(args_of(args));
 }
 
 #include "device/cuda/kernels_any.cuh"

@@ -80,8 +80,8 @@ __device__ __forceinline__ void send_chunks(const stepaf_kernel_tensor &lane, un
 }
 
 /* Take the chunks that are this block's, as they come. False: given up. */
-template <bool ALIGNED, class FLOW>
-__device__ __forceinline__ bool take_chunks(const FLOW &args, const stepaf_kernel_tensor &lane,
+template <bool ALIGNED, class ARGS>
+__device__ __forceinline__ bool take_chunks(const ARGS &args, const stepaf_kernel_tensor &lane,
                                             uint32_t bytes, uint64_t stamp, unsigned block)
 {
     uint32_t n_chunks = (bytes + lane.chunk - 1) / lane.chunk;

@@ -146,8 +146,8 @@ __device__ __forceinline__ void send_pieces(const stepaf_kernel_tensor &lane, un
 /* Take the share @a chunk of @a n, of whose first group this thread's pieces have been loaded already:
  * @a its. A group is looked at until all of it is there, and left as the next operation has to find it.
  * False: given up. */
-template <bool ALIGNED, class FLOW>
-__device__ __forceinline__ bool take_pieces(const FLOW &args, const stepaf_kernel_tensor &lane,
+template <bool ALIGNED, class ARGS>
+__device__ __forceinline__ bool take_pieces(const ARGS &args, const stepaf_kernel_tensor &lane,
                                             uint32_t bytes, unsigned chunk, unsigned n, Group its)
 {
     uint32_t n_groups = groups_of(bytes);

@@ -302,9 +302,9 @@ extern "C" __global__ void stepaf_send_some(const __grid_constant__ stepaf_kerne
     send_some<false>(args);
 }
 
-extern "C" __global__ void stepaf_send_some_few(const __grid_constant__ stepaf_flow_few args)
+extern "C" __global__ void stepaf_send_some_few(const __grid_constant__ stepaf_kernel_args_few args)
 {
-    send_some<false>(flow_of(args));
+    send_some<false>(args_of(args));
 }
 
 extern "C" __global__ void stepaf_send_some_chunks(const __grid_constant__ stepaf_kernel_args args)
@@ -312,9 +312,10 @@ extern "C" __global__ void stepaf_send_some_chunks(const __grid_constant__ stepa
     send_some<true>(args);
 }
 
-extern "C" __global__ void stepaf_send_some_chunks_few(const __grid_constant__ stepaf_flow_few args)
+extern "C" __global__ void stepaf_send_some_chunks_few(
+    const __grid_constant__ stepaf_kernel_args_few args)
 {
-    send_some<true>(flow_of(args));
+    send_some<true>(args_of(args));
 }
 
 extern "C" __global__ void __launch_bounds__(512, 4) /* so many: 32 registers */
@@ -324,9 +325,9 @@ extern "C" __global__ void __launch_bounds__(512, 4) /* so many: 32 registers */
 }
 
 extern "C" __global__ void __launch_bounds__(512, 4)
-    stepaf_gate_some_few(const __grid_constant__ stepaf_flow_few args)
+    stepaf_gate_some_few(const __grid_constant__ stepaf_kernel_args_few args)
 {
-    gate_some(flow_of(args));
+    gate_some(args_of(args));
 }
 
 extern "C" __global__ void stepaf_unpack_some(const __grid_constant__ stepaf_kernel_args args)
@@ -334,9 +335,10 @@ extern "C" __global__ void stepaf_unpack_some(const __grid_constant__ stepaf_ker
     unpack_some<false>(args);
 }
 
-extern "C" __global__ void stepaf_unpack_some_few(const __grid_constant__ stepaf_flow_few args)
+extern "C" __global__ void stepaf_unpack_some_few(
+    const __grid_constant__ stepaf_kernel_args_few args)
 {
-    unpack_some<false>(flow_of(args));
+    unpack_some<false>(args_of(args));
 }
 
 extern "C" __global__ void stepaf_unpack_some_chunks(
@@ -346,9 +348,9 @@ extern "C" __global__ void stepaf_unpack_some_chunks(
 }
 
 extern "C" __global__ void stepaf_unpack_some_chunks_few(
-    const __grid_constant__ stepaf_flow_few args)
+    const __grid_constant__ stepaf_kernel_args_few args)
 {
-    unpack_some<true>(flow_of(args));
+    unpack_some<true>(args_of(args));
 }
 
 extern "C" __global__ void __launch_bounds__(512, 4)
@@ -358,9 +360,9 @@ extern "C" __global__ void __launch_bounds__(512, 4)
 }
 
 extern "C" __global__ void __launch_bounds__(512, 4)
-    stepaf_settle_few(const __grid_constant__ stepaf_flow_few args)
+    stepaf_settle_few(const __grid_constant__ stepaf_kernel_args_few args)
 {
-    settle(flow_of(args));
+    settle(args_of(args));
 }
 
 #endif

@@ -16,7 +16,8 @@ static stepaf_kernel_args with_some(const stepaf_kernel_args &from, stepaf_some 
     return args;
 }
 
-/* Answers to an attention rank: the peers' ends as one flow, of which a peer's blocks begin by themselves. */
+/* Answers to an attention rank: the peers' ends as the args of one launch, of which a peer's blocks
+ * begin by themselves. */
 class Job
 {
   public:

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The kernels themselves, on a machine that is made up: kernels_machine/device/cuda/kernels_machine.cuh.
- * Tensors go from one flow to another, by every way, while senders and receivers take turns at random. */
+ * Tensors go from one side's kernel args to the other's, by every way, while senders and receivers
+ * take turns at random. */
 #include "kernels_machine/any.h"
 
 static void check_any(const char *what, const std::vector<Tensor> &there,

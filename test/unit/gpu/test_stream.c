@@ -150,17 +150,17 @@ static void plans_share_the_blocks(void)
 static void the_largest_tensor_takes_all_blocks(void)
 {
     static const uint32_t bytes[] = {1 << 20, 1 << 24, UINT32_MAX - 1024, UINT32_MAX};
-    static const uint32_t blocks[] = {1024, STEPAF_FLOW_BLOCKS, STEPAF_FLOW_BLOCKS,
-                                      STEPAF_FLOW_BLOCKS};
+    static const uint32_t blocks[] = {1024, STEPAF_LAUNCH_BLOCKS, STEPAF_LAUNCH_BLOCKS,
+                                      STEPAF_LAUNCH_BLOCKS};
     uint8_t head;
 
     for (int i = 0; i < 4; i++) {
         struct stepaf_kernel_args args = {.n_lanes = 1};
         args.lanes[0].proto = STEPAF_PROTO_ZCOPY;
         args.lanes[0].bytes = bytes[i];
-        CU_ASSERT_EQUAL(stepaf_stream_distribute(&args, true, STEPAF_FLOW_BLOCKS), 0);
+        CU_ASSERT_EQUAL(stepaf_stream_distribute(&args, true, STEPAF_LAUNCH_BLOCKS), 0);
         args.lanes[0].head = &head; /* it goes somewhere */
-        CU_ASSERT_EQUAL(stepaf_stream_distribute(&args, true, STEPAF_FLOW_BLOCKS), blocks[i]);
+        CU_ASSERT_EQUAL(stepaf_stream_distribute(&args, true, STEPAF_LAUNCH_BLOCKS), blocks[i]);
     }
 }
 
@@ -175,16 +175,19 @@ static void few_blocks_go_by_host_memory(void)
                                                   .proto = STEPAF_PROTO_PARTS,
                                                   .bytes = 1 << 20,
                                                   .chunk = stepaf_part_bytes(1 << 20)};
-    CU_ASSERT_EQUAL(stepaf_stream_distribute(&args, true, STEPAF_FLOW_BLOCKS), STEPAF_PART_SENDERS);
-    CU_ASSERT_EQUAL(stepaf_stream_distribute(&args, false, STEPAF_FLOW_BLOCKS), STEPAF_PART_TAKERS);
+    CU_ASSERT_EQUAL(stepaf_stream_distribute(&args, true, STEPAF_LAUNCH_BLOCKS),
+                    STEPAF_PART_SENDERS);
+    CU_ASSERT_EQUAL(stepaf_stream_distribute(&args, false, STEPAF_LAUNCH_BLOCKS),
+                    STEPAF_PART_TAKERS);
     args.lanes[args.n_lanes++] = args.lanes[0];
-    CU_ASSERT_EQUAL(stepaf_stream_distribute(&args, true, STEPAF_FLOW_BLOCKS), STEPAF_PART_SENDERS);
+    CU_ASSERT_EQUAL(stepaf_stream_distribute(&args, true, STEPAF_LAUNCH_BLOCKS),
+                    STEPAF_PART_SENDERS);
     CU_ASSERT_EQUAL(args.lanes[0].n, args.lanes[1].n);
     args.lanes[1].proto = STEPAF_PROTO_CHUNKS;
     args.lanes[1].chunk = stepaf_chunk_bytes(1 << 20);
-    CU_ASSERT_EQUAL(stepaf_stream_distribute(&args, true, STEPAF_FLOW_BLOCKS),
+    CU_ASSERT_EQUAL(stepaf_stream_distribute(&args, true, STEPAF_LAUNCH_BLOCKS),
                     STEPAF_PART_SENDERS + STEPAF_CHUNK_SENDERS);
-    CU_ASSERT_EQUAL(stepaf_stream_distribute(&args, false, STEPAF_FLOW_BLOCKS),
+    CU_ASSERT_EQUAL(stepaf_stream_distribute(&args, false, STEPAF_LAUNCH_BLOCKS),
                     STEPAF_PART_TAKERS + STEPAF_CHUNK_TAKERS);
 }
 
