@@ -52,8 +52,8 @@ struct stepaf_feature_ops {
      * try, and tell, in one exchange more. *again_p, which is the same on all ranks: what was prepared is
      * to be undone, prepared and told anew, and then nobody asks. @a offsets: room for the exchange. A
      * failure is this rank's alone. */
-    stepaf_status_t (*settle)(struct stepaf_ctx *ctx, const struct stepaf_advert *adverts,
-                              size_t *offsets, int64_t timeout_us, bool *again_p);
+    stepaf_status_t (*agree_reach)(struct stepaf_ctx *ctx, const struct stepaf_advert *adverts,
+                                   size_t *offsets, int64_t timeout_us, bool *again_p);
     /* The commit was refused: what was in force stays so. */
     void (*undo)(struct stepaf_ctx *ctx);
     /* Peers are connected: map what they have told. */

@@ -202,12 +202,14 @@ bool stepaf_stream_in_host(const struct stepaf_ctx *ctx, uint32_t p);
 stepaf_status_t stepaf_streams_make_host(struct stepaf_ctx *ctx, struct stepaf_streams *streams);
 /* Map what the peer has made: descriptor @a fd of its process. */
 stepaf_status_t stepaf_streams_map_host(struct stepaf_peer *peer, int fd, uint64_t bytes);
-/* Find out who cannot write to whose GPU memory: the feature's settle (stream_reach.c). Prepared before the
- * adverts are told. What ranks tell each other then begins with a word of its own. */
+/* Find out who cannot write to whose GPU memory: the feature's agree_reach (stream_reach.c).
+ * Prepared before the adverts are told. What ranks tell each other then begins with a word of its
+ * own. */
 #define STEPAF_REACH_MAGIC UINT32_C(0x68636572)
 stepaf_status_t stepaf_streams_prepare_reach(struct stepaf_ctx *ctx);
-stepaf_status_t stepaf_streams_settle(struct stepaf_ctx *ctx, const struct stepaf_advert *adverts,
-                                      size_t *offsets, int64_t timeout_us, bool *again_p);
+stepaf_status_t stepaf_streams_agree_reach(struct stepaf_ctx *ctx,
+                                           const struct stepaf_advert *adverts, size_t *offsets,
+                                           int64_t timeout_us, bool *again_p);
 /* Let go of the peers' memory; then of this rank's own. */
 void stepaf_streams_unmap_host(struct stepaf_ctx *ctx, struct stepaf_streams *streams);
 void stepaf_streams_free_host(struct stepaf_ctx *ctx, struct stepaf_streams *streams);

@@ -181,10 +181,11 @@ static void free_adverts(const struct stepaf_ctx *ctx, struct stepaf_advert *adv
     *all_p = NULL;
 }
 
-/* Find out what adverts leave open, and tell them anew if they are to be others. */
-static stepaf_status_t settle(struct stepaf_ctx *ctx, int64_t deadline_ns,
-                              struct stepaf_advert *adverts, size_t *offsets, void **all_p,
-                              bool *met_p)
+/* Find out who reaches whose GPU memory, which adverts leave open, and tell them anew if they are
+ * to be others. */
+static stepaf_status_t agree_reach(struct stepaf_ctx *ctx, int64_t deadline_ns,
+                                   struct stepaf_advert *adverts, size_t *offsets, void **all_p,
+                                   bool *met_p)
 {
     bool asks = false, again = false;
     stepaf_status_t status;
@@ -193,7 +194,7 @@ static stepaf_status_t settle(struct stepaf_ctx *ctx, int64_t deadline_ns,
         asks = asks || adverts[r].asks;
     if (!asks)
         return STEPAF_OK;
-    status = ctx->feature->settle(ctx, adverts, offsets, stepaf_left_us(deadline_ns), &again);
+    status = ctx->feature->agree_reach(ctx, adverts, offsets, stepaf_left_us(deadline_ns), &again);
     if (status)
         *met_p = false;
     if (status || !again)
@@ -322,7 +323,7 @@ stepaf_status_t stepaf_core_commit(struct stepaf_ctx *ctx, const struct stepaf_c
     status = prepare_commit(ctx, deadline_ns);
     status = exchange_adverts(ctx, status, deadline_ns, adverts, offsets, &all, &met);
     if (!status)
-        status = settle(ctx, deadline_ns, adverts, offsets, &all, &met);
+        status = agree_reach(ctx, deadline_ns, adverts, offsets, &all, &met);
     if (will->leaves && has_left(ctx, status)) {
         status = STEPAF_OK;
         break_up(ctx, STEPAF_CTX_LEFT);
