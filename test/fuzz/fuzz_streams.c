@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What ranks tell of their stream plans in a commit: the first byte says whose is edited, an attention
  * rank's or the FFN rank's; the rest are the edits, or, if it is above 127, the blob itself. Malformed it
- * is refused; else all that is in it can be looked at, there is a verdict, and if that is good, and what
- * is told can be joined, everything that would be written lies in memory that the peer has shared. */
+ * is refused; else all that is in it can be looked at, there is an outcome, and if that is good, and
+ * what is told can be joined, everything that would be written lies in memory that the peer has
+ * shared. */
 #include <string.h>
 
 #include "core/key_recv.h"
@@ -181,12 +182,12 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
             look_at_plan(&read.plans[i], all[rank].role);
         stepaf_stream_advert_free(&read);
     }
-    stepaf_status_t verdict = stepaf_stream_adverts_check(all, RANKS, false);
-    FUZZ_CHECK(!status || verdict == STEPAF_ERR_PROTOCOL);
-    FUZZ_CHECK(verdict == STEPAF_OK || verdict == STEPAF_ERR_PROTOCOL ||
-               verdict == STEPAF_ERR_MISMATCH);
-    FUZZ_CHECK(stepaf_stream_adverts_check(all, RANKS, true) == verdict);
-    if (!verdict)
+    stepaf_status_t outcome = stepaf_stream_adverts_check(all, RANKS, false);
+    FUZZ_CHECK(!status || outcome == STEPAF_ERR_PROTOCOL);
+    FUZZ_CHECK(outcome == STEPAF_OK || outcome == STEPAF_ERR_PROTOCOL ||
+               outcome == STEPAF_ERR_MISMATCH);
+    FUZZ_CHECK(stepaf_stream_adverts_check(all, RANKS, true) == outcome);
+    if (!outcome)
         join(joining[!role]->ctx, all);
     free(blob);
     return 0;

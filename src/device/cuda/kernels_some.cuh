@@ -36,7 +36,7 @@ __device__ __forceinline__ uint64_t mask_of(unsigned n)
 
 /* ---- receiving ---- */
 
-enum Verdict { WAIT, DONE, OVER };
+enum Outcome { WAIT, DONE, OVER };
 
 /* What the thread that decides knows of a wait. */
 struct Wait {
@@ -68,14 +68,14 @@ __device__ __forceinline__ bool give_up(const stepaf_kernel_args &args, Wait &wa
 }
 
 /* The plan is over. If another thread is at it, that is seen when it has noted why. */
-__device__ __forceinline__ Verdict fail_some(const stepaf_kernel_args &args, uint32_t fault,
+__device__ __forceinline__ Outcome fail_some(const stepaf_kernel_args &args, uint32_t fault,
                                              uint64_t peers)
 {
     return note_fault(args, fault, first_of(peers)) ? OVER : WAIT;
 }
 
 /* Now and then: whether something has happened that does not come by itself. */
-__device__ __noinline__ Verdict look_around(const stepaf_kernel_args &args, Wait &wait,
+__device__ __noinline__ Outcome look_around(const stepaf_kernel_args &args, Wait &wait,
                                             uint64_t missing)
 {
     if (load_volatile(args.failed))
@@ -90,7 +90,7 @@ __device__ __noinline__ Verdict look_around(const stepaf_kernel_args &args, Wait
 
 /* By one thread: what to do now that these lanes' heads are there. */
 template <bool SETTLES>
-__device__ __forceinline__ Verdict judge(const stepaf_kernel_args &args, Wait &wait, uint64_t told,
+__device__ __forceinline__ Outcome judge(const stepaf_kernel_args &args, Wait &wait, uint64_t told,
                                          uint64_t &whole)
 {
     const stepaf_some &some = *args.awaited;
@@ -108,24 +108,24 @@ __device__ __forceinline__ Verdict judge(const stepaf_kernel_args &args, Wait &w
     if (!SETTLES && count_bits(whole) >= some.need &&
         waited >= static_cast<int64_t>(some.patience_ns))
         return DONE;
-    Verdict verdict = ++wait.polls % LOOKS ? WAIT : look_around(args, wait, missing);
-    if (verdict != WAIT || !deadline || waited < static_cast<int64_t>(deadline))
-        return verdict;
+    Outcome outcome = ++wait.polls % LOOKS ? WAIT : look_around(args, wait, missing);
+    if (outcome != WAIT || !deadline || waited < static_cast<int64_t>(deadline))
+        return outcome;
     if (SETTLES && give_up(args, wait, missing & ~wait.gone))
         return WAIT; /* for nobody: there is another round */
     return fail_some(args, STEPAF_FAULT_TIMEOUT, missing);
 }
 
-/* Wait for heads, an octet each, until the verdict is there; the octet's share of its head is in @a pair
- * then, and in @a chosen whose tensors are to be taken. One who was told of stays so. */
+/* Wait for heads, an octet each, until the outcome is there; the octet's share of its head is in @a
+ * pair then, and in @a chosen whose tensors are to be taken. One who was told of stays so. */
 template <bool SETTLES>
-__device__ __forceinline__ Verdict await_some(const stepaf_kernel_args &args, uint64_t stamp,
+__device__ __forceinline__ Outcome await_some(const stepaf_kernel_args &args, uint64_t stamp,
                                               uint64_t wanted, Wait &wait, uint64_t &chosen,
                                               Pair &pair)
 {
     __shared__ unsigned long long told;
     __shared__ uint64_t whole;
-    __shared__ Verdict verdict;
+    __shared__ Outcome outcome;
     unsigned i = threadIdx.x / OCTET;
     const stepaf_kernel_tensor &lane = args.lanes[i < args.n_lanes ? i : 0];
     const uint8_t *leader = nullptr;
@@ -143,13 +143,13 @@ __device__ __forceinline__ Verdict await_some(const stepaf_kernel_args &args, ui
             atomicOr(&told, 1ull << i);
         __syncthreads();
         if (threadIdx.x == 0)
-            verdict = judge<SETTLES>(args, wait, told, whole);
+            outcome = judge<SETTLES>(args, wait, told, whole);
         __syncthreads();
-        if (verdict != WAIT)
+        if (outcome != WAIT)
             break;
     }
     chosen = whole;
-    return verdict;
+    return outcome;
 }
 
 /* What is in the heads of those who were chosen, and the heads, for the next one: all have looked at them. Of
