@@ -171,7 +171,7 @@ void stepaf_proxy_free_events(struct stepaf_proxy *proxy);
 uint64_t stepaf_proxy_stamp(const struct stepaf_stream *stream, uint64_t n);
 /* Tell the stream that a tensor is here, or of PARTS that it comes: all of it that is here can be seen
  * before. */
-void stepaf_proxy_stamp_head(const struct stepaf_proxy_buf *lane, uint32_t slot, uint32_t bytes,
+void stepaf_proxy_stamp_head(const struct stepaf_proxy_buf *buf, uint32_t slot, uint32_t bytes,
                              uint64_t stamp);
 /* Whether the stream has told of all tensors of operation @a n to a peer, and which. */
 bool stepaf_proxy_take_told(const struct stepaf_proxy *proxy, uint32_t p, uint64_t n,
@@ -203,7 +203,7 @@ unsigned stepaf_proxy_send_ahead(struct stepaf_proxy *proxy, uint32_t p,
 /* It is gone. */
 void stepaf_proxy_forget_ahead(struct stepaf_proxy *proxy, uint32_t p);
 /* Say of the parts of the next operation up to @a end, but not that, that they are here. */
-void stepaf_proxy_flag_parts(struct stepaf_proxy_buf *lane, uint32_t slot, uint32_t end,
+void stepaf_proxy_flag_parts(struct stepaf_proxy_buf *buf, uint32_t slot, uint32_t end,
                              uint64_t stamp);
 /* All tensors of the next operation from peer @a p are here: tell the stream. False: they are not those that
  * were told of ahead. */
