@@ -3,12 +3,12 @@
  * or because it is asked for. Their tensors are proxied by way of the host and its transports.
  *
  * To the kernels a proxied peer is like any other. What goes out is written to the *proxy's send
- * buffers*, and what comes in is waited for in *heads* and copied from the *proxy's receive buffers*,
- * all in pinned memory of this process. In between is the core. At an attention rank a plan of its
- * own, the *proxy plan*, is started when the stream's heads are stamped, and the heads of what comes
- * in are stamped when its answers have landed. At an FFN rank batches of a plan with the same keys
- * are the stream's, and are answered when it has stamped the heads of its answers. So the peer sees
- * the ordinary protocol, and cannot tell a proxy plan from a plan of its caller's.
+ * buffers*, and what comes in is waited for in *heads* and copied from the *proxy's receive
+ * buffers*, all in pinned memory of this process. In between is the core. At an attention rank a
+ * plan of its own, the *proxy plan*, is started when the stream's heads are stamped, and the heads
+ * of what comes in are stamped when its answers have landed. At an FFN rank batches of a plan with
+ * the same keys are the stream's, and are answered when it has stamped the heads of its answers. So
+ * the peer sees the ordinary protocol, and cannot tell a proxy plan from a plan of its caller's.
  *
  * Where the link of a peer reads and writes GPU memory itself, there is neither send nor receive
  * buffer: the stream writes a head alone, which says where the source is, and the other end's link

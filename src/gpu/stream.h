@@ -36,14 +36,14 @@ struct stepaf_mailbox {
 };
 
 /* What one launch of kernels takes of an operation: the tensors of as many peers as kernel args
- * have lanes for. */
+ * have room for. */
 struct stepaf_launch {
     struct stepaf_kernel_args args;
     uint32_t blocks;  /* of the kernel that sends, or unpacks; 0: it is not needed */
     uint32_t threads; /* receiving: of the gate */
     bool copies;      /* sending: copy engines do some */
     bool chunks;      /* some tensors go by CHUNKS, or are sent by RDMA */
-    /* Sending: what each lane's tensor comes from, and the start of the allocation that it goes to. */
+    /* Sending: what each tensor comes from, and the start of the allocation that it goes to. */
     const struct stepaf_region *sources[STEPAF_KERNEL_TENSORS];
     const void *places[STEPAF_KERNEL_TENSORS];
 };
@@ -148,14 +148,15 @@ static inline uint32_t stepaf_launches(uint32_t n_peers, uint32_t n_each)
     return (n_peers + stepaf_launch_peers(n_each) - 1) / stepaf_launch_peers(n_each);
 }
 
-/* Where tensor @a i of peer @a p is: in which of all @a launches of an operation, and as which lane of it. */
+/* Where tensor @a i of peer @a p is: in which of all @a launches of an operation, and as which
+ * kernel tensor of it. */
 static inline struct stepaf_launch *stepaf_launch_of(struct stepaf_launch *launches,
                                                      uint32_t n_each, uint32_t p, uint32_t i,
-                                                     uint32_t *lane_p)
+                                                     uint32_t *index_p)
 {
     uint32_t n = stepaf_launch_peers(n_each);
 
-    *lane_p = p % n * n_each + i;
+    *index_p = p % n * n_each + i;
     return &launches[p / n];
 }
 
@@ -163,10 +164,10 @@ static inline struct stepaf_kernel_tensor *stepaf_launch_tensor(struct stepaf_la
                                                                 uint32_t n_each, uint32_t p,
                                                                 uint32_t i)
 {
-    uint32_t lane;
-    struct stepaf_launch *launch = stepaf_launch_of(launches, n_each, p, i, &lane);
+    uint32_t tensor;
+    struct stepaf_launch *launch = stepaf_launch_of(launches, n_each, p, i, &tensor);
 
-    return &launch->args.lanes[lane];
+    return &launch->args.tensors[tensor];
 }
 
 /* Groups of pieces that a tensor fills; the last may be in part empty. */
@@ -236,9 +237,9 @@ uint8_t *stepaf_stream_guard_compile(struct stepaf_stream *stream,
                                      const struct stepaf_kernel_args *common, uint8_t *counts);
 /* Whether an operation as planned has to be guarded. */
 bool stepaf_stream_is_guarded(const struct stepaf_stream *stream);
-/* What a lane that goes by RDMA tells the proxy. */
-void stepaf_stream_guard_lane(struct stepaf_kernel_tensor *lane, bool guarded);
-/* Set what all RDMA lanes of an operation that is not as planned tell; returns whether it is
+/* What a tensor that goes by RDMA tells the proxy. */
+void stepaf_stream_guard_tensor(struct stepaf_kernel_tensor *tensor, bool guarded);
+/* Set what all RDMA tensors of an operation that is not as planned tell; returns whether it is
  * guarded. */
 bool stepaf_stream_guard_change(const struct stepaf_stream *stream,
                                 const struct stepaf_launch *planned,

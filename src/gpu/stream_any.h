@@ -2,8 +2,8 @@
 /* Stream plans that take the next batch of any one worker: STEPAF_PLAN_ANY.
  *
  * The GPU finds whose batch it is. So there are kernel args once each way for all slots, with the
- * lanes of all peers and slots behind them in GPU memory (device/kernels.h); they are made from the
- * kernel args that an ordinary plan would have. */
+ * tensors of all peers and slots behind them in GPU memory (device/kernels.h); they are made from
+ * the kernel args that an ordinary plan would have. */
 #ifndef STEPAF_GPU_STREAM_ANY_H
 #define STEPAF_GPU_STREAM_ANY_H
 

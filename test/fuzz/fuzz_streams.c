@@ -123,21 +123,21 @@ static bool is_shared(const struct stepaf_ctx *ctx, const uint8_t *at, size_t by
     return false;
 }
 
-static void look_at_lane(const struct stepaf_ctx *ctx, const struct stepaf_kernel_tensor *lane)
+static void look_at_tensor(const struct stepaf_ctx *ctx, const struct stepaf_kernel_tensor *tensor)
 {
-    FUZZ_CHECK(is_shared(ctx, lane->head, STEPAF_HEAD_BYTES));
-    FUZZ_CHECK(lane->proto < STEPAF_PROTO_COUNT);
-    if (lane->proto == STEPAF_PROTO_INLINE)
-        FUZZ_CHECK(lane->bytes <= STEPAF_HEAD_DATA);
-    else if (lane->proto == STEPAF_PROTO_LL)
+    FUZZ_CHECK(is_shared(ctx, tensor->head, STEPAF_HEAD_BYTES));
+    FUZZ_CHECK(tensor->proto < STEPAF_PROTO_COUNT);
+    if (tensor->proto == STEPAF_PROTO_INLINE)
+        FUZZ_CHECK(tensor->bytes <= STEPAF_HEAD_DATA);
+    else if (tensor->proto == STEPAF_PROTO_LL)
         FUZZ_CHECK(
-            is_shared(ctx, lane->body, stepaf_piece_groups(lane->bytes) * STEPAF_GROUP_BYTES));
-    else if (lane->proto == STEPAF_PROTO_CHUNKS)
-        FUZZ_CHECK(is_shared(ctx, lane->body,
-                             (lane->bytes + lane->chunk - 1ull) / lane->chunk *
-                                 (lane->chunk + STEPAF_CHUNK_TELLS)));
+            is_shared(ctx, tensor->body, stepaf_piece_groups(tensor->bytes) * STEPAF_GROUP_BYTES));
+    else if (tensor->proto == STEPAF_PROTO_CHUNKS)
+        FUZZ_CHECK(is_shared(ctx, tensor->body,
+                             (tensor->bytes + tensor->chunk - 1ull) / tensor->chunk *
+                                 (tensor->chunk + STEPAF_CHUNK_TELLS)));
     else
-        FUZZ_CHECK(is_shared(ctx, lane->body, lane->bytes));
+        FUZZ_CHECK(is_shared(ctx, tensor->body, tensor->bytes));
 }
 
 /* Join what is told at a rank of the other role; then all is as before. */
@@ -151,8 +151,8 @@ static void join(struct stepaf_ctx *ctx, const struct stepaf_advert *adverts)
     FUZZ_CHECK(status == STEPAF_OK || status == STEPAF_ERR_PROTOCOL ||
                status == STEPAF_ERR_NO_TRANSPORT);
     for (uint32_t k = 0; !status && k < DEPTH * plan->stream->launches.n_send; k++)
-        for (uint32_t i = 0; i < plan->stream->launches.send[k].args.n_lanes; i++)
-            look_at_lane(ctx, &plan->stream->launches.send[k].args.lanes[i]);
+        for (uint32_t i = 0; i < plan->stream->launches.send[k].args.n_tensors; i++)
+            look_at_tensor(ctx, &plan->stream->launches.send[k].args.tensors[i]);
     ctx->gpu.streams->joined = false;
     stepaf_streams_undo(ctx);
     FUZZ_CHECK(cpu_device_count() == n_pieces);

@@ -95,7 +95,7 @@ struct stepaf_cuda_gpu {
     CUcontext context; /* the device's primary one, retained */
     CUmodule module;
     CUfunction kernels[STEPAF_KERNEL_COUNT];
-    CUfunction few[STEPAF_KERNEL_COUNT]; /* the same, for args with few lanes */
+    CUfunction few[STEPAF_KERNEL_COUNT]; /* the same, for args with few tensors */
     CUfunction any[STEPAF_ANY_KERNEL_COUNT];
     CUstream stream; /* for set-up: waits for no other, not even for the legacy default stream */
     bool chains;     /* kernels may be programmatic successors: compute capability 9.0 */

@@ -128,20 +128,21 @@ __device__ __forceinline__ void copy_share(uint8_t *dst, const uint8_t *src, uin
         dst[at] = src[at];
 }
 
-/* Whether this block is the last of those that share lane @a i: then all bytes are where they go. */
+/* Whether this block is the last of those that share tensor @a i: then all bytes are where they
+ * go. */
 template <class ARGS>
 __device__ __forceinline__ bool is_last(const ARGS &args, unsigned i,
-                                        const stepaf_kernel_tensor &lane)
+                                        const stepaf_kernel_tensor &tensor)
 {
     uint32_t before = 0;
 
     __threadfence_system();
     __syncwarp();
-    if (lane.n > 1 && threadIdx.x == 0)
-        before = atomicInc(&args.done[i], lane.n - 1u);
+    if (tensor.n > 1 && threadIdx.x == 0)
+        before = atomicInc(&args.done[i], tensor.n - 1u);
     before = __shfl_sync(ALL, before, 0);
     __threadfence_system();
-    return lane.n == 1 || before == lane.n - 1u;
+    return tensor.n == 1 || before == tensor.n - 1u;
 }
 
 } // namespace

@@ -20,10 +20,10 @@ static uint8_t byte_of(const Content &content, uint32_t at)
     return word % 4 ? static_cast<uint8_t>(word >> 8) : 0xff;
 }
 
-static void fill(const stepaf_kernel_tensor &lane, const Content &content)
+static void fill(const stepaf_kernel_tensor &tensor, const Content &content)
 {
-    for (uint32_t at = 0; at < lane.bytes; at++)
-        lane.data[at] = byte_of(content, at);
+    for (uint32_t at = 0; at < tensor.bytes; at++)
+        tensor.data[at] = byte_of(content, at);
 }
 
 /* It has come, and no more; then its place is as nothing had. */
@@ -84,8 +84,8 @@ void Side::lay_evenly(unsigned peer, unsigned tensor)
     uint8_t *places = aligned(memory.back());
     readable.push_back({mailboxes, mailboxes + depth * mailbox});
     for (unsigned s = 0; s < depth; s++) {
-        stepaf_kernel_tensor &out = at(peer, s).sender->args.lanes[tensor];
-        stepaf_kernel_tensor &in = at(peer, s).receiver->args.lanes[tensor];
+        stepaf_kernel_tensor &out = at(peer, s).sender->args.tensors[tensor];
+        stepaf_kernel_tensor &in = at(peer, s).receiver->args.tensors[tensor];
         out.head = in.head = mailboxes + s * mailbox;
         out.data = sources + s * place;
         in.data = places + s * place;
@@ -129,9 +129,9 @@ Job::Job(const std::vector<Tensor> &there, const std::vector<Tensor> &back, uint
     for (unsigned p = 0; p < PEERS; p++)
         for (unsigned i = 0; i < n; i++) {
             stepaf_kernel_args args = push_.at(p, i % depth).sender->args;
-            for (unsigned t = 0; t < args.n_lanes; t++)
+            for (unsigned t = 0; t < args.n_tensors; t++)
                 if (pick(3) == 0)
-                    args.lanes[t].bytes = pick(args.lanes[t].bytes + 1);
+                    args.tensors[t].bytes = pick(args.tensors[t].bytes + 1);
             sends_[p].push_back(args);
         }
 }
@@ -159,12 +159,12 @@ void Job::worker_works(unsigned peer, unsigned n)
 
     for (unsigned i = 0; i < slot.tensors.size(); i++) {
         uint32_t bytes = slot.receiver->args.landed[i];
-        if (bytes != slot.sender->args.lanes[i].bytes)
+        if (bytes != slot.sender->args.tensors[i].bytes)
             fail("an answer has another size");
-        verify(slot.receiver->args.lanes[i].data, bytes, slot.tensors[i].room, {1, peer, i, n});
+        verify(slot.receiver->args.tensors[i].data, bytes, slot.tensors[i].room, {1, peer, i, n});
     }
-    for (unsigned i = 0; n + depth_ < n_ && i < sends_[peer][n].n_lanes; i++)
-        fill(sends_[peer][n + depth_].lanes[i], {0, peer, i, n + depth_});
+    for (unsigned i = 0; n + depth_ < n_ && i < sends_[peer][n].n_tensors; i++)
+        fill(sends_[peer][n + depth_].tensors[i], {0, peer, i, n + depth_});
 }
 
 void Job::enqueue_worker(unsigned peer)
@@ -172,8 +172,8 @@ void Job::enqueue_worker(unsigned peer)
     Stream &stream = workers_[peer];
 
     for (unsigned n = 0; n < depth_ && n < n_; n++) {
-        for (unsigned i = 0; i < sends_[peer][n].n_lanes; i++)
-            fill(sends_[peer][n].lanes[i], {0, peer, i, n});
+        for (unsigned i = 0; i < sends_[peer][n].n_tensors; i++)
+            fill(sends_[peer][n].tensors[i], {0, peer, i, n});
         enqueue_send(peer, n);
     }
     for (unsigned n = 0; n < n_; n++) {
@@ -200,14 +200,15 @@ void Job::ffn_works()
     unsigned n = seen_[peer]++;
     const stepaf_kernel_args &sent = sends_[peer][n], &answer = pull_.at(peer, slot).sender->args;
     const Exchange &push = push_.at(peer, slot);
-    const uint32_t *landed = &in_->landed[slot * STEPAF_KERNEL_TENSORS + peer * sent.n_lanes];
-    for (unsigned i = 0; i < sent.n_lanes; i++) {
-        if (landed[i] != sent.lanes[i].bytes)
+    const uint32_t *landed = &in_->landed[slot * STEPAF_KERNEL_TENSORS + peer * sent.n_tensors];
+    for (unsigned i = 0; i < sent.n_tensors; i++) {
+        if (landed[i] != sent.tensors[i].bytes)
             fail("a tensor of a batch has another size");
-        verify(push.receiver->args.lanes[i].data, landed[i], push.tensors[i].room, {0, peer, i, n});
+        verify(push.receiver->args.tensors[i].data, landed[i], push.tensors[i].room,
+               {0, peer, i, n});
     }
-    for (unsigned i = 0; i < answer.n_lanes; i++)
-        fill(answer.lanes[i], {1, peer, i, n});
+    for (unsigned i = 0; i < answer.n_tensors; i++)
+        fill(answer.tensors[i], {1, peer, i, n});
 }
 
 void Job::receive()

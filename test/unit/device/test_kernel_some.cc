@@ -70,8 +70,8 @@ Job::Job(const std::vector<Tensor> &of_a_peer, unsigned n_peers, unsigned need)
 
     if (of_a_peer.size() != N_EACH)
         fail("a peer has another number of tensors");
-    for (unsigned i = 0; i < args.n_lanes; i++) {
-        stepaf_kernel_tensor &in = args.lanes[i], &out = exchange_.sender->args.lanes[i];
+    for (unsigned i = 0; i < args.n_tensors; i++) {
+        stepaf_kernel_tensor &in = args.tensors[i], &out = exchange_.sender->args.tensors[i];
         const Tensor &tensor = exchange_.tensors[i];
         in.peer = out.peer = static_cast<uint16_t>(i / N_EACH);
         in.first = static_cast<uint16_t>(n_unpack_);
@@ -85,7 +85,7 @@ Job::Job(const std::vector<Tensor> &of_a_peer, unsigned n_peers, unsigned need)
     args.timeout_ns = UINT64_C(4) * TURNS * NS_OF_TURN;
     some_.need = need;
     some_.n_each = N_EACH;
-    exchange_.receiver->gate_threads = (args.n_lanes * OCTET + 31) / 32 * 32;
+    exchange_.receiver->gate_threads = (args.n_tensors * OCTET + 31) / 32 * 32;
     in_ = with_some(args, &some_, false);
 }
 
@@ -96,19 +96,19 @@ void Job::answer_one(unsigned peer)
     bool copies = false;
 
     for (unsigned i = peer * N_EACH; i < (peer + 1) * N_EACH; i++) {
-        const stepaf_kernel_tensor &lane = args->lanes[i];
-        copies = copies || lane.copied;
-        for (unsigned b = 0; b < lane.n; b++)
-            launch(exchange_.sender->n_blocks, lane.first + b, STEPAF_WARP,
+        const stepaf_kernel_tensor &tensor = args->tensors[i];
+        copies = copies || tensor.copied;
+        for (unsigned b = 0; b < tensor.n; b++)
+            launch(exchange_.sender->n_blocks, tensor.first + b, STEPAF_WARP,
                    [args] { ::send(*args); });
     }
     if (!copies)
         return;
     launch(1, 0, 1, [this, peer] {
         stepaf_kernel_args its = out_;
-        for (unsigned i = 0; i < its.n_lanes; i++)
+        for (unsigned i = 0; i < its.n_tensors; i++)
             if (i / N_EACH != peer)
-                its.lanes[i].copied = 0;
+                its.tensors[i].copied = 0;
         copy_all(its, exchange_.sender->args);
     });
 }
@@ -138,8 +138,8 @@ void Job::settle()
 void Job::verify(uint64_t peers) const
 {
     for (size_t i = 0; i < exchange_.tensors.size(); i++) {
-        const stepaf_kernel_tensor &sent = out_.lanes[i];
-        const uint8_t *came = in_.lanes[i].data;
+        const stepaf_kernel_tensor &sent = out_.tensors[i];
+        const uint8_t *came = in_.tensors[i].data;
         uint32_t bytes = peers >> (i / N_EACH) & 1 ? sent.bytes : 0;
         if (in_.landed[i] != bytes)
             fail("a size is wrong");
@@ -160,9 +160,9 @@ void Job::operate(uint64_t first, uint64_t late, bool gives_up)
     unsigned chosen;
 
     out_ = exchange_.fill(true);
-    for (unsigned i = 0; i < out_.n_lanes;
+    for (unsigned i = 0; i < out_.n_tensors;
          i++) /* as blocks count for each operation, whoever answers */
-        out_.lanes[i].peer = static_cast<uint16_t>(i / N_EACH);
+        out_.tensors[i].peer = static_cast<uint16_t>(i / N_EACH);
     gate();
     answer(first);
     if (pick(2)) { /* some of the late ones are under way already, and may be in time */
@@ -182,7 +182,7 @@ void Job::operate(uint64_t first, uint64_t late, bool gives_up)
     if (slot().missing != missing)
         fail("others are late than are");
     for (size_t i = 0; i < exchange_.tensors.size(); i++)
-        memset(in_.lanes[i].data, POISON, exchange_.tensors[i].room + BEYOND);
+        memset(in_.tensors[i].data, POISON, exchange_.tensors[i].room + BEYOND);
     settle();
     answer(late & ~already);
     run();
@@ -245,8 +245,8 @@ static void check_sending(const char *what, const std::vector<Tensor> &tensors)
     for (unsigned n = 0; n < 4; n++) {
         some.gone = n % 2 ? 2 : 0; /* the peer of the second tensor */
         args = with_some(exchange.fill(false), &some, true);
-        for (unsigned i = 0; i < args.n_lanes; i++)
-            args.lanes[i].peer = static_cast<uint16_t>(i);
+        for (unsigned i = 0; i < args.n_tensors; i++)
+            args.tensors[i].peer = static_cast<uint16_t>(i);
         before = exchange.mailboxes[1];
         for (unsigned b = 0; b < exchange.sender->n_blocks; b++)
             launch(exchange.sender->n_blocks, b, STEPAF_WARP, [&args] {

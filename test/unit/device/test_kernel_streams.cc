@@ -39,7 +39,7 @@ Operation::Operation(Exchange &its)
         places.emplace_back(tensor.room + BEYOND + 256, static_cast<uint8_t>(POISON));
     }
     for (size_t i = 0; i < its.tensors.size(); i++) {
-        stepaf_kernel_tensor &out = send.lanes[i], &in = receive.lanes[i];
+        stepaf_kernel_tensor &out = send.tensors[i], &in = receive.tensors[i];
         out.bytes = pick_size(its.tensors[i].planned);
         out.data = aligned(sources[i]) + its.tensors[i].skew;
         in.data = aligned(places[i]) + its.tensors[i].skew;
@@ -68,8 +68,8 @@ void Operation::enqueue_receive(Stream &stream)
 void Operation::verify() const
 {
     for (size_t i = 0; i < exchange->tensors.size(); i++) {
-        const stepaf_kernel_tensor &out = send.lanes[i];
-        const uint8_t *came = receive.lanes[i].data;
+        const stepaf_kernel_tensor &out = send.tensors[i];
+        const uint8_t *came = receive.tensors[i].data;
         if (exchange->receiver->failed[0] || landed[i] != out.bytes)
             fail("a size is wrong");
         for (uint32_t at = 0; at < out.bytes + BEYOND; at++)

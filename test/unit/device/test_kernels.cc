@@ -64,11 +64,11 @@ static void check_gaps(const char *what, const std::vector<Tensor> &tensors, uin
 
     for (size_t i = 0; i < tensors.size(); i++)
         if (!tensors[i].blocks) {
-            uint8_t *data = args.lanes[i].data;
-            args.lanes[i] = {};
-            args.lanes[i].data = data;
+            uint8_t *data = args.tensors[i].data;
+            args.tensors[i] = {};
+            args.tensors[i].data = data;
         }
-    stepaf_lanes_fill(&args);
+    stepaf_kernel_tensors_fill(&args);
     for (uint32_t n = 1; n <= operations; n++)
         exchange.operate(n % 3 != 0);
     printf("ok: %s\n", what);
@@ -83,8 +83,8 @@ static void expect_fault(const char *what, const End &in, uint32_t fault)
 static void set_limit(End &in)
 {
     in.args.timeout_ns = 100000;
-    for (uint32_t i = 0; i < in.args.n_lanes; i++)
-        in.args.lanes[i].peer = 3;
+    for (uint32_t i = 0; i < in.args.n_tensors; i++)
+        in.args.tensors[i].peer = 3;
 }
 
 /* Nobody sends, or one piece does not come: the wait ends, and says whom it was for. */
@@ -115,7 +115,7 @@ static void check_missing_piece(uint32_t bytes)
     set_limit(in);
     exchange.begin_send(args);
     run();
-    memset(in.args.lanes[0].body + 5 * STEPAF_GROUP_BYTES + 40 * 16, 0, 16);
+    memset(in.args.tensors[0].body + 5 * STEPAF_GROUP_BYTES + 40 * 16, 0, 16);
     exchange.begin_receive();
     run();
     expect_fault("a piece that is not there", in, STEPAF_FAULT_TIMEOUT);
@@ -131,7 +131,7 @@ static void check_missing_chunk()
     set_limit(in);
     exchange.begin_send(args);
     run();
-    memset(in.args.lanes[0].body + 5 * (STEPAF_CHUNK_LEAST + STEPAF_CHUNK_TELLS) +
+    memset(in.args.tensors[0].body + 5 * (STEPAF_CHUNK_LEAST + STEPAF_CHUNK_TELLS) +
                STEPAF_CHUNK_LEAST,
            0, 16);
     exchange.begin_receive();
@@ -150,7 +150,7 @@ static void check_missing_part()
     set_limit(in);
     exchange.begin_send(args);
     run();
-    memset(in.args.lanes[0].head + STEPAF_HEAD_BYTES + 5 * STEPAF_PART_TELLS, 0, 16);
+    memset(in.args.tensors[0].head + STEPAF_HEAD_BYTES + 5 * STEPAF_PART_TELLS, 0, 16);
     exchange.begin_receive();
     run();
     expect_fault("a part that is not there", in, STEPAF_FAULT_TIMEOUT);
@@ -211,17 +211,17 @@ static void check_sources()
     for (uint32_t n = 0; n < 3; n++) {
         stepaf_kernel_args args = exchange.fill(false);
         uint64_t stamp = stepaf_stamp(EPOCH, n + 1); /* what has failed counts, too */
-        args.lanes[0].guarded = 1;
-        args.lanes[1].guarded = 0;
+        args.tensors[0].guarded = 1;
+        args.tensors[1].guarded = 0;
         exchange.begin_send(args);
         run();
         for (size_t i = 0; i < 2; i++) {
             const uint64_t *tells = head_words(exchange, i, STEPAF_HEAD_TELLS);
             const uint64_t *source = head_words(exchange, i, STEPAF_HEAD_SOURCE);
-            uint64_t at = reinterpret_cast<uint64_t>(args.lanes[i].data);
+            uint64_t at = reinterpret_cast<uint64_t>(args.tensors[i].data);
             if (n == 0 && (tells[1] || source[1]))
                 fail("a plan that has failed tells of a source");
-            if (n > 0 && (tells[0] != args.lanes[i].bytes || tells[1] != stamp ||
+            if (n > 0 && (tells[0] != args.tensors[i].bytes || tells[1] != stamp ||
                           source[0] != (i ? at : at | STEPAF_SOURCE_GUARDED) || source[1] != stamp))
                 fail("a head that does not say where the source is");
             for (size_t at_byte = STEPAF_HEAD_BYTES; at_byte < exchange.tensors[i].room; at_byte++)
