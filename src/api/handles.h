@@ -97,8 +97,8 @@ static inline void stepaf_leave(struct stepaf_ctx *ctx)
 stepaf_status_t stepaf_handle_waited(struct stepaf_ctx *ctx, stepaf_status_t status)
     __attribute__((cold));
 
-/* The same after a wait that came to @a status, which is returned. One that ended because another thread
- * finalizes the context is STEPAF_ERR_HANDLE. */
+/* Leave after a wait that came to @a status, which is returned. A wait that ended because another
+ * thread finalizes the context is STEPAF_ERR_HANDLE. */
 static inline stepaf_status_t stepaf_leave_wait(struct stepaf_ctx *ctx, stepaf_status_t status)
 {
     if (__builtin_expect(status == STEPAF_ERR_TIMEOUT || status == STEPAF_INPROGRESS, 0))
@@ -132,7 +132,8 @@ static inline struct stepaf_plan_obj *stepaf_peek_plan(stepaf_plan_h handle)
     return plan && stepaf_plan_handle(plan) == handle ? plan : NULL;
 }
 
-/* The same of an operation. */
+/* The operation of a handle that is good, in a context without a lock; NULL: find out by
+ * entering. */
 static inline struct stepaf_op *stepaf_peek_op(stepaf_request_h handle)
 {
     const struct stepaf_ctx *ctx = stepaf_peek_ctx(handle);

@@ -42,7 +42,7 @@ static stepaf_status_t enter(stepaf_plan_h handle, stepaf_role_t role,
     return status;
 }
 
-/* The same, when no other thread is enqueueing: which ends as its launch does. */
+/* Enter when no other thread is enqueueing to the stream plan: that ends as its launch does. */
 static stepaf_status_t enter_alone(stepaf_plan_h handle, stepaf_role_t role,
                                    struct stepaf_stream **stream_p)
 {

@@ -34,7 +34,7 @@ stepaf_status_t stepaf_error_no_memory(stepaf_phase_t phase);
  * its status. */
 stepaf_status_t stepaf_error_raise(const stepaf_error_t *error);
 
-/* The same with one that is a constant: for those that callers may come upon all the time. */
+/* Raise an error that is a constant: for those that callers may come upon all the time. */
 stepaf_status_t stepaf_error_fixed(const stepaf_error_t *error);
 
 /* If the last failure is @a status, and was set where nobody knows what it was asked for, name the

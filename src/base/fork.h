@@ -14,12 +14,12 @@
 void stepaf_fork_begin(void);
 int stepaf_fork_end(int fd);
 
-/* The same for descriptors that a library makes and closes: add between begin and end, and forget before the
- * library closes it. An errno, if there is no memory: then the child keeps it. */
+/* For a descriptor that a library makes and closes: add between begin and end, and forget before
+ * the library closes it. An errno, if there is no memory: then the child keeps it. */
 int stepaf_fork_add(int fd);
 void stepaf_fork_forget(int fd);
-/* The same, at any time, for a descriptor that a library may close without a word: a child gives it up only where
- * the number is still that file's. */
+/* Add, at any time, a descriptor that a library may close without a word: a child gives it up only
+ * where the number is still that file's. */
 int stepaf_fork_add_file(int fd);
 
 /* A mapping keeps a file as a descriptor does: have children drop theirs of all files whose names begin with

@@ -74,7 +74,7 @@ int stepaf_join_is_own_user(int fd);
 /* Wait until one of @a n descriptors can be read: 1, or 0 after the deadline; -1: errno says why that cannot be waited
  * for. */
 int stepaf_join_poll(struct pollfd *polled, int n, int64_t deadline_ns);
-/* The same for one: 1, or 0. */
+/* Wait until a descriptor can be read: 1, or else 0. */
 int stepaf_join_readable(int fd, int64_t deadline_ns);
 
 /* @a reason is cut to what fits. Who has gone meanwhile is missed later, by name. */

@@ -66,7 +66,8 @@ void stepaf_member_net_decide(struct stepaf_member_net *net, const void *own, si
  * STEPAF_ERR_PROTOCOL. */
 stepaf_status_t stepaf_member_net_decision(struct stepaf_member_net *net, void **all_p,
                                            size_t *offsets_p, uint8_t *present_p);
-/* The same of any value that stepaf_consensus_value_make has made; present_p may be NULL. */
+/* Any value that stepaf_consensus_value_make has made, as a decision is given; present_p may be
+ * NULL. The errors are the decision's. */
 stepaf_status_t stepaf_member_net_deal(const struct stepaf_member_net *net,
                                        const struct stepaf_consensus_blob *value, void **all_p,
                                        size_t *offsets_p, uint8_t *present_p);

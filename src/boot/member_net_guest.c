@@ -233,9 +233,9 @@ static bool call_once(struct stepaf_member_net *net, const struct stepaf_control
     return returns->has_state || knows_another;
 }
 
-/* Call who listens at one of the places. */
+/* Call who listens at one of the places. *is_over_p: no other call is to be made. */
 static stepaf_status_t call_place(struct stepaf_member_net *net, const char *place,
-                                  int64_t deadline_ns, bool *is_settled_p)
+                                  int64_t deadline_ns, bool *is_over_p)
 {
     struct stepaf_control_address addresses[STEPAF_CONTROL_ADDRESSES];
     char host[STEPAF_PLACE_HOST_MAX + 1];
@@ -248,8 +248,8 @@ static stepaf_status_t call_place(struct stepaf_member_net *net, const char *pla
     int n = stepaf_control_resolve(host, addresses, &error);
     if (!n)
         snprintf(net->returns->text, sizeof net->returns->text, "the name has no address");
-    for (int i = 0; i < n && !*is_settled_p; i++)
-        *is_settled_p = call_once(net, &addresses[i], port, deadline_ns);
+    for (int i = 0; i < n && !*is_over_p; i++)
+        *is_over_p = call_once(net, &addresses[i], port, deadline_ns);
     return STEPAF_OK;
 }
 
@@ -258,15 +258,15 @@ stepaf_status_t stepaf_member_net_look(struct stepaf_member_net *net, const char
 {
     struct member_return *returns = net->returns;
     char place[PLACE_MAX + 1] = "", told_by[PLACE_MAX + 1] = "", told[sizeof returns->text];
-    bool is_settled = false;
+    bool is_over = false;
 
     do {
         const char *at = join;
-        while (*at && !is_settled) {
+        while (*at && !is_over) {
             size_t bytes = strcspn(at, ",");
             snprintf(place, sizeof place, "%.*s", (int)(bytes < PLACE_MAX ? bytes : PLACE_MAX), at);
             at += bytes + (at[bytes] == ',');
-            stepaf_status_t status = call_place(net, place, deadline_ns, &is_settled);
+            stepaf_status_t status = call_place(net, place, deadline_ns, &is_over);
             if (status)
                 return status;
             if (returns->is_told) {
@@ -274,20 +274,20 @@ stepaf_status_t stepaf_member_net_look(struct stepaf_member_net *net, const char
                 memcpy(told, returns->text, sizeof told);
             }
         }
-        if (!is_settled)
+        if (!is_over)
             (void)poll(NULL, 0, AGAIN_NS / 1000000);
-    } while (!is_settled && stepaf_monotonic_ns() < deadline_ns);
+    } while (!is_over && stepaf_monotonic_ns() < deadline_ns);
     if (returns->has_state)
         return STEPAF_OK;
     if (told_by[0] &&
-        !is_settled) { /* what a member has said says more than what did not come of a call */
+        !is_over) { /* what a member has said says more than what did not come of a call */
         memcpy(place, told_by, sizeof place);
         memcpy(returns->text, told, sizeof told);
     }
-    return stepaf_error_set(is_settled ? STEPAF_ERR_BOOT : STEPAF_ERR_TIMEOUT, STEPAF_PHASE_INIT,
+    return stepaf_error_set(is_over ? STEPAF_ERR_BOOT : STEPAF_ERR_TIMEOUT, STEPAF_PHASE_INIT,
                             "rank %d cannot return by STEPAF_JOIN: %.64s: %.140s%s",
                             net->consensus.rank, place, returns->text,
-                            is_settled ? " (STEPAF_SECRET, STEPAF_SECRET_FILE)" : "");
+                            is_over ? " (STEPAF_SECRET, STEPAF_SECRET_FILE)" : "");
 }
 
 /* ---- asking ---- */

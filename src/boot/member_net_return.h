@@ -15,7 +15,7 @@ void stepaf_member_net_let_ask(struct stepaf_member_net *net, const uint8_t *key
  * affair. It is copied, and can be called where the contact says. False: no memory, or there is no contact. */
 bool stepaf_member_net_set_card(struct stepaf_member_net *net, int rank, const void *card,
                                 size_t bytes);
-/* The same again; data is NULL if it was never set. */
+/* A rank's card as it was set; data is NULL if it never was. */
 const struct stepaf_consensus_blob *stepaf_member_net_card(const struct stepaf_member_net *net,
                                                            int rank);
 /* What guests are to count on from: the epoch, and how many commits have been entered. */

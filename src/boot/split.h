@@ -46,7 +46,8 @@ struct stepaf_split_rank {
  * syntax is; *split_p is unchanged then. @a text must stay as long as *split_p. */
 stepaf_status_t stepaf_split_parse(const char *text, int size, struct stepaf_split *split_p);
 
-/* The same for a map file, and for the text of one; roles_p[0..size) is unchanged on failure. */
+/* Parse a map file, or the text of one. STEPAF_ERR_SPLIT says what is wrong, as above;
+ * roles_p[0..size) is unchanged on failure. */
 stepaf_status_t stepaf_split_parse_map_file(const char *path, int size, uint8_t *roles_p);
 stepaf_status_t stepaf_split_parse_map(const char *text, size_t bytes, int size, uint8_t *roles_p);
 

@@ -306,7 +306,7 @@ stepaf_status_t stepaf_batch_respond(struct stepaf_batch_obj *batch, const stepa
     struct stepaf_ctx *ctx = remote->peer->ctx;
     uint64_t now = stepaf_ticks();
     stepaf_status_t status;
-    bool on_gpu, staged = false;
+    bool on_gpu, bounced = false;
     uint32_t n_sizes;
 
     if (flags & ~(uint32_t)STEPAF_RESPOND_RELEASE)
@@ -315,7 +315,7 @@ stepaf_status_t stepaf_batch_respond(struct stepaf_batch_obj *batch, const stepa
         (status = take_tensors(batch, tensors, n, &n_sizes, &on_gpu)))
         return status;
     if (__builtin_expect(on_gpu, 0) &&
-        (status = ctx->feature->batch_source(batch, tensors, n, &staged)))
+        (status = ctx->feature->batch_source(batch, tensors, n, &bounced)))
         return status;
     if (__builtin_expect(batch->ahead != NULL, 0) && (status = stepaf_batch_skip_ahead(batch)))
         return status;
@@ -325,7 +325,7 @@ stepaf_status_t stepaf_batch_respond(struct stepaf_batch_obj *batch, const stepa
     batch->answered = true;
     batch->retired = false;
     batch->responded = batch->generation;
-    if (__builtin_expect(staged, 0)) {
+    if (__builtin_expect(bounced, 0)) {
         struct stepaf_post *answer = &batch->answer;
         ctx->feature->gate(&answer, 1, batch->copied);
         stepaf_core_post_mixed(ctx, &answer, 1);

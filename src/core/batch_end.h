@@ -36,7 +36,7 @@ static inline void stepaf_batch_retire(struct stepaf_batch_obj *batch, uint64_t 
     stepaf_trace_stamp(&peer->ctx->trace, STEPAF_EVENT_RELEASED, now, batch->remote->number,
                        batch->seq, (uint32_t)peer->who.rank, STEPAF_TRACE_WHOLE, 0);
 }
-/* The same, and tell the attention rank. */
+/* Free the slot, and tell the attention rank. */
 void stepaf_batch_finish(struct stepaf_batch_obj *batch);
 void stepaf_batch_cancel(struct stepaf_peer *peer, const struct stepaf_msg *msg);
 /* An FFN rank keeps the batches that have come; of answers nobody hears any more. */

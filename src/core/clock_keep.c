@@ -170,7 +170,7 @@ static int64_t own_bound_ns(const struct stepaf_ctx *ctx, bool for_peer)
     return bound < UNKNOWN_NS / 2 ? bound + BOUND_NS : -1;
 }
 
-/* The same as a message says it: UINT32_MAX stands for what is not known, and for seconds. */
+/* The bound as a message says it: UINT32_MAX stands for what is not known, and for seconds. */
 static uint32_t bound_word(const struct stepaf_ctx *ctx)
 {
     int64_t bound = own_bound_ns(ctx, true);

@@ -52,8 +52,8 @@ struct stepaf_feature_ops {
      * try, and tell, in one exchange more. *again_p, which is the same on all ranks: what was prepared is
      * to be undone, prepared and told anew, and then nobody asks. @a offsets: room for the exchange. A
      * failure is this rank's alone. */
-    stepaf_status_t (*settle)(struct stepaf_ctx *ctx, const struct stepaf_advert *adverts,
-                              size_t *offsets, int64_t timeout_us, bool *again_p);
+    stepaf_status_t (*agree_reach)(struct stepaf_ctx *ctx, const struct stepaf_advert *adverts,
+                                   size_t *offsets, int64_t timeout_us, bool *again_p);
     /* The commit was refused: what was in force stays so. */
     void (*undo)(struct stepaf_ctx *ctx);
     /* Peers are connected: map what they have told. */
@@ -86,10 +86,10 @@ struct stepaf_feature_ops {
 
     void (*region_dropped)(struct stepaf_ctx *ctx, struct stepaf_region *region);
     /* Begin to copy out of GPU memory what is sent, and record the end of that by an event. Never
-     * waits. op->bounced, *staged_p: there was something. @a tensors: NULL, those that are planned. */
+     * waits. op->bounced, *bounced_p: there was something. @a tensors: NULL, the planned ones. */
     stepaf_status_t (*op_source)(struct stepaf_op *op, const stepaf_tensor_t *tensors, int n);
     stepaf_status_t (*batch_source)(struct stepaf_batch_obj *batch, const stepaf_tensor_t *tensors,
-                                    int n, bool *staged_p);
+                                    int n, bool *bounced_p);
     /* Have those posts queued that send something copied, until @a event has passed; whether it has,
      * for one of these. */
     void (*gate)(struct stepaf_post *const *posts, unsigned n, void *event);

@@ -50,7 +50,7 @@ void stepaf_keys_sort(struct stepaf_ctx *ctx);
 /* Compare two keys' ids, as tsearch wants it. */
 int stepaf_key_compare(const void *one, const void *other);
 struct stepaf_key *stepaf_key_find(const struct stepaf_ctx *ctx, uint64_t id);
-/* The same as peers know it, which is as the last commit has left it; NULL: they do not. */
+/* Find a key as peers know it, which is as the last commit has left it; NULL: they do not. */
 struct stepaf_key *stepaf_key_known(const struct stepaf_ctx *ctx, uint64_t id);
 stepaf_status_t stepaf_key_add(struct stepaf_ctx *ctx, uint64_t id, stepaf_direction_t direction,
                                size_t max_bytes, const stepaf_key_params_t *params);

@@ -77,10 +77,10 @@ stepaf_memory_use_t stepaf_memory_count(const struct stepaf_ctx *ctx)
     if (ctx->polling.watch)
         ctx->polling.watch->ops->count(ctx->polling.watch, &use);
     for (unsigned t = 0; t < ctx->net.n_transports; t++) {
-        size_t per_link, staging;
-        ctx->net.transports[t]->ops->query_memory(ctx->net.transports[t], &per_link, &staging);
+        size_t per_link, bounce;
+        ctx->net.transports[t]->ops->query_memory(ctx->net.transports[t], &per_link, &bounce);
         use.per_peer += per_link;
-        use.bounce += staging;
+        use.bounce += bounce;
     }
     for (uint32_t i = 0; i < ctx->memory.n_keys; i++)
         count_key(ctx, ctx->memory.keys[i], &use);

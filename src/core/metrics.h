@@ -39,7 +39,7 @@ void stepaf_metrics_open(struct stepaf_ctx *ctx, const struct stepaf_metrics_pat
 void stepaf_metrics_close(struct stepaf_ctx *ctx);
 /* See to what is due. @a now: ticks. */
 void stepaf_metrics_keep(struct stepaf_ctx *ctx, uint64_t now);
-/* The same at once: something has changed that is to be seen. */
+/* Write at once, due or not: something has changed that is to be seen. */
 void stepaf_metrics_write(struct stepaf_ctx *ctx);
 
 /* The histograms of a peer, by STEPAF_TIME_*. */

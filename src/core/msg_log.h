@@ -11,7 +11,8 @@
 void stepaf_msg_log_begin(struct stepaf_ctx *ctx);
 /* What transports deliver to while times are measured: as stepaf_meter_path, and with this log. */
 const struct stepaf_metrics_path *stepaf_msg_log_measured(const struct stepaf_ctx *ctx);
-/* The same of what is sent: @a ops are the context's of a transport of the registry, complete. */
+/* Have what is sent logged, if the setting says so: @a ops are the context's of a transport of the
+ * registry, complete. */
 void stepaf_msg_log_wrap(const struct stepaf_ctx *ctx, struct stepaf_transport_ops *ops);
 
 #endif

@@ -7,7 +7,7 @@ struct stepaf_ctx;
 
 /* Tell them. */
 void stepaf_core_tell_news(struct stepaf_ctx *ctx);
-/* The same if members know of more lost ranks than was told. */
+/* Tell them if members know of more lost ranks than was told. */
 void stepaf_core_notice_lost(struct stepaf_ctx *ctx);
 
 #endif

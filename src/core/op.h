@@ -107,7 +107,7 @@ struct stepaf_op {
     /* What each transport, by index, has put together for its posts as planned, or NULL. */
     void *templates[STEPAF_MAX_TRANSPORTS];
     size_t template_bytes;
-    void *copied; /* event: sources are staged; NULL: none was yet */
+    void *copied; /* event: sources are copied to bounce buffers; NULL: none was yet */
 };
 
 static inline stepaf_request_h stepaf_op_handle(const struct stepaf_op *op)

@@ -29,7 +29,7 @@ static void use_region(struct stepaf_plan_obj *plan, struct stepaf_region *regio
     region->hosted = true;
 }
 
-/* The same at a key. */
+/* Count the plan in or out at a key. */
 static void use_key(const struct stepaf_plan_obj *plan, struct stepaf_key *key, unsigned change)
 {
     if (plan->proxied.is) /* nobody's but its stream plan's */

@@ -33,7 +33,7 @@ static inline unsigned stepaf_core_progress(struct stepaf_ctx *ctx)
 {
     return stepaf_core_progress_polls(ctx, 1);
 }
-/* The same for a thread that has nothing else to do: look for a few microseconds, if this context
+/* Progress of a thread that has nothing else to do: look for a few microseconds, if this context
  * and its core are this thread's alone. */
 static inline unsigned stepaf_core_progress_waiting(struct stepaf_ctx *ctx)
 {

@@ -15,7 +15,7 @@ struct stepaf_region {
     bool target;    /* peers write to it: it is offered at commit */
     bool hidden;    /* it is offered to nobody (any more) */
     bool hosted;    /* GPU memory: plans without streams name it */
-    bool is_bounce; /* it is the stage of another */
+    bool is_bounce; /* it is the bounce buffer of another */
     bool pinned;    /* host memory that the GPU can use as well */
     bool unpin;     /* and this library has seen to that */
     bool

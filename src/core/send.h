@@ -24,7 +24,7 @@ static inline void stepaf_core_post_one(struct stepaf_ctx *ctx, struct stepaf_po
 /* Send a message without tensors (not on the hot path). False: it would have to wait for room behind
  * another one, and there is no memory for that. */
 bool stepaf_core_send(struct stepaf_peer *peer, const struct stepaf_msg *msg);
-/* The same, if there is a link that is not lost; a peer that cannot be told is given up. */
+/* Send it if there is a link that is not lost; a peer that cannot be told is given up. */
 void stepaf_core_tell(struct stepaf_peer *peer, const struct stepaf_msg *msg);
 /* Of a write to @a dst_offset, whose other fields are set: @a bytes have gone ahead of it. */
 static inline void stepaf_xfer_skip(struct stepaf_xfer *xfer, uint64_t dst_offset, uint32_t bytes)

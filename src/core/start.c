@@ -122,7 +122,7 @@ static __attribute__((noinline)) void trace_some(const struct stepaf_op *op,
     stepaf_trace_end(trace, &pen);
 }
 
-/* The same where each peer got the same. */
+/* Stamp the records of trace_some where each peer got the same. */
 static inline void trace_all(const struct stepaf_plan_obj *plan, const struct stepaf_op *op,
                              struct stepaf_trace *trace)
 {

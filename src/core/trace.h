@@ -121,7 +121,7 @@ static inline void stepaf_trace_stamp(struct stepaf_trace *trace, uint32_t event
     stepaf_trace_end(trace, &pen);
 }
 
-/* The same of an entry whose word is there already, without bytes. */
+/* Stamp an entry whose word is there already, without bytes. */
 static inline void stepaf_trace_stamp_word(struct stepaf_trace *trace, uint64_t ticks, uint32_t seq,
                                            uint64_t word)
 {

@@ -43,7 +43,7 @@ static int compare_by_plan(const void *left, const void *right)
     return (a->time_ns > b->time_ns) - (a->time_ns < b->time_ns);
 }
 
-/* The same, attention rank by attention rank. */
+/* Attention rank by attention rank, and of each as compare_by_plan. */
 static int compare_by_peer(const void *left, const void *right)
 {
     const stepaf_trace_record_t *a = left, *b = right;

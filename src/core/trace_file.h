@@ -20,8 +20,9 @@ void stepaf_trace_file_begin(struct stepaf_ctx *ctx, bool anew);
 
 /* Add this rank's events. What goes wrong is logged. */
 void stepaf_trace_file_add(struct stepaf_ctx *ctx);
-/* The same for those of now, to the file with .@a n behind its name, by a thread: ctx->trace.saver, which is done with
- * the one before. The lock is held. */
+/* Add this rank's events of now to the file with .@a n behind its name, by a thread,
+ * ctx->trace.saver, which is done with the one before. What goes wrong is logged. The lock is
+ * held. */
 void stepaf_trace_file_add_now(struct stepaf_ctx *ctx, uint32_t n);
 /* How many files of signals there are, without a gap. */
 uint32_t stepaf_trace_file_n_signals(const struct stepaf_ctx *ctx);

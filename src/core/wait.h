@@ -25,7 +25,7 @@ bool stepaf_waiter_idle(struct stepaf_ctx *ctx, struct stepaf_waiter *waiter, in
 bool stepaf_waiter_busy(struct stepaf_ctx *ctx, struct stepaf_waiter *waiter, int64_t timeout_us);
 /* Microseconds that @a timeout_us stands for. */
 int64_t stepaf_timeout_us(const struct stepaf_ctx *ctx, int64_t timeout_us);
-/* The same in ticks, at most decades. */
+/* Ticks in @a us, at most those of decades. */
 uint64_t stepaf_ticks_of_us(const struct stepaf_ctx *ctx, int64_t us);
 /* Make progress for set-up, which may idle. False when @a deadline_ns has passed. */
 bool stepaf_core_advance(struct stepaf_ctx *ctx, struct stepaf_waiter *waiter, int64_t deadline_ns);

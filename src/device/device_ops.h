@@ -154,7 +154,7 @@ struct stepaf_device_ops {
     /* Whether @a stream is being captured into a graph. STEPAF_ERR_INVALID: it is no stream of this
      * device. Optional: there are no graphs. */
     stepaf_status_t (*capturing)(struct stepaf_gpu *gpu, void *stream, bool *capturing_p);
-    /* Launch a kernel (kernels.h says what each does); the flow is copied. @a behind: it may begin
+    /* Launch a kernel (kernels.h says what each does); the args are copied. @a behind: it may begin
      * when the blocks of the kernel that was launched just before let it, instead of when they have
      * ended; a device may take no notice. */
     stepaf_status_t (*launch)(struct stepaf_gpu *gpu, enum stepaf_kernel kernel,

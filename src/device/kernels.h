@@ -58,15 +58,15 @@
 
 enum {
     STEPAF_HEAD_BYTES = 128,
-    STEPAF_HEAD_PIECE = 12,     /* of a tensor in a piece of a head */
-    STEPAF_HEAD_DATA = 84,      /* of a tensor in a head */
-    STEPAF_HEAD_SOURCE = 96,    /* RDMA: where its last piece but one is */
-    STEPAF_HEAD_TELLS = 112,    /* where its last piece is */
-    STEPAF_GROUP_BYTES = 1024,  /* of 64 pieces */
-    STEPAF_GROUP_DATA = 1008,   /* of a tensor in them */
-    STEPAF_KERNEL_TENSORS = 64, /* tensors in one launch: of whole peers */
-    STEPAF_FLOW_FEW = 4,        /* with no more, a launch has fewer parameters to carry */
-    STEPAF_FLOW_BLOCKS = 1056,  /* blocks of one launch, at most */
+    STEPAF_HEAD_PIECE = 12,      /* of a tensor in a piece of a head */
+    STEPAF_HEAD_DATA = 84,       /* of a tensor in a head */
+    STEPAF_HEAD_SOURCE = 96,     /* RDMA: where its last piece but one is */
+    STEPAF_HEAD_TELLS = 112,     /* where its last piece is */
+    STEPAF_GROUP_BYTES = 1024,   /* of 64 pieces */
+    STEPAF_GROUP_DATA = 1008,    /* of a tensor in them */
+    STEPAF_KERNEL_TENSORS = 64,  /* tensors in one launch: of whole peers */
+    STEPAF_ARGS_FEW = 4,         /* with no more, a launch has fewer parameters to carry */
+    STEPAF_LAUNCH_BLOCKS = 1056, /* blocks of one launch, at most */
     STEPAF_WARP = 32,
     STEPAF_GATE_GROUPS = 16,   /* that the gate takes itself, a warp each */
     STEPAF_CHUNK_LEAST = 1024, /* bytes of a chunk */
@@ -155,11 +155,11 @@ enum stepaf_kernel {
     STEPAF_KERNEL_SEND,   /* one warp a block: write tensors and heads */
     STEPAF_KERNEL_GATE,   /* one block: wait for all heads, and take pieces if they are few */
     STEPAF_KERNEL_UNPACK, /* one warp a block: bring pieces and mailboxes to their tensors */
-    /* The same where some tensors go by CHUNKS or PARTS, or are sent by RDMA. The unpacking counts then as
-     * sending does. */
+    /* SEND and UNPACK where some tensors go by CHUNKS or PARTS, or are sent by RDMA. The unpacking
+     * counts then as sending does. */
     STEPAF_KERNEL_SEND_CHUNKS,
     STEPAF_KERNEL_UNPACK_CHUNKS,
-    /* The same for plans of which some answers are enough: see the end. */
+    /* Kernels for plans of which some answers are enough: see the end. */
     STEPAF_KERNEL_SEND_SOME,
     STEPAF_KERNEL_GATE_SOME,
     STEPAF_KERNEL_UNPACK_SOME,
@@ -169,7 +169,7 @@ enum stepaf_kernel {
     STEPAF_KERNEL_COUNT
 };
 
-/* The same for plans that take the batch of any one peer: stepaf_any_args. */
+/* Kernels for plans that take the batch of any one peer: their args are stepaf_any_args. */
 enum stepaf_any_kernel {
     STEPAF_KERNEL_SEND_ANY,
     STEPAF_KERNEL_GATE_ANY,
@@ -195,10 +195,10 @@ struct stepaf_kernel_tensor {
         uint32_t chunk;   /* CHUNKS, PARTS: bytes of each, a multiple of 512 */
         uint32_t guarded; /* RDMA: 1, the sender is to be told when the source has been read */
     };
-    uint16_t first; /* block of this lane's first */
-    uint16_t n;     /* how many blocks share the lane; 0: none of this kernel's */
+    uint16_t first; /* block of this one's first */
+    uint16_t n;     /* how many blocks share it; 0: none of this kernel's */
     uint8_t proto;  /* stepaf_proto */
-    uint8_t copied; /* a copy engine writes it: 1 + the lane where TOLD_ALL comes to; else 0 */
+    uint8_t copied; /* a copy engine writes it: 1 + the tensor where TOLD_ALL comes to; else 0 */
     uint16_t peer;  /* index, for faults */
 };
 
@@ -224,52 +224,54 @@ struct stepaf_gpu_watch {
 struct stepaf_kernel_args {
     uint32_t *counts; /* operations so far: [0] of the gate, or [1 + b] of the sending block b */
     union {
-        uint32_t *done; /* sender, ZCOPY and BCOPY: blocks that are through, one a lane */
+        uint32_t *done; /* sender, ZCOPY and BCOPY: blocks that are through, one a tensor */
         struct stepaf_some *awaited; /* receiver, of some: what is known of the peers */
     };
     uint32_t *failed; /* GPU memory, two a plan: nothing is to be done any more; being noted */
     union {
-        uint32_t *landed;          /* receiver: actual bytes, one a lane */
+        uint32_t *landed;          /* receiver: actual bytes, one a tensor */
         struct stepaf_some *asked; /* sender, of some: the same as awaited */
     };
     struct stepaf_gpu_watch *watch; /* pinned */
     uint64_t timeout_ns;
     uint32_t epoch; /* of the commit */
-    uint16_t n_lanes;
+    uint16_t n_tensors;
     uint8_t slot;
     uint8_t aligned;    /* all places are multiples of 16 bytes */
     uint8_t gate_takes; /* pieces are the gate's: they are few */
     uint8_t gate_ends;  /* no unpacking follows the gate */
-    struct stepaf_kernel_tensor lanes[STEPAF_KERNEL_TENSORS];
+    struct stepaf_kernel_tensor tensors[STEPAF_KERNEL_TENSORS];
 };
 
-/* Receiving: lanes that nothing comes by, with no head, look where another one of the launch does, and take nothing of
- * it. So the gate, which looks at all heads at once, need not know of them. Without another one there is no lane. */
-static inline void stepaf_lanes_fill(struct stepaf_kernel_args *args)
+/* Receiving: tensors that do not come, with no head, look where another one of the launch does, and
+ * take nothing of it. So the gate, which looks at all heads at once, need not know of them. Without
+ * another one there is none. */
+static inline void stepaf_kernel_tensors_fill(struct stepaf_kernel_args *args)
 {
     const struct stepaf_kernel_tensor *told = NULL;
 
-    for (uint32_t i = 0; i < args->n_lanes && !told; i++) /* by its own head, in any case */
-        if (args->lanes[i].head && (!args->lanes[i].copied || args->lanes[i].copied == i + 1))
-            told = &args->lanes[i];
-    for (uint32_t i = 0; i < args->n_lanes && told; i++) {
-        struct stepaf_kernel_tensor *lane = &args->lanes[i];
-        if (lane->head)
+    for (uint32_t i = 0; i < args->n_tensors && !told; i++) /* by its own head, in any case */
+        if (args->tensors[i].head && (!args->tensors[i].copied || args->tensors[i].copied == i + 1))
+            told = &args->tensors[i];
+    for (uint32_t i = 0; i < args->n_tensors && told; i++) {
+        struct stepaf_kernel_tensor *tensor = &args->tensors[i];
+        if (tensor->head)
             continue;
-        lane->head = told->head;
-        lane->body = told->body;
-        lane->peer = told->peer;
-        lane->proto = STEPAF_PROTO_ZCOPY; /* nothing is left to do when its head is there */
+        tensor->head = told->head;
+        tensor->body = told->body;
+        tensor->peer = told->peer;
+        tensor->proto = STEPAF_PROTO_ZCOPY; /* nothing is left to do when its head is there */
         if (told->proto == STEPAF_PROTO_INLINE)
-            lane->proto = STEPAF_PROTO_INLINE; /* the gate may look for such heads alone */
+            tensor->proto = STEPAF_PROTO_INLINE; /* the gate may look for such heads alone */
     }
     if (!told)
-        args->n_lanes = 0;
+        args->n_tensors = 0;
 }
 
-/* The beginning of a flow with few lanes, as a parameter of its own. */
-struct stepaf_flow_few {
-    uint64_t words[offsetof(struct stepaf_kernel_args, lanes[STEPAF_FLOW_FEW]) / sizeof(uint64_t)];
+/* The beginning of kernel args with few tensors, as a parameter of its own. */
+struct stepaf_kernel_args_few {
+    uint64_t
+        words[offsetof(struct stepaf_kernel_args, tensors[STEPAF_ARGS_FEW]) / sizeof(uint64_t)];
 };
 
 /* ---- some: operations that are complete before all peers have answered ----
@@ -294,19 +296,20 @@ struct stepaf_some {
     uint64_t late;
     uint64_t patience_ns; /* for so long a gate waits for all */
     uint32_t need;        /* answers, then */
-    uint32_t n_each;      /* lanes of a peer that come in */
+    uint32_t n_each;      /* tensors of a peer that come in */
     struct stepaf_some_slot slots[STEPAF_SOME_SLOTS];
 };
 
 /* ---- any: one batch of whichever peer has sent one ----
  *
  * The GPU finds which peer and slot it is, so that all that depends on them lies in GPU memory: the
- * lanes of all peers, and a ring of the batches that were taken, where the kernels that follow look
- * it up. Each block counts for itself how many batches it has seen; that is the ring's index. */
+ * tensors of all peers, and a ring of the batches that were taken, where the kernels that follow
+ * look it up. Each block counts for itself how many batches it has seen; that is the ring's
+ * index. */
 
-/* A lane in slot 0, and the way to the same in the next. */
+/* A tensor in slot 0, and the way to the same in the next. */
 struct stepaf_any_tensor {
-    struct stepaf_kernel_tensor lane;
+    struct stepaf_kernel_tensor tensor;
     uint32_t head_stride;
     uint32_t body_stride;
     uint32_t data_stride;
@@ -326,8 +329,8 @@ struct stepaf_any_entry {
 
 /* How a tensor of one peer is shared out, whichever peer it is; and what a launch changes. */
 struct stepaf_any_share {
-    uint8_t *data;  /* sender: source; NULL: as the lane has it */
-    uint32_t bytes; /* sender; UINT32_MAX: as the lane has it */
+    uint8_t *data;  /* sender: source; NULL: as the kernel tensor has it */
+    uint32_t bytes; /* sender; UINT32_MAX: as the kernel tensor has it */
     uint16_t first; /* block */
     uint16_t n;     /* 0: the gate takes its pieces, if it has any */
 };
@@ -339,7 +342,7 @@ struct stepaf_any_args {
     uint32_t *landed; /* of slot 0 */
     struct stepaf_gpu_watch *watch;
     uint64_t timeout_ns;
-    const struct stepaf_any_tensor *lanes; /* peer by peer */
+    const struct stepaf_any_tensor *tensors; /* peer by peer */
     struct stepaf_any_entry *ring;
     struct stepaf_any_next *next;
     uint32_t *origin; /* peer and slot of the batch that was taken last, for the user */
@@ -347,7 +350,7 @@ struct stepaf_any_args {
     uint32_t ring_mask;
     uint32_t landed_stride; /* words from slot to slot */
     uint16_t n_peers;
-    uint8_t n_each; /* lanes of a peer */
+    uint8_t n_each; /* tensors of a peer */
     uint8_t depth;
     uint8_t slot; /* for faults: not known, 0 */
     uint8_t aligned;

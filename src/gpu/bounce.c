@@ -61,30 +61,30 @@ static bool all_take(const struct stepaf_ctx *ctx, const struct stepaf_region *r
 
 void stepaf_bounce_free(struct stepaf_ctx *ctx, struct stepaf_region *region)
 {
-    struct stepaf_region *stage = region->bounce;
+    struct stepaf_region *bounce = region->bounce;
 
-    if (!stage)
+    if (!bounce)
         return;
     if (ctx->gpu.bounce_stream) /* copies to and from it may be queued */
         (void)stepaf_gpu_stream_sync(ctx->gpu.device, ctx->gpu.bounce_stream);
     stepaf_bounce_in_sync(ctx);
     for (unsigned t = 0; t < ctx->net.n_transports; t++)
-        ctx->net.transports[t]->ops->dereg_mem(ctx->net.transports[t], &stage->mem);
-    if (stage->unpin)
-        stepaf_gpu_unpin(ctx->gpu.device, stage->mem.base);
-    stepaf_device_free(&(struct stepaf_device_mem){stage->mem.base, stage->mem.bytes, stage->mem.fd,
-                                                   STEPAF_MEM_HOST, NULL});
-    free(stage);
+        ctx->net.transports[t]->ops->dereg_mem(ctx->net.transports[t], &bounce->mem);
+    if (bounce->unpin)
+        stepaf_gpu_unpin(ctx->gpu.device, bounce->mem.base);
+    stepaf_device_free(&(struct stepaf_device_mem){bounce->mem.base, bounce->mem.bytes,
+                                                   bounce->mem.fd, STEPAF_MEM_HOST, NULL});
+    free(bounce);
     region->bounce = NULL;
 }
 
 static stepaf_status_t bounce_make(struct stepaf_ctx *ctx, struct stepaf_region *region)
 {
-    struct stepaf_region *stage = malloc(sizeof(*stage));
+    struct stepaf_region *bounce = malloc(sizeof(*bounce));
     struct stepaf_device_mem mem;
     stepaf_status_t status;
 
-    if (!stage)
+    if (!bounce)
         return stepaf_error_no_memory(STEPAF_PHASE_COMMIT);
     status = stepaf_bounce_in_open(ctx);
     if (!status && !ctx->gpu.bounce_stream)
@@ -92,22 +92,22 @@ static stepaf_status_t bounce_make(struct stepaf_ctx *ctx, struct stepaf_region 
     if (!status)
         status = stepaf_device_alloc(STEPAF_MEM_HOST, NULL, region->mem.bytes, &mem);
     if (status) {
-        free(stage);
+        free(bounce);
         return status;
     }
-    *stage = (struct stepaf_region){.mem = {.id = region->mem.id,
-                                            .base = mem.base,
-                                            .bytes = region->mem.bytes,
-                                            .kind = STEPAF_MEM_HOST,
-                                            .fd = mem.fd},
-                                    .library = true,
-                                    .shareable = true,
-                                    .is_bounce = true};
-    region->bounce = stage;
+    *bounce = (struct stepaf_region){.mem = {.id = region->mem.id,
+                                             .base = mem.base,
+                                             .bytes = region->mem.bytes,
+                                             .kind = STEPAF_MEM_HOST,
+                                             .fd = mem.fd},
+                                     .library = true,
+                                     .shareable = true,
+                                     .is_bounce = true};
+    region->bounce = bounce;
     for (unsigned t = 0; t < ctx->net.n_transports && !status; t++) {
         struct stepaf_transport *transport = ctx->net.transports[t];
         if (!stepaf_is_taken(transport, region))
-            status = transport->ops->reg_mem(transport, &stage->mem);
+            status = transport->ops->reg_mem(transport, &bounce->mem);
     }
     if (status)
         stepaf_bounce_free(ctx, region);
@@ -148,9 +148,9 @@ stepaf_status_t stepaf_bounces_prepare(struct stepaf_ctx *ctx)
     return status;
 }
 
-/* Whether some link copies by way of the region's stage. */
-static bool is_stage_used(const struct stepaf_ctx *ctx, const struct stepaf_region *region,
-                          bool any_hosted)
+/* Whether some link copies by way of the region's bounce buffer. */
+static bool is_bounce_used(const struct stepaf_ctx *ctx, const struct stepaf_region *region,
+                           bool any_hosted)
 {
     for (uint32_t p = 0; p < ctx->n_peers; p++)
         if (!stepaf_is_taken(ctx->peers[p].link->transport, region) &&
@@ -165,17 +165,18 @@ void stepaf_bounces_retire(struct stepaf_ctx *ctx)
 
     for (uint32_t i = 0; i < ctx->memory.n_regions; i++) {
         struct stepaf_region *region = ctx->memory.regions[i];
-        struct stepaf_region *stage = region->bounce;
-        if (!stage || stage->pinned)
+        struct stepaf_region *bounce = region->bounce;
+        if (!bounce || bounce->pinned)
             continue;
         if (all_take(ctx, region))
             stepaf_bounce_free(ctx, region);
-        else if (!is_stage_used(ctx, region, any_hosted))
+        else if (!is_bounce_used(ctx, region, any_hosted))
             continue; /* nothing is ever written to it, and so it takes no memory */
-        else if (stepaf_gpu_pin(ctx->gpu.device, stage->mem.base, stage->mem.bytes, &stage->unpin))
+        else if (stepaf_gpu_pin(ctx->gpu.device, bounce->mem.base, bounce->mem.bytes,
+                                &bounce->unpin))
             stepaf_log_info("%s: copies take a buffer more", stepaf_last_error()->text);
         else
-            stage->pinned = true;
+            bounce->pinned = true;
     }
 }
 
@@ -212,8 +213,8 @@ static stepaf_status_t mark(const struct stepaf_ctx *ctx, void **event_p)
                   : stepaf_gpu_event_record(ctx->gpu.device, *event_p, ctx->gpu.bounce_stream);
 }
 
-/* Whether some link of the plan's needs the stage. */
-static bool is_staged(const struct stepaf_plan_obj *plan, const struct stepaf_region *region)
+/* Whether some link of the plan's needs the bounce buffer. */
+static bool needs_bounce(const struct stepaf_plan_obj *plan, const struct stepaf_region *region)
 {
     const struct stepaf_ctx *ctx = plan->ctx;
 
@@ -239,7 +240,7 @@ stepaf_status_t stepaf_bounce_start(struct stepaf_op *op, const stepaf_tensor_t 
         size_t bytes = tensors ? tensors[i].bytes : planned->bytes;
         const struct stepaf_region *region =
             data == planned->data ? planned->region : stepaf_region_find(ctx, data, bytes);
-        if (!bytes || !is_staged(plan, region))
+        if (!bytes || !needs_bounce(plan, region))
             continue;
         status = copy_out(ctx, region, data, bytes);
         op->bounced = true;
@@ -248,13 +249,13 @@ stepaf_status_t stepaf_bounce_start(struct stepaf_op *op, const stepaf_tensor_t 
 }
 
 stepaf_status_t stepaf_bounce_answer(struct stepaf_batch_obj *batch, const stepaf_tensor_t *tensors,
-                                     int n, bool *staged_p)
+                                     int n, bool *bounced_p)
 {
     const struct stepaf_peer *peer = batch->remote->peer;
     const struct stepaf_ctx *ctx = peer->ctx;
     stepaf_status_t status = STEPAF_OK;
 
-    *staged_p = false;
+    *bounced_p = false;
     for (int i = 0; i < n && !status; i++) {
         const struct stepaf_region *region =
             stepaf_region_find(ctx, tensors[i].data, tensors[i].bytes);
@@ -262,9 +263,9 @@ stepaf_status_t stepaf_bounce_answer(struct stepaf_batch_obj *batch, const stepa
             stepaf_is_taken(peer->link->transport, region))
             continue;
         status = copy_out(ctx, region, tensors[i].data, tensors[i].bytes);
-        *staged_p = true;
+        *bounced_p = true;
     }
-    return status || !*staged_p ? status : mark(ctx, &batch->copied);
+    return status || !*bounced_p ? status : mark(ctx, &batch->copied);
 }
 
 void stepaf_bounce_gate(struct stepaf_post *const *posts, unsigned n, void *event)

@@ -2,15 +2,15 @@
 /* Peers of stream plans that GPU memory does not reach: on other nodes, with plans in host memory,
  * or because it is asked for. Their tensors are proxied by way of the host and its transports.
  *
- * To the kernels a proxied peer is like any other. What goes out is written to *outlets*, and what
- * comes in is waited for in *heads* and copied from *proxy's receive buffers*, all in pinned memory of this
- * process. In between is the core. At an attention rank a plan of its own, the *proxy plan*, is
- * started when the stream's heads are stamped, and the heads of what comes in are stamped when its
- * answers have landed. At an FFN rank batches of a plan with the same keys are the stream's, and
- * are answered when it has stamped the heads of its answers. So the peer sees the ordinary
- * protocol, and cannot tell a proxy plan from a plan of its caller's.
+ * To the kernels a proxied peer is like any other. What goes out is written to the *proxy's send
+ * buffers*, and what comes in is waited for in *heads* and copied from the *proxy's receive
+ * buffers*, all in pinned memory of this process. In between is the core. At an attention rank a
+ * plan of its own, the *proxy plan*, is started when the stream's heads are stamped, and the heads
+ * of what comes in are stamped when its answers have landed. At an FFN rank batches of a plan with
+ * the same keys are the stream's, and are answered when it has stamped the heads of its answers. So
+ * the peer sees the ordinary protocol, and cannot tell a proxy plan from a plan of its caller's.
  *
- * Where the link of a peer reads and writes GPU memory itself, there is neither outlet nor receive
+ * Where the link of a peer reads and writes GPU memory itself, there is neither send nor receive
  * buffer: the stream writes a head alone, which says where the source is, and the other end's link
  * writes to the tensor in its place.
  *
@@ -84,7 +84,8 @@ struct stepaf_proxy {
     uint32_t *ahead;              /* of all peers: n_out */
 };
 
-/* FFN: where a push key comes to from proxied peers: a slice for each of them, as of segments. */
+/* FFN: where a push key comes to from proxied peers: a slice for each of them, as in other receive
+ * buffers. */
 struct stepaf_proxy_recv {
     struct stepaf_recv_buf recv_buf;
     struct stepaf_key *key;
@@ -112,7 +113,7 @@ bool stepaf_proxy_describe(const struct stepaf_peer *peer, char *text);
 
 /* Bytes of each kind of memory. */
 struct stepaf_proxy_room {
-    uint64_t proxy_recvs, outlets, heads;
+    uint64_t proxy_recvs, proxy_sends, heads;
     bool copied_in, copied_out; /* some tensor comes, or goes, by way of such memory */
 };
 
@@ -123,7 +124,7 @@ void stepaf_proxy_lay(struct stepaf_proxy *proxy, uint32_t p, struct stepaf_prox
 void stepaf_proxy_place(struct stepaf_proxy *proxy, const struct stepaf_streams *streams);
 /* Where the tensors of a stream go to peer @a p, if it is proxied. */
 void stepaf_proxy_dsts(const struct stepaf_streams *streams, const struct stepaf_stream *stream,
-                       uint32_t p, struct stepaf_stream_dst *outlets);
+                       uint32_t p, struct stepaf_stream_dst *dsts);
 
 /* ---- proxy_buffers.c: the commit ---- */
 
@@ -170,7 +171,7 @@ void stepaf_proxy_free_events(struct stepaf_proxy *proxy);
 uint64_t stepaf_proxy_stamp(const struct stepaf_stream *stream, uint64_t n);
 /* Tell the stream that a tensor is here, or of PARTS that it comes: all of it that is here can be seen
  * before. */
-void stepaf_proxy_stamp_head(const struct stepaf_proxy_buf *lane, uint32_t slot, uint32_t bytes,
+void stepaf_proxy_stamp_head(const struct stepaf_proxy_buf *buf, uint32_t slot, uint32_t bytes,
                              uint64_t stamp);
 /* Whether the stream has told of all tensors of operation @a n to a peer, and which. */
 bool stepaf_proxy_take_told(const struct stepaf_proxy *proxy, uint32_t p, uint64_t n,
@@ -202,7 +203,7 @@ unsigned stepaf_proxy_send_ahead(struct stepaf_proxy *proxy, uint32_t p,
 /* It is gone. */
 void stepaf_proxy_forget_ahead(struct stepaf_proxy *proxy, uint32_t p);
 /* Say of the parts of the next operation up to @a end, but not that, that they are here. */
-void stepaf_proxy_flag_parts(struct stepaf_proxy_buf *lane, uint32_t slot, uint32_t end,
+void stepaf_proxy_flag_parts(struct stepaf_proxy_buf *buf, uint32_t slot, uint32_t end,
                              uint64_t stamp);
 /* All tensors of the next operation from peer @a p are here: tell the stream. False: they are not those that
  * were told of ahead. */

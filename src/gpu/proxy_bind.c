@@ -24,7 +24,7 @@ static bool is_same_plan(const struct stepaf_plan_obj *plan,
 
 /* The peer may begin with any slot: kernels look where it does. Written is only what changes, as it does
  * in commits: at other times a thread may be enqueueing. */
-static void turn_lanes(struct stepaf_proxy *proxy, uint32_t p)
+static void turn_tensors(struct stepaf_proxy *proxy, uint32_t p)
 {
     struct stepaf_stream *stream = proxy->stream;
     uint32_t depth = stream->plan->depth;
@@ -66,7 +66,7 @@ void stepaf_proxy_bind(struct stepaf_remote_plan *remote)
         peer->first = remote->seq;
         peer->turn = remote->slot;
         remote->ahead = peer->ahead;
-        turn_lanes(proxy, p);
+        turn_tensors(proxy, p);
         return;
     }
 }
@@ -99,9 +99,9 @@ static uint8_t *in_place_of(const struct stepaf_key *key, const struct stepaf_pe
         const struct stepaf_proxy *proxy = stepaf_container_of(node, struct stepaf_proxy, node);
         const struct stepaf_stream *stream = proxy->stream;
         for (uint32_t i = 0; i < stream->n_in; i++) {
-            const struct stepaf_proxy_buf *lane = &proxy->in[peer->index * stream->n_in + i];
-            if (stream->plan->push[i].key == key && lane->in_place)
-                return lane->data;
+            const struct stepaf_proxy_buf *buf = &proxy->in[peer->index * stream->n_in + i];
+            if (stream->plan->push[i].key == key && buf->in_place)
+                return buf->data;
         }
     }
     return NULL;

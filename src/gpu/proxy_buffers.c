@@ -113,15 +113,15 @@ static stepaf_status_t make_memory(struct stepaf_ctx *ctx, const struct stepaf_p
     stepaf_status_t status = pinned(ctx, room->proxy_recvs, room->copied_in, &streams->proxy_recv);
 
     if (!status)
-        status = pinned(ctx, room->outlets, room->copied_out, &streams->outlets);
+        status = pinned(ctx, room->proxy_sends, room->copied_out, &streams->proxy_send);
     if (!status)
         status = stepaf_gpu_alloc_host(ctx->gpu.device, room->heads, (void **)&streams->heads);
     if (status)
         return status;
     if (streams->proxy_recv)
         streams->proxy_recv->target = true;
-    if (streams->outlets)
-        streams->outlets->hidden = true; /* nobody else reads or writes it */
+    if (streams->proxy_send)
+        streams->proxy_send->hidden = true; /* nobody else reads or writes it */
     for (struct stepaf_proxy_recv *proxy_recv = streams->proxy_recvs; proxy_recv;
          proxy_recv = proxy_recv->next)
         proxy_recv->recv_buf.region = streams->proxy_recv;
@@ -287,9 +287,9 @@ void stepaf_proxies_retire(struct stepaf_ctx *ctx, struct stepaf_streams *stream
     streams->n_proxies = 0;
     if (streams->proxy_recv)
         stepaf_region_drop(ctx, streams->proxy_recv);
-    if (streams->outlets)
-        stepaf_region_drop(ctx, streams->outlets);
-    streams->proxy_recv = streams->outlets = NULL;
+    if (streams->proxy_send)
+        stepaf_region_drop(ctx, streams->proxy_send);
+    streams->proxy_recv = streams->proxy_send = NULL;
 }
 
 void stepaf_proxies_free(struct stepaf_ctx *ctx, struct stepaf_streams *streams)

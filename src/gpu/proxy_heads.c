@@ -5,9 +5,9 @@
 #include "gpu/proxy.h"
 
 /* The two words of a head that mean something: bytes, stamp. */
-static uint64_t *words_of(const struct stepaf_proxy_buf *lane, uint32_t slot)
+static uint64_t *words_of(const struct stepaf_proxy_buf *buf, uint32_t slot)
 {
-    return (uint64_t *)(void *)(lane->heads + (size_t)slot * lane->head_pitch + STEPAF_HEAD_TELLS);
+    return (uint64_t *)(void *)(buf->heads + (size_t)slot * buf->head_pitch + STEPAF_HEAD_TELLS);
 }
 
 uint64_t stepaf_proxy_stamp(const struct stepaf_stream *stream, uint64_t n)
@@ -15,10 +15,10 @@ uint64_t stepaf_proxy_stamp(const struct stepaf_stream *stream, uint64_t n)
     return stepaf_stamp(stream->epoch, (uint32_t)(n / stream->plan->depth + 1));
 }
 
-void stepaf_proxy_stamp_head(const struct stepaf_proxy_buf *lane, uint32_t slot, uint32_t bytes,
+void stepaf_proxy_stamp_head(const struct stepaf_proxy_buf *buf, uint32_t slot, uint32_t bytes,
                              uint64_t stamp)
 {
-    uint64_t *words = words_of(lane, slot);
+    uint64_t *words = words_of(buf, slot);
 
     __atomic_store_n(&words[0], bytes, __ATOMIC_RELAXED);
     __atomic_store_n(&words[1], stamp, __ATOMIC_RELEASE);
@@ -26,11 +26,11 @@ void stepaf_proxy_stamp_head(const struct stepaf_proxy_buf *lane, uint32_t slot,
 
 /* What the stream has told of a tensor of operation @a n. What a copy engine has written is told without
  * a number, and cleared when all is there. False: nothing. */
-static bool take_told(const struct stepaf_stream *stream, const struct stepaf_proxy_buf *lane,
+static bool take_told(const struct stepaf_stream *stream, const struct stepaf_proxy_buf *buf,
                       uint64_t n, stepaf_tensor_t *tensor_p, bool *guarded_p)
 {
     uint32_t slot = (uint32_t)(n % stream->plan->depth);
-    const uint64_t *words = words_of(lane, slot), *source = words - 2;
+    const uint64_t *words = words_of(buf, slot), *source = words - 2;
     uint64_t stamp = stepaf_proxy_stamp(stream, n);
     uint64_t its = __atomic_load_n(&words[1], __ATOMIC_ACQUIRE);
 
@@ -40,8 +40,8 @@ static bool take_told(const struct stepaf_stream *stream, const struct stepaf_pr
         tensor_p->bytes = (uint32_t)(its >> 32);
     else
         return false;
-    tensor_p->data = lane->data + (size_t)slot * lane->pitch;
-    if (!lane->in_place)
+    tensor_p->data = buf->data + (size_t)slot * buf->pitch;
+    if (!buf->in_place)
         return true;
     if (__atomic_load_n(&source[1], __ATOMIC_ACQUIRE) != stamp)
         return false; /* no order is relied on */
@@ -68,8 +68,8 @@ void stepaf_proxy_clear_marks(const struct stepaf_proxy *proxy, uint32_t p, uint
     const struct stepaf_stream *stream = proxy->stream;
 
     for (uint32_t i = 0; i < stream->n_out; i++) {
-        const struct stepaf_proxy_buf *lane = &proxy->out[p * stream->n_out + i];
-        uint64_t *words = words_of(lane, (uint32_t)(n % stream->plan->depth));
+        const struct stepaf_proxy_buf *buf = &proxy->out[p * stream->n_out + i];
+        uint64_t *words = words_of(buf, (uint32_t)(n % stream->plan->depth));
         if ((uint32_t)words[1] >= STEPAF_TOLD_ALL)
             __atomic_store_n(&words[1], 0, __ATOMIC_RELAXED);
     }

@@ -59,13 +59,13 @@ static bool makes_sense(const struct stepaf_proxy *proxy, uint32_t p, const stru
 /* Tell the stream of all tensors that come by parts, as soon as something of one is here. */
 static void tell_sizes(struct stepaf_proxy *proxy, uint32_t p, uint32_t slot, const uint32_t *sizes)
 {
-    struct stepaf_proxy_buf *lanes = &proxy->in[p * proxy->stream->n_in];
+    struct stepaf_proxy_buf *bufs = &proxy->in[p * proxy->stream->n_in];
     uint64_t stamp = stepaf_proxy_stamp(proxy->stream, proxy->peers[p].n_in);
 
     for (uint32_t i = 0; i < proxy->stream->n_in; i++) {
-        lanes[i].bytes = sizes[i];
-        if (lanes[i].part)
-            stepaf_proxy_stamp_head(&lanes[i], slot, sizes[i], stamp);
+        bufs[i].bytes = sizes[i];
+        if (bufs[i].part)
+            stepaf_proxy_stamp_head(&bufs[i], slot, sizes[i], stamp);
     }
     proxy->peers[p].told = true;
 }
@@ -85,14 +85,14 @@ void stepaf_proxy_landed(struct stepaf_peer *peer, const struct stepaf_msg *msg)
     }
     const struct stepaf_stream *stream = proxy->stream;
     uint32_t i = msg->word[STEPAF_MSG_TENSOR_INDEX];
-    struct stepaf_proxy_buf *lane = &proxy->in[p * stream->n_in + i];
+    struct stepaf_proxy_buf *buf = &proxy->in[p * stream->n_in + i];
     uint32_t slot = (uint32_t)(proxy->peers[p].n_in % stream->plan->depth);
 
     if (!proxy->peers[p].told)
         tell_sizes(proxy, p, slot, &msg->word[STEPAF_MSG_SIZES]);
-    uint32_t n = lane->part ? stepaf_parts(lane->bytes, lane->part) : 0;
-    uint32_t end = lane->part ? msg->word[STEPAF_MSG_HERE] / lane->part : 0;
+    uint32_t n = buf->part ? stepaf_parts(buf->bytes, buf->part) : 0;
+    uint32_t end = buf->part ? msg->word[STEPAF_MSG_HERE] / buf->part : 0;
     if (end >= n) /* the last one is for START or RESPONSE */
         end = n ? n - 1 : 0;
-    stepaf_proxy_flag_parts(lane, slot, end, stepaf_proxy_stamp(stream, proxy->peers[p].n_in));
+    stepaf_proxy_flag_parts(buf, slot, end, stepaf_proxy_stamp(stream, proxy->peers[p].n_in));
 }

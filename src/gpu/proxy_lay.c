@@ -22,11 +22,11 @@ static void *offset(uint64_t at)
     return (void *)(uintptr_t)at; /* NOLINT(performance-no-int-to-ptr) */
 }
 
-static void place(struct stepaf_proxy_buf *lane, const struct stepaf_region *region, uint8_t *heads)
+static void place(struct stepaf_proxy_buf *buf, const struct stepaf_region *region, uint8_t *heads)
 {
-    if (!lane->in_place)
-        lane->data = region->mem.base + (uintptr_t)lane->data;
-    lane->heads = heads + (uintptr_t)lane->heads;
+    if (!buf->in_place)
+        buf->data = region->mem.base + (uintptr_t)buf->data;
+    buf->heads = heads + (uintptr_t)buf->heads;
 }
 
 /* What tensor @a i of peer @a p is at most, and from slot to slot where it comes to. */
@@ -53,13 +53,13 @@ static void *take_heads(const struct stepaf_stream *stream, uint32_t pitch,
 }
 
 /* Heads alone, or with flags of parts: @a tells from flag to flag. */
-static void lay_heads(const struct stepaf_stream *stream, struct stepaf_proxy_buf *lane,
+static void lay_heads(const struct stepaf_stream *stream, struct stepaf_proxy_buf *buf,
                       uint32_t most, uint32_t tells, struct stepaf_proxy_room *room)
 {
-    uint64_t flags = lane->part ? (uint64_t)stepaf_parts(most, lane->part) * tells : 0;
+    uint64_t flags = buf->part ? (uint64_t)stepaf_parts(most, buf->part) * tells : 0;
 
-    lane->head_pitch = STEPAF_HEAD_BYTES + (uint32_t)stepaf_round_up(flags, STEPAF_HEAD_BYTES);
-    lane->heads = take_heads(stream, lane->head_pitch, room);
+    buf->head_pitch = STEPAF_HEAD_BYTES + (uint32_t)stepaf_round_up(flags, STEPAF_HEAD_BYTES);
+    buf->heads = take_heads(stream, buf->head_pitch, room);
 }
 
 /* FFN: where peer @a p's slice of a key's receive buffer begins. */
@@ -78,22 +78,22 @@ static void lay_in(struct stepaf_proxy *proxy, uint32_t p, uint32_t i,
                    struct stepaf_proxy_room *room)
 {
     const struct stepaf_stream *stream = proxy->stream;
-    struct stepaf_proxy_buf *lane = &proxy->in[p * stream->n_in + i];
+    struct stepaf_proxy_buf *buf = &proxy->in[p * stream->n_in + i];
     const struct stepaf_mailbox *mailbox = &stream->mailboxes[p * stream->n_in + i];
     const struct stepaf_key *key = in_key(stream, p, i);
     uint64_t bytes = (uint64_t)stream->plan->depth * key->max_bytes;
 
-    lane->pitch = key->max_bytes;
-    lane->part = mailbox->proto == STEPAF_PROTO_PARTS ? stepaf_part_bytes(mailbox->bytes) : 0;
-    lay_heads(stream, lane, mailbox->bytes, STEPAF_PART_TELLS, room);
-    lane->in_place = mailbox->proto == STEPAF_PROTO_ZCOPY;
-    room->copied_in = room->copied_in || !lane->in_place;
-    if (lane->in_place)
-        lane->data = mailbox->data;
+    buf->pitch = key->max_bytes;
+    buf->part = mailbox->proto == STEPAF_PROTO_PARTS ? stepaf_part_bytes(mailbox->bytes) : 0;
+    lay_heads(stream, buf, mailbox->bytes, STEPAF_PART_TELLS, room);
+    buf->in_place = mailbox->proto == STEPAF_PROTO_ZCOPY;
+    room->copied_in = room->copied_in || !buf->in_place;
+    if (buf->in_place)
+        buf->data = mailbox->data;
     else if (stepaf_is_attention(stream->plan->ctx))
-        lane->data = offset(stepaf_proxy_take_room(&room->proxy_recvs, bytes));
+        buf->data = offset(stepaf_proxy_take_room(&room->proxy_recvs, bytes));
     else
-        lane->data = offset(slice_of(stream->plan->ctx, key, p));
+        buf->data = offset(slice_of(stream->plan->ctx, key, p));
 }
 
 static void lay_out(struct stepaf_proxy *proxy, uint32_t p, uint32_t i,
@@ -101,26 +101,26 @@ static void lay_out(struct stepaf_proxy *proxy, uint32_t p, uint32_t i,
 {
     const struct stepaf_stream *stream = proxy->stream;
     const struct stepaf_plan_obj *plan = stream->plan;
-    struct stepaf_proxy_buf *lane = &proxy->out[p * stream->n_out + i];
+    struct stepaf_proxy_buf *buf = &proxy->out[p * stream->n_out + i];
     const struct stepaf_pull *pull = &plan->pull[p * plan->n_pull + i];
     bool attention = stepaf_is_attention(plan->ctx);
     uint64_t pitch = (out_bytes(stream, p, i) + (uint64_t)ALIGN - 1) / ALIGN * ALIGN;
 
-    lane->in_place =
+    buf->in_place =
         stepaf_proxy_is_in_place(plan->ctx, p, attention ? plan->push[i].region : pull->region);
-    if (!lane->in_place && stepaf_proxy_has_parts(stream, p, true))
-        lane->part = stepaf_part_bytes(out_bytes(stream, p, i));
-    lay_heads(stream, lane, out_bytes(stream, p, i), STEPAF_PART_TOLD, room);
-    if (lane->in_place) {
-        lane->data = attention ? plan->push[i].data : pull->data;
-        lane->pitch = attention ? 0 : pull->key->max_bytes;
+    if (!buf->in_place && stepaf_proxy_has_parts(stream, p, true))
+        buf->part = stepaf_part_bytes(out_bytes(stream, p, i));
+    lay_heads(stream, buf, out_bytes(stream, p, i), STEPAF_PART_TOLD, room);
+    if (buf->in_place) {
+        buf->data = attention ? plan->push[i].data : pull->data;
+        buf->pitch = attention ? 0 : pull->key->max_bytes;
         if (!proxy->peers[p].sent)
             proxy->peers[p].sent = take_heads(stream, STEPAF_HEAD_BYTES, room);
         return;
     }
     room->copied_out = true;
-    lane->pitch = pitch > UINT32_MAX ? out_bytes(stream, p, i) : (uint32_t)pitch;
-    lane->data = offset(stepaf_proxy_take_room(&room->outlets, (uint64_t)plan->depth * pitch));
+    buf->pitch = pitch > UINT32_MAX ? out_bytes(stream, p, i) : (uint32_t)pitch;
+    buf->data = offset(stepaf_proxy_take_room(&room->proxy_sends, (uint64_t)plan->depth * pitch));
 }
 
 void stepaf_proxy_lay(struct stepaf_proxy *proxy, uint32_t p, struct stepaf_proxy_room *room)
@@ -140,29 +140,29 @@ void stepaf_proxy_place(struct stepaf_proxy *proxy, const struct stepaf_streams 
             place(&proxy->in[at], streams->proxy_recv, streams->heads);
     for (uint32_t at = 0; at < stream->plan->ctx->n_peers * stream->n_out; at++)
         if (proxy->peers[at / stream->n_out].proxied)
-            place(&proxy->out[at], streams->outlets, streams->heads);
+            place(&proxy->out[at], streams->proxy_send, streams->heads);
     for (uint32_t p = 0; p < stream->plan->ctx->n_peers; p++)
         if (proxy->peers[p].sent)
             proxy->peers[p].sent = streams->heads + (uintptr_t)proxy->peers[p].sent;
 }
 
 void stepaf_proxy_dsts(const struct stepaf_streams *streams, const struct stepaf_stream *stream,
-                       uint32_t p, struct stepaf_stream_dst *outlets)
+                       uint32_t p, struct stepaf_stream_dst *dsts)
 {
     const struct stepaf_proxy *proxy = streams->proxies[stream->plan->index];
 
     for (uint32_t i = 0; i < stream->n_out; i++) {
-        const struct stepaf_proxy_buf *lane = &proxy->out[p * stream->n_out + i];
-        outlets[i] = (struct stepaf_stream_dst){
-            .mailbox = lane->heads,
-            .place = lane->in_place ? NULL : lane->data,
-            .allocation = lane->in_place ? NULL : streams->outlets->mem.base,
-            .stride = lane->head_pitch,
-            .pitch = lane->pitch,
+        const struct stepaf_proxy_buf *buf = &proxy->out[p * stream->n_out + i];
+        dsts[i] = (struct stepaf_stream_dst){
+            .mailbox = buf->heads,
+            .place = buf->in_place ? NULL : buf->data,
+            .allocation = buf->in_place ? NULL : streams->proxy_send->mem.base,
+            .stride = buf->head_pitch,
+            .pitch = buf->pitch,
             .bytes = out_bytes(stream, p, i),
-            .proto = lane->in_place ? STEPAF_PROTO_RDMA
-                     : lane->part   ? STEPAF_PROTO_PARTS
-                                    : STEPAF_PROTO_BCOPY,
+            .proto = buf->in_place ? STEPAF_PROTO_RDMA
+                     : buf->part   ? STEPAF_PROTO_PARTS
+                                   : STEPAF_PROTO_BCOPY,
         };
     }
 }

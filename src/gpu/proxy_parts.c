@@ -40,10 +40,10 @@ bool stepaf_proxy_has_parts(const struct stepaf_stream *stream, uint32_t p, bool
            most > env->cuda_ahead_bytes;
 }
 
-static uint64_t *flag_of(const struct stepaf_proxy_buf *lane, uint32_t slot, uint32_t part,
+static uint64_t *flag_of(const struct stepaf_proxy_buf *buf, uint32_t slot, uint32_t part,
                          uint32_t tells)
 {
-    uint8_t *flags = lane->heads + (size_t)slot * lane->head_pitch + STEPAF_HEAD_BYTES;
+    uint8_t *flags = buf->heads + (size_t)slot * buf->head_pitch + STEPAF_HEAD_BYTES;
 
     return (uint64_t *)(void *)(flags + (size_t)part * tells) + 1;
 }
@@ -51,16 +51,15 @@ static uint64_t *flag_of(const struct stepaf_proxy_buf *lane, uint32_t slot, uin
 /* ---- out ---- */
 
 /* Bytes of a tensor that are there, from its beginning. */
-static uint32_t count_there(struct stepaf_proxy_buf *lane, uint32_t slot, uint32_t bytes,
+static uint32_t count_there(struct stepaf_proxy_buf *buf, uint32_t slot, uint32_t bytes,
                             uint64_t stamp)
 {
-    uint32_t n = lane->part ? stepaf_parts(bytes, lane->part) : 0;
+    uint32_t n = buf->part ? stepaf_parts(bytes, buf->part) : 0;
 
-    while (lane->flagged < n &&
-           __atomic_load_n(flag_of(lane, slot, lane->flagged, STEPAF_PART_TOLD),
-                           __ATOMIC_ACQUIRE) == stamp)
-        lane->flagged++;
-    return lane->flagged == n ? bytes : lane->flagged * lane->part;
+    while (buf->flagged < n && __atomic_load_n(flag_of(buf, slot, buf->flagged, STEPAF_PART_TOLD),
+                                               __ATOMIC_ACQUIRE) == stamp)
+        buf->flagged++;
+    return buf->flagged == n ? bytes : buf->flagged * buf->part;
 }
 
 /* Where tensor @a i comes to, and what the message says of the operation. */
@@ -103,7 +102,7 @@ static void send_ahead_part(struct stepaf_proxy *proxy, uint32_t p, uint32_t i,
     *its = (struct stepaf_proxy_post){
         .post = {.link = ctx->peers[p].link, .xfer = &its->xfer, .n_xfer = 1}};
     address(proxy, p, i, its);
-    stepaf_xfer_from(&its->xfer, its->post.link, ctx->gpu.streams->outlets, tensors[i].data);
+    stepaf_xfer_from(&its->xfer, its->post.link, ctx->gpu.streams->proxy_send, tensors[i].data);
     its->xfer.bytes = peer->ahead[i] + bytes;
     stepaf_xfer_skip(&its->xfer, its->xfer.dst_offset, peer->ahead[i]);
     peer->ahead[i] += bytes;
@@ -133,16 +132,16 @@ unsigned stepaf_proxy_send_ahead(struct stepaf_proxy *proxy, uint32_t p,
 
     *all_p = true;
     for (uint32_t i = 0; peer->ahead && i < stream->n_out; i++) {
-        struct stepaf_proxy_buf *lane = &proxy->out[p * stream->n_out + i];
+        struct stepaf_proxy_buf *buf = &proxy->out[p * stream->n_out + i];
         uint32_t bytes = (uint32_t)tensors[i].bytes;
-        uint32_t there = count_there(lane, slot, bytes, stepaf_proxy_stamp(stream, n));
-        for (; lane->part && there - peer->ahead[i] >= each && bytes - peer->ahead[i] > each &&
+        uint32_t there = count_there(buf, slot, bytes, stepaf_proxy_stamp(stream, n));
+        for (; buf->part && there - peer->ahead[i] >= each && bytes - peer->ahead[i] > each &&
                has_free_post(peer);
              n_sent++)
             send_ahead_part(
                 proxy, p, i, tensors,
                 stepaf_proxy_next_part(there - peer->ahead[i], bytes - peer->ahead[i], each));
-        *all_p = *all_p && there == bytes && (!lane->part || bytes - peer->ahead[i] <= each);
+        *all_p = *all_p && there == bytes && (!buf->part || bytes - peer->ahead[i] <= each);
     }
     return n_sent;
 }
@@ -160,11 +159,11 @@ void stepaf_proxy_forget_ahead(struct stepaf_proxy *proxy, uint32_t p)
 
 /* ---- in ---- */
 
-void stepaf_proxy_flag_parts(struct stepaf_proxy_buf *lane, uint32_t slot, uint32_t end,
+void stepaf_proxy_flag_parts(struct stepaf_proxy_buf *buf, uint32_t slot, uint32_t end,
                              uint64_t stamp)
 {
-    for (; lane->flagged < end; lane->flagged++)
-        __atomic_store_n(flag_of(lane, slot, lane->flagged, STEPAF_PART_TELLS), stamp,
+    for (; buf->flagged < end; buf->flagged++)
+        __atomic_store_n(flag_of(buf, slot, buf->flagged, STEPAF_PART_TELLS), stamp,
                          __ATOMIC_RELEASE);
 }
 
@@ -176,14 +175,14 @@ bool stepaf_proxy_take_in(struct stepaf_proxy *proxy, uint32_t p, const uint32_t
     uint32_t slot = (uint32_t)(peer->n_in % stream->plan->depth);
 
     for (uint32_t i = 0; i < stream->n_in; i++) {
-        struct stepaf_proxy_buf *lane = &proxy->in[p * stream->n_in + i];
-        if (peer->told && lane->bytes != bytes[i])
+        struct stepaf_proxy_buf *buf = &proxy->in[p * stream->n_in + i];
+        if (peer->told && buf->bytes != bytes[i])
             return false;
-        if (!peer->told || !lane->part)
-            stepaf_proxy_stamp_head(lane, slot, bytes[i], stamp);
-        if (lane->part)
-            stepaf_proxy_flag_parts(lane, slot, stepaf_parts(bytes[i], lane->part), stamp);
-        lane->flagged = 0;
+        if (!peer->told || !buf->part)
+            stepaf_proxy_stamp_head(buf, slot, bytes[i], stamp);
+        if (buf->part)
+            stepaf_proxy_flag_parts(buf, slot, stepaf_parts(bytes[i], buf->part), stamp);
+        buf->flagged = 0;
     }
     peer->told = false;
     peer->n_in++;

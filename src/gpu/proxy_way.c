@@ -12,7 +12,7 @@
 #include "gpu/proxy.h"
 
 /* What carries what goes to a peer: the link's transport, or before there is a link the one that is asked
- * first. If another one connects, the region's stage stands for it. */
+ * first. If another one connects, the region's bounce buffer stands for it. */
 static const struct stepaf_transport *carrier_of(const struct stepaf_ctx *ctx, uint32_t p)
 {
     const struct stepaf_peer *peer = &ctx->peers[p];

@@ -6,8 +6,8 @@
  * it is the other way round. What comes in has a mailbox each (device/kernels.h), for each peer and
  * slot, in one piece of GPU memory of the rank; or, from peers whose GPUs do not reach that, in a piece of
  * host memory for each of them. Commit tells the peers where: then each side makes
- * the flows that its kernels are launched with, and nothing is left to do for an operation but to
- * launch them. */
+ * the kernel args that its kernels are launched with, and nothing is left to do for an operation
+ * but to launch them. */
 #ifndef STEPAF_GPU_STREAM_H
 #define STEPAF_GPU_STREAM_H
 
@@ -35,15 +35,15 @@ struct stepaf_mailbox {
     bool in_host;     /* it lies in host memory */
 };
 
-/* What one launch of kernels takes of an operation: the tensors of as many peers as a flow has lanes
- * for. */
+/* What one launch of kernels takes of an operation: the tensors of as many peers as kernel args
+ * have room for. */
 struct stepaf_launch {
     struct stepaf_kernel_args args;
     uint32_t blocks;  /* of the kernel that sends, or unpacks; 0: it is not needed */
     uint32_t threads; /* receiving: of the gate */
     bool copies;      /* sending: copy engines do some */
     bool chunks;      /* some tensors go by CHUNKS, or are sent by RDMA */
-    /* Sending: what each lane's tensor comes from, and the start of the allocation that it goes to. */
+    /* Sending: what each tensor comes from, and the start of the allocation that it goes to. */
     const struct stepaf_region *sources[STEPAF_KERNEL_TENSORS];
     const void *places[STEPAF_KERNEL_TENSORS];
 };
@@ -67,7 +67,7 @@ struct stepaf_stream {
     uint32_t need;            /* then: so many of them are enough */
     uint8_t n_in;             /* per peer */
     uint8_t n_out;
-    uint32_t epoch;                   /* in which the flows were made; 0: never */
+    uint32_t epoch;                   /* in which the kernel args were made; 0: never */
     struct stepaf_mailbox *mailboxes; /* peer by peer: n_in */
     struct {
         uint32_t n_send; /* of an operation */
@@ -125,8 +125,8 @@ struct stepaf_streams {
     uint32_t n_imports;
     struct stepaf_region
         *proxy_recv; /* what comes from proxied peers; this and the rest: see gpu/proxy.h */
-    struct stepaf_region *outlets; /* what goes to them */
-    uint8_t *heads;                /* pinned: of both */
+    struct stepaf_region *proxy_send; /* what goes to them */
+    uint8_t *heads;                   /* pinned: of both */
     struct stepaf_proxy_recv *proxy_recvs;
     struct stepaf_proxy **proxies; /* by plan number, until they are in force */
     uint32_t n_proxies;
@@ -148,14 +148,15 @@ static inline uint32_t stepaf_launches(uint32_t n_peers, uint32_t n_each)
     return (n_peers + stepaf_launch_peers(n_each) - 1) / stepaf_launch_peers(n_each);
 }
 
-/* Where tensor @a i of peer @a p is: in which of all @a launches of an operation, and as which lane of it. */
+/* Where tensor @a i of peer @a p is: in which of all @a launches of an operation, and as which
+ * kernel tensor of it. */
 static inline struct stepaf_launch *stepaf_launch_of(struct stepaf_launch *launches,
                                                      uint32_t n_each, uint32_t p, uint32_t i,
-                                                     uint32_t *lane_p)
+                                                     uint32_t *index_p)
 {
     uint32_t n = stepaf_launch_peers(n_each);
 
-    *lane_p = p % n * n_each + i;
+    *index_p = p % n * n_each + i;
     return &launches[p / n];
 }
 
@@ -163,10 +164,10 @@ static inline struct stepaf_kernel_tensor *stepaf_launch_tensor(struct stepaf_la
                                                                 uint32_t n_each, uint32_t p,
                                                                 uint32_t i)
 {
-    uint32_t lane;
-    struct stepaf_launch *launch = stepaf_launch_of(launches, n_each, p, i, &lane);
+    uint32_t tensor;
+    struct stepaf_launch *launch = stepaf_launch_of(launches, n_each, p, i, &tensor);
 
-    return &launch->args.lanes[lane];
+    return &launch->args.tensors[tensor];
 }
 
 /* Groups of pieces that a tensor fills; the last may be in part empty. */
@@ -202,17 +203,19 @@ bool stepaf_stream_in_host(const struct stepaf_ctx *ctx, uint32_t p);
 stepaf_status_t stepaf_streams_make_host(struct stepaf_ctx *ctx, struct stepaf_streams *streams);
 /* Map what the peer has made: descriptor @a fd of its process. */
 stepaf_status_t stepaf_streams_map_host(struct stepaf_peer *peer, int fd, uint64_t bytes);
-/* Find out who cannot write to whose GPU memory: the feature's settle (stream_reach.c). Prepared before the
- * adverts are told. What ranks tell each other then begins with a word of its own. */
+/* Find out who cannot write to whose GPU memory: the feature's agree_reach (stream_reach.c).
+ * Prepared before the adverts are told. What ranks tell each other then begins with a word of its
+ * own. */
 #define STEPAF_REACH_MAGIC UINT32_C(0x68636572)
 stepaf_status_t stepaf_streams_prepare_reach(struct stepaf_ctx *ctx);
-stepaf_status_t stepaf_streams_settle(struct stepaf_ctx *ctx, const struct stepaf_advert *adverts,
-                                      size_t *offsets, int64_t timeout_us, bool *again_p);
+stepaf_status_t stepaf_streams_agree_reach(struct stepaf_ctx *ctx,
+                                           const struct stepaf_advert *adverts, size_t *offsets,
+                                           int64_t timeout_us, bool *again_p);
 /* Let go of the peers' memory; then of this rank's own. */
 void stepaf_streams_unmap_host(struct stepaf_ctx *ctx, struct stepaf_streams *streams);
 void stepaf_streams_free_host(struct stepaf_ctx *ctx, struct stepaf_streams *streams);
 
-/* Make the flows of a plan from its mailboxes and, peer by peer, those of its peers. */
+/* Make the kernel args of a plan from its mailboxes and, peer by peer, those of its peers. */
 struct stepaf_stream_dst {
     uint8_t *mailbox;       /* the peer's, of slot 0, as this process sees it */
     uint8_t *place;         /* where the bytes go; NULL: behind the mailbox's head */
@@ -220,7 +223,7 @@ struct stepaf_stream_dst {
     uint32_t stride, pitch, bytes;
     uint8_t proto;
 };
-void stepaf_stream_compile(struct stepaf_stream *stream, const struct stepaf_stream_dst *outlets,
+void stepaf_stream_compile(struct stepaf_stream *stream, const struct stepaf_stream_dst *dsts,
                            uint8_t *control);
 /* Bytes of GPU memory that compile wants for @a stream. */
 uint64_t stepaf_stream_control_bytes(const struct stepaf_stream *stream);
@@ -234,9 +237,10 @@ uint8_t *stepaf_stream_guard_compile(struct stepaf_stream *stream,
                                      const struct stepaf_kernel_args *common, uint8_t *counts);
 /* Whether an operation as planned has to be guarded. */
 bool stepaf_stream_is_guarded(const struct stepaf_stream *stream);
-/* What a lane that goes by RDMA tells the proxy. */
-void stepaf_stream_guard_lane(struct stepaf_kernel_tensor *lane, bool guarded);
-/* The same for all lanes of an operation that is not as planned; returns whether it is guarded. */
+/* What a tensor that goes by RDMA tells the proxy. */
+void stepaf_stream_guard_tensor(struct stepaf_kernel_tensor *tensor, bool guarded);
+/* Set what all RDMA tensors of an operation that is not as planned tell; returns whether it is
+ * guarded. */
 bool stepaf_stream_guard_change(const struct stepaf_stream *stream,
                                 const struct stepaf_launch *planned,
                                 struct stepaf_launch *launches);
@@ -261,7 +265,7 @@ uint32_t stepaf_stream_blocks(const struct stepaf_ctx *ctx);
 uint32_t stepaf_stream_set_gate(struct stepaf_kernel_args *args, bool takes);
 uint32_t stepaf_stream_distribute(struct stepaf_kernel_args *args, bool sending, uint32_t limit);
 
-/* After sources of a flow have changed. */
+/* After sources in kernel args have changed. */
 void stepaf_stream_touch(struct stepaf_kernel_args *args);
 
 /* Hot: whether the plan can be used at all. */

@@ -72,7 +72,7 @@ const struct stepaf_stream_advert_plan *stepaf_stream_advert_match(
     uint32_t peer);
 
 /* Whether all stream plans of all ranks have their counterparts, and, if @a kinds_differ, keys that
- * are of several kinds of memory are carried between them: the same verdict everywhere. */
+ * are of several kinds of memory are carried between them: the same outcome everywhere. */
 stepaf_status_t stepaf_stream_adverts_check(const struct stepaf_advert *adverts, int n,
                                             bool kinds_differ);
 

@@ -30,7 +30,7 @@ uint64_t stepaf_any_limit(const struct stepaf_stream *stream)
     return (uint64_t)stream->plan->depth * stream->plan->ctx->n_peers;
 }
 
-/* ---- control memory: lanes that go out, that come in; ring; next; origin ---- */
+/* ---- control memory: tensors that go out, that come in; ring; next; origin ---- */
 
 /* Twice as many as can be received and not answered: blocks of an answer that have nothing to send
  * may look for their entry only after it has come to the worker, whose next batch has an entry of
@@ -44,7 +44,7 @@ static uint32_t ring_entries(const struct stepaf_stream *stream)
     return n;
 }
 
-static uint64_t lanes_bytes(const struct stepaf_stream *stream, uint32_t n_each)
+static uint64_t tensors_bytes(const struct stepaf_stream *stream, uint32_t n_each)
 {
     return stepaf_round_up(
         (uint64_t)stream->plan->ctx->n_peers * n_each * sizeof(struct stepaf_any_tensor), ALIGN);
@@ -63,50 +63,51 @@ static uint64_t next_bytes(const struct stepaf_stream *stream)
 
 uint64_t stepaf_any_control_bytes(const struct stepaf_stream *stream)
 {
-    return lanes_bytes(stream, stream->n_out) + lanes_bytes(stream, stream->n_in) +
+    return tensors_bytes(stream, stream->n_out) + tensors_bytes(stream, stream->n_in) +
            ring_bytes(stream) + next_bytes(stream) + ALIGN;
 }
 
-/* ---- flows ---- */
+/* ---- kernel args ---- */
 
-/* The lanes of all slots, from the flows of the first and the second. One launch has them all. */
-static stepaf_status_t write_lanes(const struct stepaf_stream *stream,
-                                   const struct stepaf_launch *slots, bool sending,
-                                   uint8_t *control)
+/* The tensors of all slots, from the kernel args of the first and the second. One launch has them
+ * all. */
+static stepaf_status_t write_tensors(const struct stepaf_stream *stream,
+                                     const struct stepaf_launch *slots, bool sending,
+                                     uint8_t *control)
 {
-    struct stepaf_any_tensor lanes[STEPAF_KERNEL_TENSORS];
-    uint32_t n_lanes = slots[0].args.n_lanes;
+    struct stepaf_any_tensor tensors[STEPAF_KERNEL_TENSORS];
+    uint32_t n_tensors = slots[0].args.n_tensors;
 
-    for (uint32_t i = 0; i < n_lanes; i++) {
-        const struct stepaf_kernel_tensor *one = &slots[0].args.lanes[i], *other = one;
+    for (uint32_t i = 0; i < n_tensors; i++) {
+        const struct stepaf_kernel_tensor *one = &slots[0].args.tensors[i], *other = one;
         if (stream->plan->depth > 1)
-            other = &slots[1].args.lanes[i];
-        lanes[i] = (struct stepaf_any_tensor){
-            .lane = *one,
+            other = &slots[1].args.tensors[i];
+        tensors[i] = (struct stepaf_any_tensor){
+            .tensor = *one,
             .head_stride = (uint32_t)(other->head - one->head),
             .body_stride = (uint32_t)(other->body - one->body),
             .data_stride = (uint32_t)((uintptr_t)other->data - (uintptr_t)one->data),
         };
         if (sending)
-            lanes[i].lane.copied = 0; /* a copy engine has to be told where to */
+            tensors[i].tensor.copied = 0; /* a copy engine has to be told where to */
     }
-    return stepaf_gpu_write(stream->plan->ctx->gpu.device, control, lanes,
-                            n_lanes * sizeof(lanes[0]));
+    return stepaf_gpu_write(stream->plan->ctx->gpu.device, control, tensors,
+                            n_tensors * sizeof(tensors[0]));
 }
 
-static bool is_unpacked(const struct stepaf_kernel_tensor *lane)
+static bool is_unpacked(const struct stepaf_kernel_tensor *tensor)
 {
-    return lane->proto == STEPAF_PROTO_LL || lane->proto == STEPAF_PROTO_BCOPY ||
-           lane->proto == STEPAF_PROTO_CHUNKS;
+    return tensor->proto == STEPAF_PROTO_LL || tensor->proto == STEPAF_PROTO_BCOPY ||
+           tensor->proto == STEPAF_PROTO_CHUNKS;
 }
 
-/* Whether a lane takes more blocks than another of the same tensor. */
-static bool is_wider(const struct stepaf_kernel_tensor *lane,
+/* Whether one peer's tensor takes more blocks than another peer's. */
+static bool is_wider(const struct stepaf_kernel_tensor *tensor,
                      const struct stepaf_kernel_tensor *than, bool sending)
 {
-    if (!sending && is_unpacked(lane) != is_unpacked(than))
-        return is_unpacked(lane);
-    return lane->bytes > than->bytes;
+    if (!sending && is_unpacked(tensor) != is_unpacked(than))
+        return is_unpacked(tensor);
+    return tensor->bytes > than->bytes;
 }
 
 /* Share out blocks over the tensors of one peer, whichever it is: as the widest ask for. */
@@ -114,19 +115,19 @@ static uint32_t share_out(const struct stepaf_stream *stream, const struct stepa
                           bool sending, struct stepaf_any_args *args)
 {
     const struct stepaf_ctx *ctx = stream->plan->ctx;
-    struct stepaf_kernel_args widest = {.n_lanes = args->n_each};
+    struct stepaf_kernel_args widest = {.n_tensors = args->n_each};
     uint32_t limit = stepaf_stream_blocks(ctx);
 
-    for (uint32_t i = 0; i < slot->n_lanes; i++) {
-        struct stepaf_kernel_tensor *lane = &widest.lanes[i % args->n_each];
-        if (!slot->lanes[i].head)
+    for (uint32_t i = 0; i < slot->n_tensors; i++) {
+        struct stepaf_kernel_tensor *tensor = &widest.tensors[i % args->n_each];
+        if (!slot->tensors[i].head)
             continue; /* the peer is lost */
-        if (!lane->head || is_wider(&slot->lanes[i], lane, sending))
-            *lane = slot->lanes[i];
-        lane->copied = 0;
+        if (!tensor->head || is_wider(&slot->tensors[i], tensor, sending))
+            *tensor = slot->tensors[i];
+        tensor->copied = 0;
     }
     if (!sending) {
-        uint32_t threads = (uint32_t)stepaf_round_up(slot->n_lanes * OCTET, STEPAF_WARP);
+        uint32_t threads = (uint32_t)stepaf_round_up(slot->n_tensors * OCTET, STEPAF_WARP);
         stream->any->gate_threads = stepaf_stream_set_gate(&widest, true);
         if (stream->any->gate_threads < threads)
             stream->any->gate_threads = threads;
@@ -137,8 +138,8 @@ static uint32_t share_out(const struct stepaf_stream *stream, const struct stepa
     for (uint32_t i = 0; i < args->n_each; i++)
         args->shares[i] = (struct stepaf_any_share){
             .bytes = UINT32_MAX,
-            .first = widest.lanes[i].first,
-            .n = widest.lanes[i].n,
+            .first = widest.tensors[i].first,
+            .n = widest.tensors[i].n,
         };
     return blocks;
 }
@@ -178,28 +179,28 @@ static void find_room(struct stepaf_stream *stream)
 {
     const struct stepaf_kernel_args *slot = &stream->launches.send[0].args;
 
-    for (uint32_t i = 0; i < slot->n_lanes; i++) {
+    for (uint32_t i = 0; i < slot->n_tensors; i++) {
         uint32_t *room = &stream->any->room[i % stream->n_out];
-        if (i < stream->n_out || slot->lanes[i].bytes < *room)
-            *room = slot->lanes[i].bytes;
+        if (i < stream->n_out || slot->tensors[i].bytes < *room)
+            *room = slot->tensors[i].bytes;
     }
 }
 
 stepaf_status_t stepaf_any_begin(struct stepaf_stream *stream, uint8_t *control)
 {
     struct stepaf_any *any = stream->any;
-    uint8_t *in = control + lanes_bytes(stream, stream->n_out);
-    uint8_t *ring = in + lanes_bytes(stream, stream->n_in);
-    stepaf_status_t status = write_lanes(stream, stream->launches.send, true, control);
+    uint8_t *in = control + tensors_bytes(stream, stream->n_out);
+    uint8_t *ring = in + tensors_bytes(stream, stream->n_in);
+    stepaf_status_t status = write_tensors(stream, stream->launches.send, true, control);
 
     if (!status)
-        status = write_lanes(stream, stream->launches.receive, false, in);
+        status = write_tensors(stream, stream->launches.receive, false, in);
     if (status)
         return status;
     any->send = any_args_begin(stream, stream->launches.send, stream->n_out);
     any->receive = any_args_begin(stream, stream->launches.receive, stream->n_in);
-    any->send.lanes = (struct stepaf_any_tensor *)control;
-    any->receive.lanes = (struct stepaf_any_tensor *)in;
+    any->send.tensors = (struct stepaf_any_tensor *)control;
+    any->receive.tensors = (struct stepaf_any_tensor *)in;
     any->send.ring = any->receive.ring = (struct stepaf_any_entry *)ring;
     any->receive.next = (struct stepaf_any_next *)(ring + ring_bytes(stream));
     any->receive.origin = (uint32_t *)(ring + ring_bytes(stream) + next_bytes(stream));

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Stream plans that take the next batch of any one worker: STEPAF_PLAN_ANY.
  *
- * The GPU finds whose batch it is. So there is one flow each way for all slots, with the lanes of
- * all peers and slots behind it in GPU memory (device/kernels.h); they are made from the flows that
- * an ordinary plan would have. */
+ * The GPU finds whose batch it is. So there are kernel args once each way for all slots, with the
+ * tensors of all peers and slots behind them in GPU memory (device/kernels.h); they are made from
+ * the kernel args that an ordinary plan would have. */
 #ifndef STEPAF_GPU_STREAM_ANY_H
 #define STEPAF_GPU_STREAM_ANY_H
 
@@ -22,7 +22,7 @@ struct stepaf_any {
 stepaf_status_t stepaf_any_make(struct stepaf_stream *stream);
 /* Bytes of control memory that it needs, behind what every plan has. */
 uint64_t stepaf_any_control_bytes(const struct stepaf_stream *stream);
-/* Commit: after the flows are compiled. */
+/* Commit: after the kernel args are compiled. */
 stepaf_status_t stepaf_any_begin(struct stepaf_stream *stream, uint8_t *control);
 
 /* How many batches can be received and not answered. */

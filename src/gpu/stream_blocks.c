@@ -22,7 +22,7 @@ uint32_t stepaf_stream_blocks(const struct stepaf_ctx *ctx)
         const struct stepaf_plan_obj *plan = stepaf_table_get(&ctx->tables.plans, i);
         n_plans += plan && plan->stream;
     }
-    return STEPAF_FLOW_BLOCKS >> (n_plans - 1);
+    return STEPAF_LAUNCH_BLOCKS >> (n_plans - 1);
 }
 
 /* Few pieces are not worth a kernel of their own. */
@@ -30,11 +30,11 @@ uint32_t stepaf_stream_set_gate(struct stepaf_kernel_args *args, bool takes)
 {
     uint64_t groups = 0, threads;
 
-    for (uint32_t i = 0; i < args->n_lanes; i++)
-        if (args->lanes[i].proto == STEPAF_PROTO_LL)
-            groups += stepaf_piece_groups(args->lanes[i].bytes);
+    for (uint32_t i = 0; i < args->n_tensors; i++)
+        if (args->tensors[i].proto == STEPAF_PROTO_LL)
+            groups += stepaf_piece_groups(args->tensors[i].bytes);
     args->gate_takes = takes && groups && groups <= STEPAF_GATE_GROUPS;
-    threads = args->n_lanes * 8ull;
+    threads = args->n_tensors * 8ull;
     if (args->gate_takes && threads < groups * STEPAF_WARP)
         threads = groups * STEPAF_WARP;
     if (threads > GATE_THREADS)
@@ -42,10 +42,10 @@ uint32_t stepaf_stream_set_gate(struct stepaf_kernel_args *args, bool takes)
     return (uint32_t)(threads + STEPAF_WARP - 1) / STEPAF_WARP * STEPAF_WARP;
 }
 
-static uint64_t chunks_of(const struct stepaf_kernel_tensor *lane)
+static uint64_t chunks_of(const struct stepaf_kernel_tensor *tensor)
 {
-    return stepaf_proto_has_chunks(lane->proto)
-               ? ((uint64_t)lane->bytes + lane->chunk - 1) / lane->chunk
+    return stepaf_proto_has_chunks(tensor->proto)
+               ? ((uint64_t)tensor->bytes + tensor->chunk - 1) / tensor->chunk
                : 0;
 }
 
@@ -56,35 +56,37 @@ static uint64_t most_chunk_blocks(uint8_t proto, bool sending)
     return sending ? STEPAF_CHUNK_SENDERS : STEPAF_CHUNK_TAKERS;
 }
 
-/* The lane's share of the blocks that are best for all chunks, or all parts, of a launch together. */
+/* The tensor's share of the blocks that are best for all chunks, or all parts, of a launch
+ * together. */
 static uint64_t chunk_blocks(const struct stepaf_kernel_args *args,
-                             const struct stepaf_kernel_tensor *lane, bool sending)
+                             const struct stepaf_kernel_tensor *tensor, bool sending)
 {
-    uint64_t limit = most_chunk_blocks(lane->proto, sending), all = 0;
+    uint64_t limit = most_chunk_blocks(tensor->proto, sending), all = 0;
 
-    for (uint32_t i = 0; i < args->n_lanes; i++)
-        all += args->lanes[i].proto == lane->proto ? chunks_of(&args->lanes[i]) : 0;
-    return all <= limit ? chunks_of(lane) : chunks_of(lane) * limit / all;
+    for (uint32_t i = 0; i < args->n_tensors; i++)
+        all += args->tensors[i].proto == tensor->proto ? chunks_of(&args->tensors[i]) : 0;
+    return all <= limit ? chunks_of(tensor) : chunks_of(tensor) * limit / all;
 }
 
 static uint32_t blocks_wanted(const struct stepaf_kernel_args *args,
-                              const struct stepaf_kernel_tensor *lane, bool sending)
+                              const struct stepaf_kernel_tensor *tensor, bool sending)
 {
     uint64_t n = 1;
 
-    if (!lane->head)
+    if (!tensor->head)
         return 0; /* nothing goes there */
-    if (sending ? lane->copied : lane->proto == STEPAF_PROTO_LL && args->gate_takes)
+    if (sending ? tensor->copied : tensor->proto == STEPAF_PROTO_LL && args->gate_takes)
         return 0; /* a copy engine does it, or the gate */
-    if (lane->proto == STEPAF_PROTO_LL)
-        n = stepaf_piece_groups(lane->bytes);
-    else if (stepaf_proto_has_chunks(lane->proto))
-        n = chunk_blocks(args, lane, sending);
-    else if (lane->proto == STEPAF_PROTO_BCOPY || (sending && lane->proto == STEPAF_PROTO_ZCOPY))
-        n = ((uint64_t)lane->bytes + COPY_SHARE - 1) / COPY_SHARE;
+    if (tensor->proto == STEPAF_PROTO_LL)
+        n = stepaf_piece_groups(tensor->bytes);
+    else if (stepaf_proto_has_chunks(tensor->proto))
+        n = chunk_blocks(args, tensor, sending);
+    else if (tensor->proto == STEPAF_PROTO_BCOPY ||
+             (sending && tensor->proto == STEPAF_PROTO_ZCOPY))
+        n = ((uint64_t)tensor->bytes + COPY_SHARE - 1) / COPY_SHARE;
     else if (!sending)
         return 0; /* the gate sees all of it */
-    return n > STEPAF_FLOW_BLOCKS ? STEPAF_FLOW_BLOCKS : n ? (uint32_t)n : 1;
+    return n > STEPAF_LAUNCH_BLOCKS ? STEPAF_LAUNCH_BLOCKS : n ? (uint32_t)n : 1;
 }
 
 static int by_bytes(const void *a, const void *b)
@@ -95,29 +97,29 @@ static int by_bytes(const void *a, const void *b)
     return ((*one)->bytes > (*other)->bytes) - ((*one)->bytes < (*other)->bytes);
 }
 
-/* Share out @a limit blocks, at least one for each lane that wants any. The first are for the
- * smallest lanes, so that no head comes late. Return how many. */
+/* Share out @a limit blocks, at least one for each tensor that wants any. The first are for the
+ * smallest tensors, so that no head comes late. Return how many. */
 uint32_t stepaf_stream_distribute(struct stepaf_kernel_args *args, bool sending, uint32_t limit)
 {
     struct stepaf_kernel_tensor *order[STEPAF_KERNEL_TENSORS];
     uint32_t sum = 0, first = 0, n_wanting = 0;
 
-    for (uint32_t i = 0; i < args->n_lanes; i++) {
-        uint32_t wanted = blocks_wanted(args, &args->lanes[i], sending);
+    for (uint32_t i = 0; i < args->n_tensors; i++) {
+        uint32_t wanted = blocks_wanted(args, &args->tensors[i], sending);
         n_wanting += wanted > 0;
         sum += wanted;
-        order[i] = &args->lanes[i];
+        order[i] = &args->tensors[i];
     }
-    qsort(order, args->n_lanes, sizeof(order[0]), by_bytes);
+    qsort(order, args->n_tensors, sizeof(order[0]), by_bytes);
     if (limit < n_wanting)
         limit = n_wanting;
-    for (uint32_t i = 0; i < args->n_lanes; i++) {
-        struct stepaf_kernel_tensor *lane = order[i];
-        uint32_t n = blocks_wanted(args, lane, sending);
+    for (uint32_t i = 0; i < args->n_tensors; i++) {
+        struct stepaf_kernel_tensor *tensor = order[i];
+        uint32_t n = blocks_wanted(args, tensor, sending);
         if (sum > limit && n > 1) /* in proportion to what is left when each has one */
             n = 1 + (uint32_t)((uint64_t)(n - 1) * (limit - n_wanting) / (sum - n_wanting));
-        lane->first = (uint16_t)first;
-        lane->n = (uint16_t)n;
+        tensor->first = (uint16_t)first;
+        tensor->n = (uint16_t)n;
         first += n;
     }
     return first;
@@ -127,8 +129,8 @@ static bool is_aligned(const struct stepaf_kernel_args *args)
 {
     uintptr_t all = 0;
 
-    for (uint32_t i = 0; i < args->n_lanes; i++)
-        all |= (uintptr_t)args->lanes[i].data | (uintptr_t)args->lanes[i].body;
+    for (uint32_t i = 0; i < args->n_tensors; i++)
+        all |= (uintptr_t)args->tensors[i].data | (uintptr_t)args->tensors[i].body;
     return all % 16 == 0;
 }
 

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The verdict on stream plans: whether what all ranks tell of them goes together. */
+/* The check of stream plans: whether what all ranks tell of them goes together. */
 #include "gpu/stream_advert.h"
 
 #include <stdlib.h>
 
-/* What the verdict has to know of a rank. */
+/* What the check has to know of a rank. */
 struct party {
     const struct stepaf_advert *said;
     struct stepaf_stream_advert stream_advert;

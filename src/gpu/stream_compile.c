@@ -23,7 +23,7 @@ enum {
 
 static uint64_t counts_bytes(void)
 {
-    return stepaf_round_up((STEPAF_FLOW_BLOCKS + 1) * sizeof(uint32_t), ALIGN);
+    return stepaf_round_up((STEPAF_LAUNCH_BLOCKS + 1) * sizeof(uint32_t), ALIGN);
 }
 
 /* Those who unpack count only where they do not know whose batch it is, or look for stamps. */
@@ -53,7 +53,7 @@ uint64_t stepaf_stream_control_bytes(const struct stepaf_stream *stream)
            (stream->any ? stepaf_any_control_bytes(stream) : 0) + stepaf_some_control_bytes(stream);
 }
 
-/* ---- flows ---- */
+/* ---- kernel args ---- */
 
 static struct stepaf_kernel_args kernel_args_begin(const struct stepaf_stream *stream, uint8_t slot,
                                                    uint8_t *control)
@@ -69,19 +69,19 @@ static struct stepaf_kernel_args kernel_args_begin(const struct stepaf_stream *s
     };
 }
 
-/* Where a lane's source lies: of slot @a slot. */
+/* Where a tensor's source lies: of slot @a slot. */
 static void set_source(const struct stepaf_stream *stream, uint32_t p, uint32_t i, uint8_t slot,
-                       struct stepaf_kernel_tensor *lane)
+                       struct stepaf_kernel_tensor *tensor)
 {
     const struct stepaf_plan_obj *plan = stream->plan;
 
     if (stepaf_is_attention(plan->ctx)) {
-        lane->data = plan->push[i].data;
-        lane->bytes = plan->push[i].bytes;
+        tensor->data = plan->push[i].data;
+        tensor->bytes = plan->push[i].bytes;
     } else {
         const struct stepaf_pull *pull = &plan->pull[p * plan->n_pull + i];
-        lane->data = pull->data + (size_t)slot * pull->key->max_bytes;
-        lane->bytes = pull->bytes;
+        tensor->data = pull->data + (size_t)slot * pull->key->max_bytes;
+        tensor->bytes = pull->bytes;
     }
 }
 
@@ -113,71 +113,71 @@ bool stepaf_stream_is_copied(uint32_t engine, uint8_t proto, uint32_t planned)
     return engine == STEPAF_ENV_CUDA_ENGINE_ce;
 }
 
-/* The lanes of peers that the epoch goes on without stay, so that all others keep their places. */
+/* The tensors of peers that the epoch goes on without stay, so that all others keep their
+ * places. */
 static bool is_in(const struct stepaf_ctx *ctx, uint32_t p)
 {
     return !ctx->peers[p].lost;
 }
 
-/* Say in each lane where TOLD_ALL comes to: of a direct peer's, the last that copy engines write. A
- * proxied peer's heads are the host's, which looks at each. */
+/* Say in each tensor where TOLD_ALL comes to: of a direct peer's, the last that copy engines write.
+ * A proxied peer's heads are the host's, which looks at each. */
 static void set_leaders(const struct stepaf_ctx *ctx, struct stepaf_kernel_args *args)
 {
     const struct stepaf_kernel_tensor *leader = NULL;
 
-    for (uint32_t i = args->n_lanes; i-- > 0;) {
-        struct stepaf_kernel_tensor *lane = &args->lanes[i];
-        if (!lane->copied)
+    for (uint32_t i = args->n_tensors; i-- > 0;) {
+        struct stepaf_kernel_tensor *tensor = &args->tensors[i];
+        if (!tensor->copied)
             continue;
-        if (!leader || leader->peer != lane->peer || stepaf_peer_proxied(ctx, lane->peer))
-            leader = lane;
-        lane->copied = (uint8_t)(1 + (leader - args->lanes));
+        if (!leader || leader->peer != tensor->peer || stepaf_peer_proxied(ctx, tensor->peer))
+            leader = tensor;
+        tensor->copied = (uint8_t)(1 + (leader - args->tensors));
     }
 }
 
 /* Of a tensor that is no larger than @a most. */
-static void set_chunk(struct stepaf_launch *launch, struct stepaf_kernel_tensor *lane,
+static void set_chunk(struct stepaf_launch *launch, struct stepaf_kernel_tensor *tensor,
                       uint32_t most)
 {
-    if (!stepaf_proto_has_chunks(lane->proto))
+    if (!stepaf_proto_has_chunks(tensor->proto))
         return;
-    lane->chunk =
-        lane->proto == STEPAF_PROTO_PARTS ? stepaf_part_bytes(most) : stepaf_chunk_bytes(most);
+    tensor->chunk =
+        tensor->proto == STEPAF_PROTO_PARTS ? stepaf_part_bytes(most) : stepaf_chunk_bytes(most);
     launch->chunks = true;
 }
 
-static void compile_send(const struct stepaf_stream *stream,
-                         const struct stepaf_stream_dst *outlets, uint32_t first, uint32_t n,
-                         struct stepaf_launch *launch)
+static void compile_send(const struct stepaf_stream *stream, const struct stepaf_stream_dst *dsts,
+                         uint32_t first, uint32_t n, struct stepaf_launch *launch)
 {
     const struct stepaf_ctx *ctx = stream->plan->ctx;
     struct stepaf_kernel_args *args = &launch->args;
 
     for (uint32_t at = first; at < first + n; at++) {
-        const struct stepaf_stream_dst *outlet = &outlets[at];
-        struct stepaf_kernel_tensor *lane = &args->lanes[args->n_lanes++];
-        lane->peer = (uint16_t)(at / stream->n_out);
-        launch->sources[at - first] = source_region(stream, lane->peer, at % stream->n_out);
-        if (!is_in(ctx, lane->peer)) { /* no block works for it */
-            set_source(stream, lane->peer, at % stream->n_out, args->slot, lane);
+        const struct stepaf_stream_dst *dst = &dsts[at];
+        struct stepaf_kernel_tensor *tensor = &args->tensors[args->n_tensors++];
+        tensor->peer = (uint16_t)(at / stream->n_out);
+        launch->sources[at - first] = source_region(stream, tensor->peer, at % stream->n_out);
+        if (!is_in(ctx, tensor->peer)) { /* no block works for it */
+            set_source(stream, tensor->peer, at % stream->n_out, args->slot, tensor);
             continue;
         }
-        launch->places[at - first] = outlet->allocation;
-        lane->proto = outlet->proto;
-        lane->head = outlet->mailbox + (size_t)args->slot * outlet->stride;
-        lane->body = outlet->place ? outlet->place + (size_t)args->slot * outlet->pitch
-                                   : lane->head + STEPAF_HEAD_BYTES;
-        set_source(stream, lane->peer, at % stream->n_out, args->slot, lane);
-        lane->copied =
+        launch->places[at - first] = dst->allocation;
+        tensor->proto = dst->proto;
+        tensor->head = dst->mailbox + (size_t)args->slot * dst->stride;
+        tensor->body = dst->place ? dst->place + (size_t)args->slot * dst->pitch
+                                  : tensor->head + STEPAF_HEAD_BYTES;
+        set_source(stream, tensor->peer, at % stream->n_out, args->slot, tensor);
+        tensor->copied =
             !stepaf_some_is_asked(stream) && /* a copy engine would copy in any case */
-            stepaf_stream_is_copied((uint32_t)ctx->env.cuda_engine, lane->proto, lane->bytes) &&
-            stepaf_stream_copies(ctx, lane->peer, launch->sources[at - first]);
-        launch->copies = launch->copies || lane->copied;
-        if (lane->proto == STEPAF_PROTO_RDMA) {
-            stepaf_stream_guard_lane(lane, stream->launches.guarded);
+            stepaf_stream_is_copied((uint32_t)ctx->env.cuda_engine, tensor->proto, tensor->bytes) &&
+            stepaf_stream_copies(ctx, tensor->peer, launch->sources[at - first]);
+        launch->copies = launch->copies || tensor->copied;
+        if (tensor->proto == STEPAF_PROTO_RDMA) {
+            stepaf_stream_guard_tensor(tensor, stream->launches.guarded);
             launch->chunks = true;
         }
-        set_chunk(launch, lane, outlet->bytes);
+        set_chunk(launch, tensor, dst->bytes);
     }
     set_leaders(ctx, args);
     launch->blocks = stepaf_stream_distribute(args, true, stepaf_stream_blocks(ctx));
@@ -192,28 +192,28 @@ static void compile_receive(const struct stepaf_stream *stream, uint32_t first, 
 
     for (uint32_t at = first; at < first + n; at++) {
         const struct stepaf_mailbox *mailbox = &stream->mailboxes[at];
-        struct stepaf_kernel_tensor *lane = &args->lanes[args->n_lanes++];
-        lane->peer = (uint16_t)(at / stream->n_in);
-        lane->data = mailbox->data + (size_t)args->slot * mailbox->pitch;
-        if (!is_in(ctx, lane->peer) && !stream->any) /* where any will do, nobody waits for it */
+        struct stepaf_kernel_tensor *tensor = &args->tensors[args->n_tensors++];
+        tensor->peer = (uint16_t)(at / stream->n_in);
+        tensor->data = mailbox->data + (size_t)args->slot * mailbox->pitch;
+        if (!is_in(ctx, tensor->peer) && !stream->any) /* where any will do, nobody waits for it */
             continue;
-        lane->proto = mailbox->proto;
-        lane->head = mailbox->in_host ? ctx->gpu.streams->host[lane->peer].mem.base
-                                      : ctx->gpu.streams->mailboxes;
-        lane->head += mailbox->offset + (size_t)args->slot * mailbox->stride;
-        lane->body = lane->head + STEPAF_HEAD_BYTES;
+        tensor->proto = mailbox->proto;
+        tensor->head = mailbox->in_host ? ctx->gpu.streams->host[tensor->peer].mem.base
+                                        : ctx->gpu.streams->mailboxes;
+        tensor->head += mailbox->offset + (size_t)args->slot * mailbox->stride;
+        tensor->body = tensor->head + STEPAF_HEAD_BYTES;
         if (mailbox->proxied) {
             const struct stepaf_proxy_buf *its = &stream->proxy->in[at];
-            lane->head = its->heads + (size_t)args->slot * its->head_pitch;
-            lane->body = its->data + (size_t)args->slot * its->pitch;
+            tensor->head = its->heads + (size_t)args->slot * its->head_pitch;
+            tensor->body = its->data + (size_t)args->slot * its->pitch;
         }
-        lane->bytes = mailbox->bytes;
-        lane->planned = mailbox->planned;
-        lane->copied = mailbox->copied;
-        set_chunk(launch, lane, mailbox->bytes);
+        tensor->bytes = mailbox->bytes;
+        tensor->planned = mailbox->planned;
+        tensor->copied = mailbox->copied;
+        set_chunk(launch, tensor, mailbox->bytes);
     }
     set_leaders(ctx, args);
-    stepaf_lanes_fill(args);
+    stepaf_kernel_tensors_fill(args);
     launch->threads = stepaf_stream_set_gate(args, !stepaf_some_is_asked(stream));
     launch->blocks = stepaf_stream_distribute(args, false, stepaf_stream_blocks(ctx));
     args->gate_ends = !launch->blocks;
@@ -225,7 +225,7 @@ static uint32_t min(uint32_t a, uint32_t b)
     return a < b ? a : b;
 }
 
-void stepaf_stream_compile(struct stepaf_stream *stream, const struct stepaf_stream_dst *outlets,
+void stepaf_stream_compile(struct stepaf_stream *stream, const struct stepaf_stream_dst *dsts,
                            uint8_t *control)
 {
     uint32_t n_out = stream->plan->ctx->n_peers * stream->n_out;
@@ -243,7 +243,7 @@ void stepaf_stream_compile(struct stepaf_stream *stream, const struct stepaf_str
             launch->args.counts = (uint32_t *)at;
             launch->args.done = (uint32_t *)(at + counts_bytes());
             at += counts_bytes() + done_bytes();
-            compile_send(stream, outlets, first, min(each_out, n_out - first), launch);
+            compile_send(stream, dsts, first, min(each_out, n_out - first), launch);
         }
     launch = stream->launches.receive;
     /* A graph of old looks into its mailboxes if it unpacks. Where ranks come and go all that no graph holds is to be

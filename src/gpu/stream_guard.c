@@ -20,10 +20,10 @@ bool stepaf_stream_is_guarded(const struct stepaf_stream *stream)
     return any && stepaf_is_attention(stream->plan->ctx) && !stream->plan->keeps_sources;
 }
 
-void stepaf_stream_guard_lane(struct stepaf_kernel_tensor *lane, bool guarded)
+void stepaf_stream_guard_tensor(struct stepaf_kernel_tensor *tensor, bool guarded)
 {
-    lane->body = lane->data; /* nothing is written there */
-    lane->guarded = guarded;
+    tensor->body = tensor->data; /* nothing is written there */
+    tensor->guarded = guarded;
 }
 
 /* Which peers' heads are waited for, from @a from on; returns with which to go on. */
@@ -33,9 +33,9 @@ static uint32_t compile_launch(const struct stepaf_proxy *proxy, uint32_t n_peer
     struct stepaf_kernel_args *args = &launch->args;
     uint32_t p = from;
 
-    for (; p < n_peers && args->n_lanes < STEPAF_KERNEL_TENSORS; p++)
+    for (; p < n_peers && args->n_tensors < STEPAF_KERNEL_TENSORS; p++)
         if (proxy->peers[p].sent)
-            args->lanes[args->n_lanes++] = (struct stepaf_kernel_tensor){
+            args->tensors[args->n_tensors++] = (struct stepaf_kernel_tensor){
                 .head = proxy->peers[p].sent + (size_t)args->slot * STEPAF_HEAD_BYTES,
                 .proto = STEPAF_PROTO_ZCOPY, /* nothing is left to do when its head is there */
                 .peer = (uint16_t)p,
@@ -73,14 +73,15 @@ bool stepaf_stream_guard_change(const struct stepaf_stream *stream,
     bool changed = stepaf_stream_is_guarded(stream);
 
     for (uint32_t k = 0; k < stream->launches.n_send; k++)
-        for (uint32_t i = 0; i < launches[k].args.n_lanes; i++)
-            changed = changed || (launches[k].args.lanes[i].proto == STEPAF_PROTO_RDMA &&
-                                  launches[k].args.lanes[i].data != planned[k].args.lanes[i].data);
+        for (uint32_t i = 0; i < launches[k].args.n_tensors; i++)
+            changed =
+                changed || (launches[k].args.tensors[i].proto == STEPAF_PROTO_RDMA &&
+                            launches[k].args.tensors[i].data != planned[k].args.tensors[i].data);
     changed = changed && !stream->plan->keeps_sources;
     for (uint32_t k = 0; k < stream->launches.n_send; k++)
-        for (uint32_t i = 0; i < launches[k].args.n_lanes; i++)
-            if (launches[k].args.lanes[i].proto == STEPAF_PROTO_RDMA)
-                stepaf_stream_guard_lane(&launches[k].args.lanes[i], changed);
+        for (uint32_t i = 0; i < launches[k].args.n_tensors; i++)
+            if (launches[k].args.tensors[i].proto == STEPAF_PROTO_RDMA)
+                stepaf_stream_guard_tensor(&launches[k].args.tensors[i], changed);
     return changed;
 }
 
@@ -91,7 +92,7 @@ stepaf_status_t stepaf_stream_guard_launch(const struct stepaf_stream *stream, u
     stepaf_status_t status = STEPAF_OK;
 
     for (uint32_t k = 0; k < stream->launches.n_guard && !status; k++)
-        if (launch[k].args.n_lanes)
+        if (launch[k].args.n_tensors)
             status = stepaf_gpu_launch(stream->plan->ctx->gpu.device, STEPAF_KERNEL_GATE,
                                        &launch[k].args, 1, launch[k].threads, false, cuda_stream);
     return status;

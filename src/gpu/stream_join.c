@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Stream plans at the commit: map what the peers have told, and make the flows. */
+/* Stream plans at the commit: map what the peers have told, and make the kernel args. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -87,8 +87,7 @@ static uint64_t mailbox_need(uint32_t proto, uint32_t bytes)
 
 static stepaf_status_t join_mailbox(struct stepaf_peer *peer, const struct mailboxes *mailboxes,
                                     const struct stepaf_stream_advert_mailbox *mailbox,
-                                    uint32_t bytes, uint32_t depth,
-                                    struct stepaf_stream_dst *outlet_p)
+                                    uint32_t bytes, uint32_t depth, struct stepaf_stream_dst *dst_p)
 {
     uint64_t span = (uint64_t)mailbox->stride * depth;
     stepaf_status_t status = STEPAF_OK;
@@ -99,7 +98,7 @@ static stepaf_status_t join_mailbox(struct stepaf_peer *peer, const struct mailb
         (mailbox->proto == STEPAF_PROTO_INLINE && bytes > STEPAF_HEAD_DATA) ||
         (depth > 1 && mailbox->pitch < bytes))
         return bad_mailbox(peer);
-    *outlet_p = (struct stepaf_stream_dst){
+    *dst_p = (struct stepaf_stream_dst){
         .mailbox = mailboxes->base + mailbox->offset,
         .allocation = mailboxes->base, /* all that this rank writes to lie in one */
         .stride = mailbox->stride,
@@ -110,7 +109,7 @@ static stepaf_status_t join_mailbox(struct stepaf_peer *peer, const struct mailb
     if (mailbox->proto == STEPAF_PROTO_ZCOPY)
         status =
             map_peer_memory(peer, &mailbox->place, (uint64_t)mailbox->pitch * (depth - 1) + bytes,
-                            &outlet_p->place, &outlet_p->allocation);
+                            &dst_p->place, &dst_p->allocation);
     return status;
 }
 
@@ -128,8 +127,7 @@ static const struct stepaf_stream_advert_plan *find_own(const struct stepaf_stre
 static stepaf_status_t join_peer(struct stepaf_stream *stream, struct stepaf_peer *peer,
                                  const struct stepaf_stream_advert *own,
                                  const struct stepaf_stream_advert *stream_advert,
-                                 const struct mailboxes *mailboxes,
-                                 struct stepaf_stream_dst *outlets)
+                                 const struct mailboxes *mailboxes, struct stepaf_stream_dst *dsts)
 {
     struct stepaf_ctx *ctx = peer->ctx;
     const struct stepaf_stream_advert_plan *mine = find_own(own, stream);
@@ -147,17 +145,16 @@ static stepaf_status_t join_peer(struct stepaf_stream *stream, struct stepaf_pee
     for (uint32_t i = 0; i < stream->n_out && !status; i++) {
         uint32_t room = stepaf_stream_advert_room(its, stream->n_out, ctx->job.mesh.slot, i);
         struct stepaf_stream_advert_mailbox mailbox;
-        status =
-            stepaf_stream_advert_mailbox(its, stream->n_out, ctx->job.mesh.slot, i, &mailbox)
-                ? join_mailbox(peer, mailboxes, &mailbox, room, stream->plan->depth, &outlets[i])
-                : bad_mailbox(peer);
+        status = stepaf_stream_advert_mailbox(its, stream->n_out, ctx->job.mesh.slot, i, &mailbox)
+                     ? join_mailbox(peer, mailboxes, &mailbox, room, stream->plan->depth, &dsts[i])
+                     : bad_mailbox(peer);
     }
     return status;
 }
 
-/* A proxied peer's share of every plan's outlets: they are this process's own. */
+/* A proxied peer's share of every plan's destinations: they are this process's own. */
 static void proxy_one(const struct stepaf_peer *peer, const struct stepaf_stream_advert *own,
-                      const struct stepaf_stream_advert *its, struct stepaf_stream_dst **outlets)
+                      const struct stepaf_stream_advert *its, struct stepaf_stream_dst **dsts)
 {
     const struct stepaf_ctx *ctx = peer->ctx;
 
@@ -169,7 +166,7 @@ static void proxy_one(const struct stepaf_peer *peer, const struct stepaf_stream
         ctx->gpu.streams->proxies[i]->peers[peer->index].on_streams =
             mine && stepaf_stream_advert_match(its, ctx->job.mesh.slot, own, mine, peer->index);
         stepaf_proxy_dsts(ctx->gpu.streams, plan->stream, peer->index,
-                          &outlets[i][peer->index * plan->stream->n_out]);
+                          &dsts[i][peer->index * plan->stream->n_out]);
     }
 }
 
@@ -188,10 +185,10 @@ static stepaf_status_t check_place(const struct stepaf_peer *peer, bool proxied)
     return STEPAF_OK;
 }
 
-/* All that one peer tells: its mailbox memory, then a share of every plan's outlets. */
+/* All that one peer tells: its mailbox memory, then a share of every plan's destinations. */
 static stepaf_status_t join_one(struct stepaf_peer *peer, const struct stepaf_advert *its,
                                 const struct stepaf_stream_advert *own,
-                                struct stepaf_stream_dst **outlets)
+                                struct stepaf_stream_dst **dsts)
 {
     struct stepaf_ctx *ctx = peer->ctx;
     struct stepaf_stream_advert stream_advert;
@@ -206,27 +203,28 @@ static stepaf_status_t join_one(struct stepaf_peer *peer, const struct stepaf_ad
     if (status)
         return status;
     if (proxied)
-        proxy_one(peer, own, &stream_advert, outlets);
+        proxy_one(peer, own, &stream_advert, dsts);
     else
         status = map_mailboxes(peer, &stream_advert, &mailboxes);
     for (uint32_t i = 0; i < ctx->tables.plans.n && !status && !proxied; i++) {
         const struct stepaf_plan_obj *plan = stepaf_table_get(&ctx->tables.plans, i);
         if (plan && plan->stream)
             status = join_peer(plan->stream, peer, own, &stream_advert, &mailboxes,
-                               &outlets[i][peer->index * plan->stream->n_out]);
+                               &dsts[i][peer->index * plan->stream->n_out]);
     }
     stepaf_stream_advert_free(&stream_advert);
     return status;
 }
 
-/* The same where it can be done without: who is lost keeps its numbers, and nothing goes there. */
+/* Join a peer that may be lost: it keeps its numbers then, and nothing goes there. The failure of
+ * one that the epoch can do without is none. */
 static stepaf_status_t join_if_there(struct stepaf_peer *peer, const struct stepaf_advert *its,
                                      const struct stepaf_stream_advert *own,
-                                     struct stepaf_stream_dst **outlets)
+                                     struct stepaf_stream_dst **dsts)
 {
     if (peer->lost)
         return STEPAF_OK;
-    stepaf_status_t status = join_one(peer, its, own, outlets);
+    stepaf_status_t status = join_one(peer, its, own, dsts);
     return status && stepaf_peer_may_lack(peer) ? STEPAF_OK : status;
 }
 
@@ -240,7 +238,7 @@ static int first_lost_already(const struct stepaf_ctx *ctx)
 }
 
 /* Make a stream plan ready to go, from its first operation on. */
-static void begin_stream(struct stepaf_stream *stream, const struct stepaf_stream_dst *outlets,
+static void begin_stream(struct stepaf_stream *stream, const struct stepaf_stream_dst *dsts,
                          uint8_t *control)
 {
     struct stepaf_ctx *ctx = stream->plan->ctx;
@@ -250,7 +248,7 @@ static void begin_stream(struct stepaf_stream *stream, const struct stepaf_strea
     stream->watch = &ctx->gpu.streams->watches[stream->plan->index];
     stream->watch->abort = 0; /* it may be the last epoch's losses that it was set for */
     stream->watch->lost = 0;
-    stepaf_stream_compile(stream, outlets, control);
+    stepaf_stream_compile(stream, dsts, control);
     ctx->gpu.streams->failed[ctx->gpu.streams->n_failed++] = (uint32_t *)control;
     stream->n_sent = 0;
     stream->n_received = 0;
@@ -276,7 +274,7 @@ static stepaf_status_t make_proxy_plans(struct stepaf_ctx *ctx)
 stepaf_status_t stepaf_streams_join(struct stepaf_ctx *ctx, const struct stepaf_advert *adverts)
 {
     const struct stepaf_advert *mine = &adverts[ctx->job.boot.rank];
-    struct stepaf_stream_dst **outlets;
+    struct stepaf_stream_dst **dsts;
     stepaf_status_t status = STEPAF_OK;
     struct stepaf_stream_advert own;
     uint64_t at = 0;
@@ -291,23 +289,22 @@ stepaf_status_t stepaf_streams_join(struct stepaf_ctx *ctx, const struct stepaf_
     if (status)
         return status;
     uint32_t n_plans = ctx->tables.plans.n;
-    outlets = calloc(n_plans + 1, sizeof(*outlets));
-    if (!outlets)
+    dsts = calloc(n_plans + 1, sizeof(*dsts));
+    if (!dsts)
         status = stepaf_error_no_memory(STEPAF_PHASE_COMMIT);
     for (uint32_t i = 0; i < ctx->tables.plans.n && !status; i++) {
         const struct stepaf_plan_obj *plan = stepaf_table_get(&ctx->tables.plans, i);
         if (!plan || !plan->stream)
             continue;
-        outlets[i] = calloc((size_t)ctx->n_peers * plan->stream->n_out, sizeof(*outlets[i]));
-        if (!outlets[i])
+        dsts[i] = calloc((size_t)ctx->n_peers * plan->stream->n_out, sizeof(*dsts[i]));
+        if (!dsts[i])
             status = stepaf_error_no_memory(STEPAF_PHASE_COMMIT);
     }
     for (uint32_t p = 0; p < ctx->n_peers && !status; p++)
-        status =
-            join_if_there(&ctx->peers[p], &adverts[ctx->peers[p].who.world_rank], &own, outlets);
+        status = join_if_there(&ctx->peers[p], &adverts[ctx->peers[p].who.world_rank], &own, dsts);
     for (struct stepaf_stream *stream = NULL;
          !status && (stream = stepaf_stream_after(ctx, stream));) {
-        begin_stream(stream, outlets[stream->plan->index], ctx->gpu.streams->control + at);
+        begin_stream(stream, dsts[stream->plan->index], ctx->gpu.streams->control + at);
         at += stepaf_stream_control_bytes(stream);
         if (!stream->launches.sees_graphs || stream->any)
             ctx->gpu.streams->sees_graphs = false;
@@ -317,9 +314,9 @@ stepaf_status_t stepaf_streams_join(struct stepaf_ctx *ctx, const struct stepaf_
         else if (stream->some)
             status = stepaf_some_begin(stream);
     }
-    for (uint32_t i = 0; outlets && i < n_plans; i++)
-        free(outlets[i]);
-    free(outlets);
+    for (uint32_t i = 0; dsts && i < n_plans; i++)
+        free(dsts[i]);
+    free(dsts);
     if (!status)
         status = make_proxy_plans(ctx);
     stepaf_stream_advert_free(&own);

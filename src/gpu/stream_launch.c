@@ -15,7 +15,7 @@ static stepaf_status_t change_tensor(const struct stepaf_stream *stream, uint32_
     const struct stepaf_plan_obj *plan = stream->plan;
     uint32_t n = stream->n_out, at;
     struct stepaf_launch *launch = stepaf_launch_of(launches, n, i / n, i % n, &at);
-    struct stepaf_kernel_tensor *lane = &launch->args.lanes[at];
+    struct stepaf_kernel_tensor *kernel_tensor = &launch->args.tensors[at];
     const struct stepaf_key *key =
         stepaf_is_attention(plan->ctx) ? plan->push[i % n].key : plan->pull[i].key;
 
@@ -23,11 +23,11 @@ static stepaf_status_t change_tensor(const struct stepaf_stream *stream, uint32_
         return stepaf_error_set(STEPAF_ERR_INVALID, STEPAF_PHASE_START,
                                 "tensor %u is of key %llu, planned was %llu", i,
                                 (unsigned long long)tensor->key, (unsigned long long)key->id);
-    if (tensor->bytes > lane->bytes)
+    if (tensor->bytes > kernel_tensor->bytes)
         return stepaf_error_set(STEPAF_ERR_SIZE, STEPAF_PHASE_START,
                                 "tensor %u: %zu bytes, planned were %u", i, tensor->bytes,
-                                lane->bytes);
-    lane->bytes = (uint32_t)tensor->bytes;
+                                kernel_tensor->bytes);
+    kernel_tensor->bytes = (uint32_t)tensor->bytes;
     if (!tensor->data || !tensor->bytes)
         return STEPAF_OK;
     const struct stepaf_region *region = stepaf_region_find(plan->ctx, tensor->data, tensor->bytes);
@@ -36,15 +36,15 @@ static stepaf_status_t change_tensor(const struct stepaf_stream *stream, uint32_
                                 "tensor %u: its %zu bytes are neither in registered GPU memory "
                                 "nor in host memory that a stream plan names",
                                 i, tensor->bytes);
-    if (lane->proto == STEPAF_PROTO_RDMA && !stepaf_region_is_linked(plan->ctx, region))
+    if (kernel_tensor->proto == STEPAF_PROTO_RDMA && !stepaf_region_is_linked(plan->ctx, region))
         return stepaf_region_refuse(plan->ctx, tensor->data, tensor->bytes, STEPAF_PHASE_START,
                                     "tensor", (int)i);
-    if (lane->copied && !stepaf_stream_copies(plan->ctx, lane->peer, region))
+    if (kernel_tensor->copied && !stepaf_stream_copies(plan->ctx, kernel_tensor->peer, region))
         return stepaf_error_set(STEPAF_ERR_UNSUPPORTED, STEPAF_PHASE_START,
                                 "tensor %u is in host memory, and planned was GPU memory, "
                                 "which a copy engine takes to a peer by way of the host",
                                 i);
-    lane->data = tensor->data;
+    kernel_tensor->data = tensor->data;
     launch->sources[at] = region;
     return STEPAF_OK;
 }
@@ -69,15 +69,16 @@ static stepaf_status_t change(const struct stepaf_stream *stream, const stepaf_t
     return status;
 }
 
-/* Whether lane @a next goes on at both sides where @a lane and those behind it, of @a bytes, end, within
- * the same allocations, beyond which CUDA copies nothing: then one copy does for all. */
+/* Whether tensor @a next goes on at both sides where tensor @a i and those behind it, of @a bytes,
+ * end, within the same allocations, beyond which CUDA copies nothing: then one copy does for
+ * all. */
 static bool goes_on(const struct stepaf_launch *launch, uint32_t i, uint32_t next, size_t bytes)
 {
-    const struct stepaf_kernel_tensor *lane = &launch->args.lanes[i],
-                                      *other = &launch->args.lanes[next];
+    const struct stepaf_kernel_tensor *tensor = &launch->args.tensors[i],
+                                      *other = &launch->args.tensors[next];
 
-    return other->copied && other->peer == lane->peer && other->data == lane->data + bytes &&
-           other->body == lane->body + bytes && launch->sources[next] == launch->sources[i] &&
+    return other->copied && other->peer == tensor->peer && other->data == tensor->data + bytes &&
+           other->body == tensor->body + bytes && launch->sources[next] == launch->sources[i] &&
            launch->places[next] == launch->places[i];
 }
 
@@ -85,8 +86,8 @@ static bool goes_on(const struct stepaf_launch *launch, uint32_t i, uint32_t nex
 static bool as_planned(const struct stepaf_kernel_args *args,
                        const struct stepaf_kernel_args *planned)
 {
-    for (uint32_t i = 0; i < args->n_lanes; i++)
-        if (args->lanes[i].copied && args->lanes[i].bytes != planned->lanes[i].bytes)
+    for (uint32_t i = 0; i < args->n_tensors; i++)
+        if (args->tensors[i].copied && args->tensors[i].bytes != planned->tensors[i].bytes)
             return false;
     return true;
 }
@@ -98,13 +99,13 @@ static stepaf_status_t tell(struct stepaf_gpu *gpu, const struct stepaf_kernel_a
     struct stepaf_gpu_word words[STEPAF_GPU_WORDS];
     uint32_t n_words = 0;
 
-    for (uint32_t i = 0; i < args->n_lanes; i++) {
-        const struct stepaf_kernel_tensor *lane = &args->lanes[i];
-        bool leads = lane->copied == i + 1;
-        if (lane->copied && (leads || !all))
+    for (uint32_t i = 0; i < args->n_tensors; i++) {
+        const struct stepaf_kernel_tensor *tensor = &args->tensors[i];
+        bool leads = tensor->copied == i + 1;
+        if (tensor->copied && (leads || !all))
             words[n_words++] = (struct stepaf_gpu_word){
-                (uint64_t *)(lane->head + STEPAF_HEAD_TELLS) + 1,
-                (uint64_t)lane->bytes << 32 | (all ? STEPAF_TOLD_ALL : STEPAF_TOLD),
+                (uint64_t *)(tensor->head + STEPAF_HEAD_TELLS) + 1,
+                (uint64_t)tensor->bytes << 32 | (all ? STEPAF_TOLD_ALL : STEPAF_TOLD),
             };
     }
     return stepaf_gpu_store(gpu, words, n_words, cuda_stream);
@@ -117,16 +118,16 @@ static stepaf_status_t copy(struct stepaf_gpu *gpu, const struct stepaf_launch *
     const struct stepaf_kernel_args *args = &launch->args;
     stepaf_status_t status = STEPAF_OK;
 
-    for (uint32_t i = 0, next; i < args->n_lanes && !status; i = next) {
-        const struct stepaf_kernel_tensor *lane = &args->lanes[i];
-        size_t bytes = lane->bytes;
+    for (uint32_t i = 0, next; i < args->n_tensors && !status; i = next) {
+        const struct stepaf_kernel_tensor *tensor = &args->tensors[i];
+        size_t bytes = tensor->bytes;
         next = i + 1;
-        if (!lane->copied)
+        if (!tensor->copied)
             continue;
-        for (; next < args->n_lanes && goes_on(launch, i, next, bytes); next++)
-            bytes += args->lanes[next].bytes;
+        for (; next < args->n_tensors && goes_on(launch, i, next, bytes); next++)
+            bytes += args->tensors[next].bytes;
         if (bytes)
-            status = stepaf_gpu_copy(gpu, lane->body, lane->data, bytes, cuda_stream);
+            status = stepaf_gpu_copy(gpu, tensor->body, tensor->data, bytes, cuda_stream);
     }
     return status ? status : tell(gpu, args, as_planned(args, planned), cuda_stream);
 }

@@ -43,7 +43,7 @@ static enum stepaf_proto choose(const struct stepaf_ctx *ctx, const struct stepa
     return is_mapped && !never_in_place ? STEPAF_PROTO_ZCOPY : STEPAF_PROTO_BCOPY;
 }
 
-static uint64_t inlet_stride(const struct stepaf_mailbox *mailbox)
+static uint64_t mailbox_stride(const struct stepaf_mailbox *mailbox)
 {
     uint64_t after = 0;
 
@@ -121,7 +121,7 @@ static stepaf_status_t lay_out_mailboxes(struct stepaf_stream *stream,
         stepaf_status_t status = lay_one(stream, at / stream->n_in, at % stream->n_in, mailbox);
         if (status)
             return status;
-        uint64_t stride = inlet_stride(mailbox);
+        uint64_t stride = mailbox_stride(mailbox);
         if (stride > UINT32_MAX)
             return stepaf_error_set(
                 STEPAF_ERR_LIMIT, STEPAF_PHASE_COMMIT,

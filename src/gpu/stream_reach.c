@@ -75,8 +75,9 @@ static stepaf_status_t note_reach(struct stepaf_ctx *ctx, int r, const uint8_t *
     return STEPAF_OK;
 }
 
-stepaf_status_t stepaf_streams_settle(struct stepaf_ctx *ctx, const struct stepaf_advert *adverts,
-                                      size_t *offsets, int64_t timeout_us, bool *again_p)
+stepaf_status_t stepaf_streams_agree_reach(struct stepaf_ctx *ctx,
+                                           const struct stepaf_advert *adverts, size_t *offsets,
+                                           int64_t timeout_us, bool *again_p)
 {
     static const uint32_t magic = STEPAF_REACH_MAGIC;
     struct stepaf_streams *streams = ctx->gpu.streams;

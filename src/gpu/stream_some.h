@@ -15,7 +15,8 @@ bool stepaf_some_is_asked(const struct stepaf_stream *stream);
 /* Bytes of control memory that it needs, behind what every plan has. */
 uint64_t stepaf_some_control_bytes(const struct stepaf_stream *stream);
 
-/* Commit: after the flows are compiled, tell them of @a control; then write what is there at first. */
+/* Commit: after the kernel args are compiled, tell them of @a control; then write what is there at
+ * first. */
 void stepaf_some_compile(struct stepaf_stream *stream, uint8_t *control);
 stepaf_status_t stepaf_some_begin(const struct stepaf_stream *stream);
 

@@ -128,7 +128,8 @@ struct stepaf_transport_ops {
     stepaf_status_t (*flush_gpu)(struct stepaf_link *link);
     /* STEPAF_TRANSPORT_GPU: say in words how GPU memory that was registered is reached. */
     void (*describe_gpu)(const struct stepaf_transport *transport, char *text);
-    /* The same: try it with some memory of @a gpu, beside any context, and say how. */
+    /* STEPAF_TRANSPORT_GPU: try with some memory of @a gpu how it is reached, beside any context,
+     * and say it. */
     void (*probe_gpu)(const struct stepaf_env *env, struct stepaf_gpu *gpu, char *text);
 
     /* Required, both. Write what a peer needs to connect, and to import a piece of memory. */
@@ -153,7 +154,8 @@ struct stepaf_transport_ops {
     /* STEPAF_TRANSPORT_RETURNS: a commit after the first may bring peers that are to be connected to, as in the
      * first: before pack_address. shrink ends it. */
     stepaf_status_t (*reopen)(struct stepaf_transport *transport);
-    /* The same: whether the process at the other end of a dead link can write nothing here any more. */
+    /* STEPAF_TRANSPORT_RETURNS: whether the process at the other end of a dead link can write
+     * nothing here any more. */
     bool (*is_over)(struct stepaf_link *link);
 
     /* Go on with what connect has begun, for all peers at once; peers do the same, but not all the
@@ -205,8 +207,8 @@ struct stepaf_transport_ops {
      * few times a second by one that others keep busy, when there may be more to take in. */
     void (*check_peers)(struct stepaf_transport *transport);
 
-    /* Required. Bytes held per link, and of staging in all. */
-    void (*query_memory)(struct stepaf_transport *transport, size_t *per_link_p, size_t *staging_p);
+    /* Required. Bytes held per link, and of bounce buffers in all. */
+    void (*query_memory)(struct stepaf_transport *transport, size_t *per_link_p, size_t *bounce_p);
 };
 
 /* All transports of this build, best first; ends with NULL. */

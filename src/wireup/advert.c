@@ -267,7 +267,7 @@ static bool read_body(struct stepaf_unpack *unpack, struct stepaf_advert *advert
 
 stepaf_status_t stepaf_advert_read(const void *blob, size_t bytes, int role, int world_rank,
                                    const struct stepaf_advert *before,
-                                   struct stepaf_advert *declaration_p)
+                                   struct stepaf_advert *advert_p)
 {
     struct stepaf_unpack unpack = stepaf_unpack_from(blob, bytes);
     struct stepaf_advert advert = {.role = role, .world_rank = world_rank};
@@ -291,7 +291,7 @@ stepaf_status_t stepaf_advert_read(const void *blob, size_t bytes, int role, int
         return stepaf_error_set(STEPAF_ERR_PROTOCOL, STEPAF_PHASE_COMMIT,
                                 "what rank %d declares is malformed", world_rank);
     }
-    *declaration_p = advert;
+    *advert_p = advert;
     return STEPAF_OK;
 }
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The commit's blobs: what each rank declares to all, and the verdict on it. Pure: no I/O, and
+/* The commit's blobs: what each rank declares to all, and the check of it. Pure: no I/O, and
  * no blob is trusted. */
 #ifndef STEPAF_WIREUP_ADVERT_H
 #define STEPAF_WIREUP_ADVERT_H
@@ -73,13 +73,13 @@ void stepaf_advert_pack(struct stepaf_ctx *ctx, stepaf_status_t status, struct s
  * left allocated then. */
 stepaf_status_t stepaf_advert_read(const void *blob, size_t bytes, int role, int world_rank,
                                    const struct stepaf_advert *before,
-                                   struct stepaf_advert *declaration_p);
+                                   struct stepaf_advert *advert_p);
 void stepaf_advert_free(struct stepaf_advert *advert);
 
 /* Whether one says a failure; allocates nothing. */
 bool stepaf_advert_has_failed(const void *blob, size_t bytes);
 
-/* Judge all @a n adverts: the same verdict on every rank. The sentence of @a own_rank's own
+/* Check all @a n adverts: the same outcome on every rank. The sentence of @a own_rank's own
  * failure is as it said it. */
 stepaf_status_t stepaf_adverts_check(const struct stepaf_advert *adverts, int n, int own_rank,
                                      const struct stepaf_feature_ops *feature);

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The verdict on what all ranks declare: every rank judges the same, and so comes to the same. */
+/* The check of what all ranks declare: each rank goes by the same rules, and so has the same
+ * outcome. */
 #define _GNU_SOURCE 1 /* tdestroy */
 
 #include <search.h>

@@ -200,8 +200,8 @@ static stepaf_status_t follow_peers(struct stepaf_agreement *a, const uint8_t *a
     return status;
 }
 
-/* What all have reported: every rank comes to the same verdict. STEPAF_INPROGRESS: they have to meet
- * again. */
+/* What all have reported: every rank comes to the same outcome. STEPAF_INPROGRESS: they have to
+ * meet again. */
 static stepaf_status_t check_all(struct stepaf_agreement *a, const uint8_t *all)
 {
     bool is_news = a->patience_ns && stepaf_agree_note_absent(a, all);

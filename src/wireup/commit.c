@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The collective commit: one exchange, the same verdict everywhere, then links, memory and plans,
- * and a READY over every link, so that nobody leaves before all can receive. */
+/* The collective commit: one exchange, the same outcome of the check everywhere, then links, memory
+ * and plans, and a READY over every link, so that nobody leaves before all can receive. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -129,8 +129,8 @@ static stepaf_status_t ask_members(struct stepaf_ctx *ctx, stepaf_status_t own,
                : stepaf_return_ask(ctx, pack->data, pack->bytes, all_p, offsets_p, deadline_ns);
 }
 
-/* Exchange adverts and judge them. The caller owns adverts and *all_p, which is NULL if there was no
- * exchange. *met_p: all ranks have, and come to the same verdict. */
+/* Exchange adverts and check them. The caller owns adverts and *all_p, which is NULL if there was
+ * no exchange. *met_p: all ranks have, and come to the same outcome. */
 static stepaf_status_t exchange_adverts(struct stepaf_ctx *ctx, stepaf_status_t own,
                                         int64_t deadline_ns, struct stepaf_advert *adverts,
                                         size_t *offsets, void **all_p, bool *met_p)
@@ -167,7 +167,7 @@ static stepaf_status_t exchange_adverts(struct stepaf_ctx *ctx, stepaf_status_t 
     if (status == STEPAF_ERR_NO_MEMORY && *all_p && !any_has_failed(*all_p, offsets, size))
         *met_p = false; /* here alone */
     if (own && !strcmp(stepaf_last_error()->text, own_error.text))
-        stepaf_error_raise(&own_error); /* it is this rank's verdict: that names the peer, too */
+        stepaf_error_raise(&own_error); /* it is this rank's own: that names the peer, too */
     free(pack.data);
     return status;
 }
@@ -181,10 +181,11 @@ static void free_adverts(const struct stepaf_ctx *ctx, struct stepaf_advert *adv
     *all_p = NULL;
 }
 
-/* Find out what adverts leave open, and tell them anew if they are to be others. */
-static stepaf_status_t settle(struct stepaf_ctx *ctx, int64_t deadline_ns,
-                              struct stepaf_advert *adverts, size_t *offsets, void **all_p,
-                              bool *met_p)
+/* Find out who reaches whose GPU memory, which adverts leave open, and tell them anew if they are
+ * to be others. */
+static stepaf_status_t agree_reach(struct stepaf_ctx *ctx, int64_t deadline_ns,
+                                   struct stepaf_advert *adverts, size_t *offsets, void **all_p,
+                                   bool *met_p)
 {
     bool asks = false, again = false;
     stepaf_status_t status;
@@ -193,7 +194,7 @@ static stepaf_status_t settle(struct stepaf_ctx *ctx, int64_t deadline_ns,
         asks = asks || adverts[r].asks;
     if (!asks)
         return STEPAF_OK;
-    status = ctx->feature->settle(ctx, adverts, offsets, stepaf_left_us(deadline_ns), &again);
+    status = ctx->feature->agree_reach(ctx, adverts, offsets, stepaf_left_us(deadline_ns), &again);
     if (status)
         *met_p = false;
     if (status || !again)
@@ -212,7 +213,7 @@ static void mark_committed(struct stepaf_ctx *ctx)
     ctx->commit.changed = false;
 }
 
-/* From the verdict on there is no way back: a failure breaks the context. */
+/* Once the adverts are checked there is no way back: a failure breaks the context. */
 static stepaf_status_t enter_epoch(struct stepaf_ctx *ctx, struct stepaf_advert *adverts,
                                    size_t *offsets, int64_t deadline_ns)
 {
@@ -295,7 +296,8 @@ static void stay(struct stepaf_ctx *ctx)
             stepaf_member_net_lose(net, ctx->peers[p].who.world_rank, ctx->peers[p].reason);
 }
 
-/* Whether the others go on without this rank: they may have come to the verdict, and be ahead of it. */
+/* Whether the others go on without this rank: they may have checked the adverts, and be ahead of
+ * it. */
 static bool has_left(const struct stepaf_ctx *ctx, stepaf_status_t status)
 {
     return !status || (status == STEPAF_ERR_PEER_LOST &&
@@ -322,7 +324,7 @@ stepaf_status_t stepaf_core_commit(struct stepaf_ctx *ctx, const struct stepaf_c
     status = prepare_commit(ctx, deadline_ns);
     status = exchange_adverts(ctx, status, deadline_ns, adverts, offsets, &all, &met);
     if (!status)
-        status = settle(ctx, deadline_ns, adverts, offsets, &all, &met);
+        status = agree_reach(ctx, deadline_ns, adverts, offsets, &all, &met);
     if (will->leaves && has_left(ctx, status)) {
         status = STEPAF_OK;
         break_up(ctx, STEPAF_CTX_LEFT);

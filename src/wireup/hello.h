@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Init's blobs: what each rank says of itself to all, and the verdict on it. Pure: no I/O, and no
+/* Init's blobs: what each rank says of itself to all, and the check of it. Pure: no I/O, and no
  * blob is trusted. Magic, wire version and library version come first in every version of it, so
  * that each can name another. */
 #ifndef STEPAF_WIREUP_HELLO_H
@@ -47,7 +47,7 @@ bool stepaf_hello_read(const void *blob, size_t bytes, struct stepaf_hello *intr
  * they are all on; where they are on several, on another one (0). */
 struct stepaf_hello stepaf_hello_vacant(const struct stepaf_hello *others, int n);
 
-/* Judge all @a n: the same verdict on every rank. The sentence of @a own_rank's own failure is as
+/* Check all @a n: the same outcome on every rank. The sentence of @a own_rank's own failure is as
  * it said it. */
 stepaf_status_t stepaf_hellos_check(const struct stepaf_hello *hellos, int n, int own_rank);
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The verdict on lost ranks, and on those that leave: whether a commit goes on without them. */
+/* The check of lost ranks, and of those that leave: whether a commit goes on without them. */
 #ifndef STEPAF_WIREUP_LOST_H
 #define STEPAF_WIREUP_LOST_H
 

@@ -147,6 +147,6 @@ stepaf_status_t stepaf_return_ask(struct stepaf_ctx *ctx, const void *advert, si
     for (int r = 0; r < ctx->job.boot.size; r++)
         members->is[r] =
             stepaf_member_net_consensus(net)->is_member[r] || (!status && members->present[r]);
-    members->is[ctx->job.boot.rank] = 0; /* it is one by the verdict, as for the others */
+    members->is[ctx->job.boot.rank] = 0; /* it is one by the check, as for the others */
     return status;
 }

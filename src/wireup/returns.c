@@ -38,7 +38,7 @@ void stepaf_returns_take_facts(struct stepaf_ctx *ctx)
     }
 }
 
-/* ---- the verdict ---- */
+/* ---- the check ---- */
 
 /* A guest, as its home tells of it. */
 struct guest {

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Processes that take lost ranks' places. In its advert each member says whom it can take back, and, as a guest's
- * home, what the guest says: its hello and its advert. So all come to the same verdict on the guest by the one
- * exchange that there is anyway, and nobody waits for a process that is no member. */
+ * home, what the guest says: its hello and its advert. So the check of the guest has the same
+ * outcome everywhere, by the one exchange that there is anyway, and nobody waits for a process that
+ * is no member. */
 #ifndef STEPAF_WIREUP_RETURNS_H
 #define STEPAF_WIREUP_RETURNS_H
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Declarations, as exchanged by a commit: the first byte says whose is edited, the rest are the
  * edits, or, if it is above 127, the blob itself. Malformed it is refused as a whole; else all that
- * is in it can be used, and every rank comes to the same verdict. */
+ * is in it can be used, and every rank comes to the same outcome. */
 #include "core/key.h"
 #include "core/key_recv.h"
 #include "edit.h"
@@ -74,11 +74,11 @@ static stepaf_status_t judge_with(const struct stepaf_advert *it, int at)
     struct stepaf_advert all[RANKS] = {declared[0], declared[1], declared[2]};
 
     all[at] = *it;
-    stepaf_status_t verdict = stepaf_adverts_check(all, RANKS, 0, &stepaf_gpu_feature);
-    FUZZ_CHECK(stepaf_status_from((uint32_t)verdict) == verdict);
+    stepaf_status_t outcome = stepaf_adverts_check(all, RANKS, 0, &stepaf_gpu_feature);
+    FUZZ_CHECK(stepaf_status_from((uint32_t)outcome) == outcome);
     for (int r = 1; r < RANKS; r++)
-        FUZZ_CHECK(stepaf_adverts_check(all, RANKS, r, &stepaf_gpu_feature) == verdict);
-    return verdict;
+        FUZZ_CHECK(stepaf_adverts_check(all, RANKS, r, &stepaf_gpu_feature) == outcome);
+    return outcome;
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Introductions, as exchanged by init: edits to a good one, or, if the first byte is above 127, the
- * blob itself. It is refused, or every rank comes to the same verdict on it. */
+ * blob itself. It is refused, or every rank comes to the same outcome of the check. */
 #include <string.h>
 
 #include "base/error.h"
@@ -52,11 +52,11 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
         FUZZ_CHECK(memchr(it->version, '\0', sizeof it->version));
         FUZZ_CHECK(memchr(it->host, '\0', sizeof it->host));
         FUZZ_CHECK(memchr(it->binding, '\0', sizeof it->binding));
-        stepaf_status_t verdict = stepaf_hellos_check(all, RANKS, 0);
-        FUZZ_CHECK(stepaf_status_from((uint32_t)verdict) == verdict);
-        FUZZ_CHECK(!verdict || !strpbrk(stepaf_last_error()->text, "\n\r"));
+        stepaf_status_t outcome = stepaf_hellos_check(all, RANKS, 0);
+        FUZZ_CHECK(stepaf_status_from((uint32_t)outcome) == outcome);
+        FUZZ_CHECK(!outcome || !strpbrk(stepaf_last_error()->text, "\n\r"));
         for (int r = 1; r < RANKS; r++)
-            FUZZ_CHECK(stepaf_hellos_check(all, RANKS, r) == verdict);
+            FUZZ_CHECK(stepaf_hellos_check(all, RANKS, r) == outcome);
         for (int r = 0; r < RANKS; r++) {
             int sharing = stepaf_hellos_sharing(all, RANKS, r);
             FUZZ_CHECK(sharing >= 0 && sharing <= RANKS);

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What ranks tell of their stream plans in a commit: the first byte says whose is edited, an attention
  * rank's or the FFN rank's; the rest are the edits, or, if it is above 127, the blob itself. Malformed it
- * is refused; else all that is in it can be looked at, there is a verdict, and if that is good, and what
- * is told can be joined, everything that would be written lies in memory that the peer has shared. */
+ * is refused; else all that is in it can be looked at, there is an outcome, and if that is good, and
+ * what is told can be joined, everything that would be written lies in memory that the peer has
+ * shared. */
 #include <string.h>
 
 #include "core/key_recv.h"
@@ -87,7 +88,7 @@ static void look_at_plan(const struct stepaf_stream_advert_plan *plan, int role)
     uint32_t n_in = role == STEPAF_ATTENTION ? plan->n_pull : plan->n_push;
     uint32_t n_out = role == STEPAF_ATTENTION ? plan->n_push : plan->n_pull;
     struct stepaf_stream_advert_mailbox mailbox;
-    uint32_t n_inlets = 0;
+    uint32_t n_mailboxes = 0;
 
     FUZZ_CHECK(n_in && n_in <= STEPAF_MAX_TENSORS && n_out && n_out <= STEPAF_MAX_TENSORS);
     FUZZ_CHECK(plan->depth && plan->depth <= STEPAF_MAX_DEPTH);
@@ -98,10 +99,10 @@ static void look_at_plan(const struct stepaf_stream_advert_plan *plan, int role)
             (void)stepaf_stream_advert_size(plan, n_out, p, i);
         for (uint32_t i = 0; i < n_in; i++) {
             (void)stepaf_stream_advert_room(plan, n_in, p, i);
-            n_inlets += stepaf_stream_advert_mailbox(plan, n_in, p, i, &mailbox);
+            n_mailboxes += stepaf_stream_advert_mailbox(plan, n_in, p, i, &mailbox);
         }
     }
-    FUZZ_CHECK(n_inlets <= plan->n_peers * n_in);
+    FUZZ_CHECK(n_mailboxes <= plan->n_peers * n_in);
 }
 
 static bool lies_in(const uint8_t *at, size_t bytes, const uint8_t *base, size_t size)
@@ -122,21 +123,21 @@ static bool is_shared(const struct stepaf_ctx *ctx, const uint8_t *at, size_t by
     return false;
 }
 
-static void look_at_lane(const struct stepaf_ctx *ctx, const struct stepaf_kernel_tensor *lane)
+static void look_at_tensor(const struct stepaf_ctx *ctx, const struct stepaf_kernel_tensor *tensor)
 {
-    FUZZ_CHECK(is_shared(ctx, lane->head, STEPAF_HEAD_BYTES));
-    FUZZ_CHECK(lane->proto < STEPAF_PROTO_COUNT);
-    if (lane->proto == STEPAF_PROTO_INLINE)
-        FUZZ_CHECK(lane->bytes <= STEPAF_HEAD_DATA);
-    else if (lane->proto == STEPAF_PROTO_LL)
+    FUZZ_CHECK(is_shared(ctx, tensor->head, STEPAF_HEAD_BYTES));
+    FUZZ_CHECK(tensor->proto < STEPAF_PROTO_COUNT);
+    if (tensor->proto == STEPAF_PROTO_INLINE)
+        FUZZ_CHECK(tensor->bytes <= STEPAF_HEAD_DATA);
+    else if (tensor->proto == STEPAF_PROTO_LL)
         FUZZ_CHECK(
-            is_shared(ctx, lane->body, stepaf_piece_groups(lane->bytes) * STEPAF_GROUP_BYTES));
-    else if (lane->proto == STEPAF_PROTO_CHUNKS)
-        FUZZ_CHECK(is_shared(ctx, lane->body,
-                             (lane->bytes + lane->chunk - 1ull) / lane->chunk *
-                                 (lane->chunk + STEPAF_CHUNK_TELLS)));
+            is_shared(ctx, tensor->body, stepaf_piece_groups(tensor->bytes) * STEPAF_GROUP_BYTES));
+    else if (tensor->proto == STEPAF_PROTO_CHUNKS)
+        FUZZ_CHECK(is_shared(ctx, tensor->body,
+                             (tensor->bytes + tensor->chunk - 1ull) / tensor->chunk *
+                                 (tensor->chunk + STEPAF_CHUNK_TELLS)));
     else
-        FUZZ_CHECK(is_shared(ctx, lane->body, lane->bytes));
+        FUZZ_CHECK(is_shared(ctx, tensor->body, tensor->bytes));
 }
 
 /* Join what is told at a rank of the other role; then all is as before. */
@@ -150,8 +151,8 @@ static void join(struct stepaf_ctx *ctx, const struct stepaf_advert *adverts)
     FUZZ_CHECK(status == STEPAF_OK || status == STEPAF_ERR_PROTOCOL ||
                status == STEPAF_ERR_NO_TRANSPORT);
     for (uint32_t k = 0; !status && k < DEPTH * plan->stream->launches.n_send; k++)
-        for (uint32_t i = 0; i < plan->stream->launches.send[k].args.n_lanes; i++)
-            look_at_lane(ctx, &plan->stream->launches.send[k].args.lanes[i]);
+        for (uint32_t i = 0; i < plan->stream->launches.send[k].args.n_tensors; i++)
+            look_at_tensor(ctx, &plan->stream->launches.send[k].args.tensors[i]);
     ctx->gpu.streams->joined = false;
     stepaf_streams_undo(ctx);
     FUZZ_CHECK(cpu_device_count() == n_pieces);
@@ -181,12 +182,12 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
             look_at_plan(&read.plans[i], all[rank].role);
         stepaf_stream_advert_free(&read);
     }
-    stepaf_status_t verdict = stepaf_stream_adverts_check(all, RANKS, false);
-    FUZZ_CHECK(!status || verdict == STEPAF_ERR_PROTOCOL);
-    FUZZ_CHECK(verdict == STEPAF_OK || verdict == STEPAF_ERR_PROTOCOL ||
-               verdict == STEPAF_ERR_MISMATCH);
-    FUZZ_CHECK(stepaf_stream_adverts_check(all, RANKS, true) == verdict);
-    if (!verdict)
+    stepaf_status_t outcome = stepaf_stream_adverts_check(all, RANKS, false);
+    FUZZ_CHECK(!status || outcome == STEPAF_ERR_PROTOCOL);
+    FUZZ_CHECK(outcome == STEPAF_OK || outcome == STEPAF_ERR_PROTOCOL ||
+               outcome == STEPAF_ERR_MISMATCH);
+    FUZZ_CHECK(stepaf_stream_adverts_check(all, RANKS, true) == outcome);
+    if (!outcome)
         join(joining[!role]->ctx, all);
     free(blob);
     return 0;

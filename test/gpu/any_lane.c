@@ -7,8 +7,8 @@
 
 enum { MIB = 1 << 20, SYNC_BATCHES = 128, LESS = 3 };
 
-/* Heads, pieces that the gate takes, pieces of a kernel's own, in place, through an inlet; the last one
- * answers from one source whoever it is, and with less than planned. */
+/* Heads, pieces that the gate takes, pieces of a kernel's own, in place, through a mailbox; the
+ * last one answers from one source whoever it is, and with less than planned. */
 static const struct gx_shape shapes[ANY_PLANS] = {
     {.depth = 1, .n_push = 3, .push = {84, 4000, 8}, .n_pull = 2, .pull = {96, 2000}},
     {.depth = 2,

@@ -77,7 +77,8 @@ void bad_kinds(struct hs_job *job)
     HS_OK(stepaf_plan_destroy(plan));
     *source = good;
     if (attention) {
-        HS_OK(stepaf_plan_create(job->ctx, push, n_push, pull, n_pull, 0, &plan)); /* staged */
+        /* By bounce buffers. */
+        HS_OK(stepaf_plan_create(job->ctx, push, n_push, pull, n_pull, 0, &plan));
         HS_OK(stepaf_plan_destroy(plan));
         good = pull[0];
         pull[0].data = memory;

@@ -11,7 +11,7 @@
 
 enum { PLANS_MAX = 4, SYNC_ROUNDS = 64, KIB = 1 << 10, MIB = 1 << 20 };
 
-/* Heads, pieces, in place, through an inlet; aligned and not, and every depth. */
+/* Heads, pieces, in place, through a mailbox; aligned and not, and every depth. */
 static const struct gx_shape shapes[] = {
     {.depth = 3, .n_push = 3, .push = {84, 8, 1}, .n_pull = 2, .pull = {83, 72}},
     {.depth = 1,

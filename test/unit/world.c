@@ -34,11 +34,11 @@ void world_close(struct world *world)
 }
 
 void world_read(const struct world *world, int rank, const struct stepaf_pack *pack,
-                const struct stepaf_advert *before, struct stepaf_advert *declaration_p)
+                const struct stepaf_advert *before, struct stepaf_advert *advert_p)
 {
     int role = (int)world->job[rank]->ctx->role;
 
-    fake_must(stepaf_advert_read(pack->data, pack->bytes, role, rank, before, declaration_p) ==
+    fake_must(stepaf_advert_read(pack->data, pack->bytes, role, rank, before, advert_p) ==
                   STEPAF_OK,
               "declaration");
 }

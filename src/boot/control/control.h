@@ -81,8 +81,8 @@ struct stepaf_control_user {
     bool (*take)(void *arg, int rank, const struct stepaf_control_frame *frame, const void *data);
     /* A connection to @a rank has ended, or the rank has said goodbye. */
     void (*ended)(void *arg, int rank, bool has_left);
-    /* The same for guests, and, at a guest, for members until it is one; frames of guests' kinds may also come
-     * late. */
+    /* take and ended for guests, and, at a guest, for members until it is one; frames of guests'
+     * kinds may also come late. */
     bool (*take_guest)(void *arg, struct stepaf_control_link *link,
                        const struct stepaf_control_frame *frame, const void *data);
     void (*guest_ended)(void *arg, struct stepaf_control_link *link);
@@ -175,7 +175,7 @@ bool stepaf_control_open_door(struct stepaf_control *control);
 void stepaf_control_shut_door(struct stepaf_control *control);
 /* Do what can be done without waiting; whether anything was. */
 bool stepaf_control_pump(struct stepaf_control *control);
-/* The same, and if there was nothing, wait for something without the lock, while the rank goes on
+/* Pump, and if there was nothing to do, wait for something without the lock, while the rank goes on
  * (stepaf_boot_advance). False after the deadline, or where another thread finalizes the context. */
 bool stepaf_control_wait(struct stepaf_control *control, int64_t deadline_ns);
 

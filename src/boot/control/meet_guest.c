@@ -85,8 +85,8 @@ static void tell_trouble(struct stepaf_control_link *link, struct call *call)
     call->is_told = true;
 }
 
-/* Go on with the call until there is a table, or a failure, or nothing more to hope for. True: the call has
- * settled it. */
+/* Go on with the call until there is a table, or a failure, or nothing more to hope for. True: no
+ * other call is to be made. */
 static bool stay_on(struct stepaf_control *control, struct stepaf_control_link *link,
                     int64_t deadline_ns, struct call *call_p)
 {
@@ -112,18 +112,18 @@ static bool stay_on(struct stepaf_control *control, struct stepaf_control_link *
             break;
         }
     }
-    bool is_settled = failure->status != STEPAF_OK;
-    if (table && !(is_settled = stepaf_control_take_table(control, table)))
+    bool is_over = failure->status != STEPAF_OK;
+    if (table && !(is_over = stepaf_control_take_table(control, table)))
         stepaf_control_link_close(link, "it has sent something malformed", EPROTO);
     free(table);
-    if (is_settled)
+    if (is_over)
         return true;
     snprintf(call_p->why, sizeof call_p->why, "%s",
              link->trouble ? link->trouble : strerror(link->error));
-    is_settled = link->error == EACCES || link->error == EPROTO;
+    is_over = link->error == EACCES || link->error == EPROTO;
     control->links[0] = NULL;
     stepaf_control_link_free(link);
-    return is_settled;
+    return is_over;
 }
 
 static void look_up_host(const char *host, struct call *call)
@@ -139,7 +139,7 @@ static void look_up_host(const char *host, struct call *call)
                  error ? gai_strerror(error) : "none that can be used");
 }
 
-/* Call each address of the host once. True: one of the calls has settled it. */
+/* Call each address of the host once. True: no other call is to be made. */
 static bool call_meeting(struct stepaf_control *control, int64_t deadline_ns, struct call *call)
 {
     look_up_host(control->place.host, call);
@@ -156,7 +156,7 @@ static bool call_meeting(struct stepaf_control *control, int64_t deadline_ns, st
 }
 
 /* Not found, or not understood: only this rank knows. */
-static void fail_alone(struct stepaf_control *control, const struct call *call, bool is_settled)
+static void fail_alone(struct stepaf_control *control, const struct call *call, bool is_refused)
 {
     static const char *const how_far[] = {
         [STEPAF_CONTROL_CLOSED] = "rank 0 did not come in time",
@@ -166,7 +166,7 @@ static void fail_alone(struct stepaf_control *control, const struct call *call, 
     };
     char text[STEPAF_CONTROL_TEXT_MAX];
 
-    if (is_settled)
+    if (is_refused)
         snprintf(text, sizeof text, "tcp bootstrap: %.64s: rank %d was not let in: %.100s%s",
                  control->place.meet, control->place.rank, call->why,
                  strstr(call->why, "secret")
@@ -176,21 +176,21 @@ static void fail_alone(struct stepaf_control *control, const struct call *call, 
         snprintf(text, sizeof text, "tcp bootstrap: %.64s: %s: %.140s", control->place.meet,
                  how_far[call->state], call->why);
     stepaf_control_note_failure(control, STEPAF_CONTROL_EXCHANGE,
-                                is_settled ? STEPAF_ERR_BOOT : STEPAF_ERR_TIMEOUT, 0, text);
+                                is_refused ? STEPAF_ERR_BOOT : STEPAF_ERR_TIMEOUT, 0, text);
 }
 
 stepaf_status_t stepaf_control_meet_guest(struct stepaf_control *control, int64_t deadline_ns)
 {
     struct call call = {.state = STEPAF_CONTROL_CLOSED, .why = "no answer"};
     int64_t pause_ns = RETRY_FIRST_NS;
-    bool is_settled = false;
+    bool is_over = false;
 
     if (open_own_door(control) != STEPAF_OK) {
         int64_t tell_ns = stepaf_monotonic_ns() + TELL_NS;
         call.trouble = *stepaf_last_error();
         deadline_ns = tell_ns < deadline_ns ? tell_ns : deadline_ns;
     }
-    while (!(is_settled = call_meeting(control, deadline_ns, &call)) &&
+    while (!(is_over = call_meeting(control, deadline_ns, &call)) &&
            stepaf_monotonic_ns() < deadline_ns) {
         int64_t left_ns = deadline_ns - stepaf_monotonic_ns();
         nanosleep(&(struct timespec){0, pause_ns < left_ns || left_ns < 0 ? pause_ns : left_ns},
@@ -201,7 +201,7 @@ stepaf_status_t stepaf_control_meet_guest(struct stepaf_control *control, int64_
         stepaf_control_note_failure(control, STEPAF_CONTROL_EXCHANGE, call.trouble.status,
                                     control->place.rank, call.trouble.text);
     if (!control->has_met && control->failures[STEPAF_CONTROL_EXCHANGE].status == STEPAF_OK)
-        fail_alone(control, &call, is_settled);
+        fail_alone(control, &call, is_over);
     /* Whoever was told earlier may be waiting there already. */
     if (control->has_met && !stepaf_control_open_door(control))
         stepaf_control_note_failure(control, STEPAF_CONTROL_EXCHANGE, STEPAF_ERR_BOOT, -1,

@@ -95,7 +95,7 @@ struct stepaf_cuda_gpu {
     CUcontext context; /* the device's primary one, retained */
     CUmodule module;
     CUfunction kernels[STEPAF_KERNEL_COUNT];
-    CUfunction few[STEPAF_KERNEL_COUNT]; /* the same, for flows with few lanes */
+    CUfunction few[STEPAF_KERNEL_COUNT]; /* the same, for args with few tensors */
     CUfunction any[STEPAF_ANY_KERNEL_COUNT];
     CUstream stream; /* for set-up: waits for no other, not even for the legacy default stream */
     bool chains;     /* kernels may be programmatic successors: compute capability 9.0 */
@@ -118,7 +118,7 @@ struct stepaf_cuda_scope {
 
 /* Make the GPU's context current to this thread, if it is not. For calls on a stream. */
 stepaf_status_t stepaf_cuda_enter(struct stepaf_cuda_gpu *gpu, struct stepaf_cuda_scope *scope_p);
-/* The same for all else: some calls are forbidden to a thread while any thread captures a stream in
+/* Enter for all other calls: some are forbidden to a thread while any thread captures a stream in
  * the usual mode, and would end that capture. None of ours has to do with what is captured, so
  * that this thread may say that it does not care. */
 stepaf_status_t stepaf_cuda_enter_setup(struct stepaf_cuda_gpu *gpu,

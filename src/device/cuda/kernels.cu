@@ -12,12 +12,13 @@
 namespace
 {
 
-/* The lane that this block works for. */
-__device__ __forceinline__ unsigned find_lane(const stepaf_kernel_args &args)
+/* The tensor that this block works for. */
+__device__ __forceinline__ unsigned find_tensor(const stepaf_kernel_args &args)
 {
     unsigned i = 0;
 
-    while (blockIdx.x - args.lanes[i].first >= args.lanes[i].n) /* also where it is below first */
+    /* Also where it is below first. */
+    while (blockIdx.x - args.tensors[i].first >= args.tensors[i].n)
         i++;
     return i;
 }
@@ -29,36 +30,36 @@ __device__ __forceinline__ unsigned find_lane(const stepaf_kernel_args &args)
  * registers, but of a block it does not know that it is a warp. */
 template <bool ALIGNED>
 __device__ __forceinline__ void send_head(const stepaf_kernel_args &args,
-                                          const stepaf_kernel_tensor &lane, uint64_t stamp)
+                                          const stepaf_kernel_tensor &tensor, uint64_t stamp)
 {
     uint32_t failed = load_volatile(args.failed + threadIdx.x / STEPAF_WARP);
-    HeadWords words = load_head_words<ALIGNED>(lane);
+    HeadWords words = load_head_words<ALIGNED>(tensor);
 
-    store_head(lane, words, {stamp, failed});
+    store_head(tensor, words, {stamp, failed});
 }
 
 template <bool ALIGNED, bool CHUNKS>
 __device__ __forceinline__ void send_share(const stepaf_kernel_args &args, unsigned i,
-                                           const stepaf_kernel_tensor &lane, uint32_t proto,
+                                           const stepaf_kernel_tensor &tensor, uint32_t proto,
                                            const Send &before)
 {
-    unsigned chunk = blockIdx.x - lane.first;
+    unsigned chunk = blockIdx.x - tensor.first;
 
     if (proto == STEPAF_PROTO_LL)
-        return send_pieces<ALIGNED>(lane, chunk, before, args.failed);
+        return send_pieces<ALIGNED>(tensor, chunk, before, args.failed);
     if (proto == STEPAF_PROTO_INLINE)
-        return send_head<ALIGNED>(args, lane, before.stamp);
+        return send_head<ALIGNED>(args, tensor, before.stamp);
     Send send = {before.stamp, load_volatile(args.failed)};
     if (CHUNKS && (proto == STEPAF_PROTO_CHUNKS || proto == STEPAF_PROTO_PARTS)) {
-        send_chunks<ALIGNED>(lane, chunk, send);
+        send_chunks<ALIGNED>(tensor, chunk, send);
     } else if (!__any_sync(ALL, send.failed != 0)) {
         if (!CHUNKS || proto != STEPAF_PROTO_RDMA)
-            copy_share<ALIGNED>(lane.body, lane.data, lane.bytes, chunk, lane.n);
-        bool last = is_last(args, i, lane);
+            copy_share<ALIGNED>(tensor.body, tensor.data, tensor.bytes, chunk, tensor.n);
+        bool last = is_last(args, i, tensor);
         if (CHUNKS && proto == STEPAF_PROTO_RDMA)
-            tell_source(lane, send);
+            tell_source(tensor, send);
         if (last)
-            tell(lane, send);
+            tell(tensor, send);
     }
 }
 
@@ -72,10 +73,10 @@ __device__ __forceinline__ bool take_heads(const stepaf_kernel_args &args, uint6
 {
     unsigned i = threadIdx.x / OCTET, sub = threadIdx.x % OCTET;
     unsigned last = threadIdx.x % STEPAF_WARP | (OCTET - 1); /* of this octet, in its warp */
-    bool mine = i < args.n_lanes, there;
-    const stepaf_kernel_tensor &lane = args.lanes[mine ? i : 0];
-    uint8_t *head = lane.head + 16 * sub, *data = lane.data;
-    uint32_t proto = lane.proto, room = lane.bytes;
+    bool mine = i < args.n_tensors, there;
+    const stepaf_kernel_tensor &tensor = args.tensors[mine ? i : 0];
+    uint8_t *head = tensor.head + 16 * sub, *data = tensor.data;
+    uint32_t proto = tensor.proto, room = tensor.bytes;
     const uint8_t *leader = nullptr;
     Patience patience(args);
     Pair pair;
@@ -84,20 +85,20 @@ __device__ __forceinline__ bool take_heads(const stepaf_kernel_args &args, uint6
     make_here(data);
     make_here(proto);
     make_here(room);
-    if (ends_head() && lane.copied && lane.copied != i + 1) /* not its own: that is in pair */
-        leader = args.lanes[lane.copied - 1].head;
+    if (ends_head() && tensor.copied && tensor.copied != i + 1) /* not its own: that is in pair */
+        leader = args.tensors[tensor.copied - 1].head;
     bool hurry = alone && !args.gate_ends && __all_sync(ALL, !mine || proto < STEPAF_PROTO_BCOPY);
     for (;;) {
         pair = load_pair(head);
         there = has_come(pair, proto, stamp, leader) || !mine;
         if (__all_sync(ALL, there))
             break;
-        if (__any_sync(ALL, !there && patience.over(lane.peer)))
+        if (__any_sync(ALL, !there && patience.over(tensor.peer)))
             return false;
     }
     if (hurry) /* unpacking asks for nothing that is found out here */
         let_successor_begin();
-    uint32_t bytes = __shfl_sync(ALL, bytes_of(pair, stamp, lane.planned), last);
+    uint32_t bytes = __shfl_sync(ALL, bytes_of(pair, stamp, tensor.planned), last);
     if (!mine)
         return true;
     bytes = min(bytes, room);
@@ -116,7 +117,7 @@ __device__ __forceinline__ bool has_small_alone(const stepaf_kernel_args &args)
 {
     unsigned i = threadIdx.x / OCTET;
 
-    return __all_sync(ALL, i >= args.n_lanes || args.lanes[i].proto == STEPAF_PROTO_INLINE);
+    return __all_sync(ALL, i >= args.n_tensors || args.tensors[i].proto == STEPAF_PROTO_INLINE);
 }
 
 /* Take those. Each instruction behind the last look is a part of the time that the smallest tensors take:
@@ -124,11 +125,11 @@ __device__ __forceinline__ bool has_small_alone(const stepaf_kernel_args &args)
 __device__ __forceinline__ void take_small(const stepaf_kernel_args &args, uint64_t stamp)
 {
     unsigned i = threadIdx.x / OCTET, last = threadIdx.x % STEPAF_WARP | (OCTET - 1);
-    bool mine = i < args.n_lanes;
-    const stepaf_kernel_tensor &lane = args.lanes[mine ? i : 0];
-    uint8_t *head = lane.head + 16 * (threadIdx.x % OCTET), *data = lane.data;
+    bool mine = i < args.n_tensors;
+    const stepaf_kernel_tensor &tensor = args.tensors[mine ? i : 0];
+    uint8_t *head = tensor.head + 16 * (threadIdx.x % OCTET), *data = tensor.data;
     uint8_t *landed = reinterpret_cast<uint8_t *>(&args.landed[i]);
-    uint32_t room = mine ? lane.bytes : 0;
+    uint32_t room = mine ? tensor.bytes : 0;
     uint64_t care = ends_head() ? ~UINT64_C(0) : ~UINT64_C(0) << 32;
     uint64_t awaited = ends_head() ? stamp : static_cast<uint64_t>(piece_stamp(stamp)) << 32;
     Patience patience(args);
@@ -143,7 +144,7 @@ __device__ __forceinline__ void take_small(const stepaf_kernel_args &args, uint6
         bool there = (pair.y & care) == awaited || !mine;
         if (__all_sync(ALL, there))
             break;
-        if (__any_sync(ALL, !there && patience.over(lane.peer)))
+        if (__any_sync(ALL, !there && patience.over(tensor.peer)))
             return;
     }
     uint32_t bytes = min(__shfl_sync(ALL, static_cast<uint32_t>(pair.x), last), room);
@@ -161,18 +162,18 @@ __device__ __forceinline__ bool take_all(const stepaf_kernel_args &args, uint64_
     unsigned warp = threadIdx.x / STEPAF_WARP;
     bool ok = true;
 
-    if (warp * (STEPAF_WARP / OCTET) < args.n_lanes)
+    if (warp * (STEPAF_WARP / OCTET) < args.n_tensors)
         ok = take_heads<ALIGNED>(args, stamp, landed, alone, marked);
     if (!args.gate_takes)
         return ok;
     if (!__syncthreads_and(ok))
         return false;
-    for (unsigned i = 0, group = warp; i < args.n_lanes; i++) {
-        const stepaf_kernel_tensor &lane = args.lanes[i];
-        uint32_t n = lane.proto == STEPAF_PROTO_LL ? groups_of(landed[i]) : 0;
+    for (unsigned i = 0, group = warp; i < args.n_tensors; i++) {
+        const stepaf_kernel_tensor &tensor = args.tensors[i];
+        uint32_t n = tensor.proto == STEPAF_PROTO_LL ? groups_of(landed[i]) : 0;
         if (group < n)
-            return take_pieces<ALIGNED>(args, lane, landed[i], group, n,
-                                        load_group(group_at(lane, group)));
+            return take_pieces<ALIGNED>(args, tensor, landed[i], group, n,
+                                        load_group(group_at(tensor, group)));
         group -= n;
     }
     return true;
@@ -183,16 +184,16 @@ __device__ __forceinline__ bool take_all(const stepaf_kernel_args &args, uint64_
 template <bool ALIGNED>
 __device__ __forceinline__ void unpack(const stepaf_kernel_args &args, uint32_t failed)
 {
-    unsigned i = find_lane(args);
-    const stepaf_kernel_tensor &lane = args.lanes[i];
-    unsigned chunk = blockIdx.x - lane.first;
+    unsigned i = find_tensor(args);
+    const stepaf_kernel_tensor &tensor = args.tensors[i];
+    unsigned chunk = blockIdx.x - tensor.first;
     uint32_t bytes;
 
-    if (lane.proto == STEPAF_PROTO_LL) {
-        Group first = load_group(group_at(lane, chunk));
-        bytes = static_cast<uint32_t>(load_pair(lane.head + STEPAF_HEAD_TELLS).x);
+    if (tensor.proto == STEPAF_PROTO_LL) {
+        Group first = load_group(group_at(tensor, chunk));
+        bytes = static_cast<uint32_t>(load_pair(tensor.head + STEPAF_HEAD_TELLS).x);
         if (!__any_sync(ALL, failed != 0))
-            take_pieces<ALIGNED>(args, lane, min(bytes, lane.bytes), chunk, lane.n, first);
+            take_pieces<ALIGNED>(args, tensor, min(bytes, tensor.bytes), chunk, tensor.n, first);
         return;
     }
     /* A mailbox's head may be in host memory, from where all blocks would fetch it one after the
@@ -200,24 +201,26 @@ __device__ __forceinline__ void unpack(const stepaf_kernel_args &args, uint32_t 
      * what the gate says, who has seen the head. */
     bytes = load_acquire(&args.landed[i]);
     if (!__any_sync(ALL, failed != 0))
-        copy_share<ALIGNED>(lane.data, lane.body, min(bytes, lane.bytes), chunk, lane.n);
+        copy_share<ALIGNED>(tensor.data, tensor.body, min(bytes, tensor.bytes), chunk, tensor.n);
 }
 
-/* The same where chunks are among it. Each block counts, since their flags are stamps. False: given up. */
+/* Unpack where chunks are among it. Each block counts, since their flags are stamps. False: given
+ * up. */
 template <bool ALIGNED>
 __device__ __forceinline__ bool unpack_chunks(const stepaf_kernel_args &args, uint32_t n,
                                               uint32_t failed)
 {
-    unsigned i = find_lane(args);
-    const stepaf_kernel_tensor &lane = args.lanes[i];
+    unsigned i = find_tensor(args);
+    const stepaf_kernel_tensor &tensor = args.tensors[i];
 
-    if (lane.proto != STEPAF_PROTO_CHUNKS && lane.proto != STEPAF_PROTO_PARTS) {
+    if (tensor.proto != STEPAF_PROTO_CHUNKS && tensor.proto != STEPAF_PROTO_PARTS) {
         unpack<ALIGNED>(args, failed);
         return true;
     }
-    uint32_t bytes = min(load_acquire(&args.landed[i]), lane.bytes);
+    uint32_t bytes = min(load_acquire(&args.landed[i]), tensor.bytes);
     return !__any_sync(ALL, failed != 0) &&
-           take_chunks<ALIGNED>(args, lane, bytes, make_stamp(args, n), blockIdx.x - lane.first);
+           take_chunks<ALIGNED>(args, tensor, bytes, make_stamp(args, n),
+                                blockIdx.x - tensor.first);
 }
 
 /* ---- kernels ---- */
@@ -228,15 +231,15 @@ __device__ __forceinline__ bool unpack_chunks(const stepaf_kernel_args &args, ui
  * is counted where the plan has failed, too: then nobody looks at it any more. */
 template <bool CHUNKS> __device__ __forceinline__ void send_all(const stepaf_kernel_args &args)
 {
-    unsigned i = find_lane(args);
-    stepaf_kernel_tensor lane = args.lanes[i];
-    uint32_t proto = lane.proto, aligned = args.aligned, before = 0;
+    unsigned i = find_tensor(args);
+    stepaf_kernel_tensor tensor = args.tensors[i];
+    uint32_t proto = tensor.proto, aligned = args.aligned, before = 0;
     Send send;
 
     make_here(proto);
     make_here(aligned);
-    make_here(lane.data);
-    make_here(lane.bytes);
+    make_here(tensor.data);
+    make_here(tensor.bytes);
     if (threadIdx.x == 0)
         before = atomicAdd(&args.counts[1 + blockIdx.x], 1u);
     send.failed = load_volatile(args.failed);
@@ -245,14 +248,14 @@ template <bool CHUNKS> __device__ __forceinline__ void send_all(const stepaf_ker
     if (!CHUNKS && aligned && proto == STEPAF_PROTO_INLINE) {
         /* What follows the wait is fetched during it if it is the next in the program, too. */
         await_predecessor();
-        send_head<true>(args, lane, send.stamp);
+        send_head<true>(args, tensor, send.stamp);
         return;
     }
     await_predecessor();
     if (aligned)
-        send_share<true, CHUNKS>(args, i, lane, proto, send);
+        send_share<true, CHUNKS>(args, i, tensor, proto, send);
     else
-        send_share<false, CHUNKS>(args, i, lane, proto, send);
+        send_share<false, CHUNKS>(args, i, tensor, proto, send);
 }
 
 /* Between a head that comes and the end, or the unpacking that begins, is as little as can be. */
@@ -277,7 +280,7 @@ __device__ __forceinline__ void gate(const stepaf_kernel_args &args)
     if (!alone)
         ok = __syncthreads_and(ok);
     if (ok && marked)
-        clear_mark(args.lanes[threadIdx.x / OCTET].head);
+        clear_mark(args.tensors[threadIdx.x / OCTET].head);
     if (!args.gate_ends)
         let_successor_begin();
 }
@@ -310,7 +313,7 @@ __device__ __forceinline__ void unpack_all_chunks(const stepaf_kernel_args &args
     await_predecessor();
 }
 
-__device__ __forceinline__ const stepaf_kernel_args &flow_of(const stepaf_flow_few &few)
+__device__ __forceinline__ const stepaf_kernel_args &args_of(const stepaf_kernel_args_few &few)
 {
     return reinterpret_cast<const stepaf_kernel_args &>(few);
 }
@@ -322,9 +325,9 @@ extern "C" __global__ void stepaf_send(const __grid_constant__ stepaf_kernel_arg
     send_all<false>(args);
 }
 
-extern "C" __global__ void stepaf_send_few(const __grid_constant__ stepaf_flow_few args)
+extern "C" __global__ void stepaf_send_few(const __grid_constant__ stepaf_kernel_args_few args)
 {
-    send_all<false>(flow_of(args));
+    send_all<false>(args_of(args));
 }
 
 extern "C" __global__ void __launch_bounds__(512)
@@ -334,9 +337,9 @@ extern "C" __global__ void __launch_bounds__(512)
 }
 
 extern "C" __global__ void __launch_bounds__(512)
-    stepaf_gate_few(const __grid_constant__ stepaf_flow_few args)
+    stepaf_gate_few(const __grid_constant__ stepaf_kernel_args_few args)
 {
-    gate(flow_of(args));
+    gate(args_of(args));
 }
 
 extern "C" __global__ void stepaf_unpack(const __grid_constant__ stepaf_kernel_args args)
@@ -344,9 +347,9 @@ extern "C" __global__ void stepaf_unpack(const __grid_constant__ stepaf_kernel_a
     unpack_all(args);
 }
 
-extern "C" __global__ void stepaf_unpack_few(const __grid_constant__ stepaf_flow_few args)
+extern "C" __global__ void stepaf_unpack_few(const __grid_constant__ stepaf_kernel_args_few args)
 {
-    unpack_all(flow_of(args));
+    unpack_all(args_of(args));
 }
 
 extern "C" __global__ void stepaf_send_chunks(const __grid_constant__ stepaf_kernel_args args)
@@ -354,9 +357,10 @@ extern "C" __global__ void stepaf_send_chunks(const __grid_constant__ stepaf_ker
     send_all<true>(args);
 }
 
-extern "C" __global__ void stepaf_send_chunks_few(const __grid_constant__ stepaf_flow_few args)
+extern "C" __global__ void stepaf_send_chunks_few(
+    const __grid_constant__ stepaf_kernel_args_few args)
 {
-    send_all<true>(flow_of(args));
+    send_all<true>(args_of(args));
 }
 
 extern "C" __global__ void stepaf_unpack_chunks(const __grid_constant__ stepaf_kernel_args args)
@@ -364,9 +368,10 @@ extern "C" __global__ void stepaf_unpack_chunks(const __grid_constant__ stepaf_k
     unpack_all_chunks(args);
 }
 
-extern "C" __global__ void stepaf_unpack_chunks_few(const __grid_constant__ stepaf_flow_few args)
+extern "C" __global__ void stepaf_unpack_chunks_few(
+    const __grid_constant__ stepaf_kernel_args_few args)
 {
-    unpack_all_chunks(flow_of(args));
+    unpack_all_chunks(args_of(args));
 }
 
 #include "device/cuda/kernels_any.cuh"

@@ -27,30 +27,30 @@ __device__ __forceinline__ Batch batch_of(const Pair &entry)
 }
 
 /* Tensor @a i of a batch. */
-__device__ __forceinline__ stepaf_kernel_tensor lane_of(const stepaf_any_args &args,
-                                                        const Batch &batch, uint32_t i)
+__device__ __forceinline__ stepaf_kernel_tensor tensor_of(const stepaf_any_args &args,
+                                                          const Batch &batch, uint32_t i)
 {
-    const stepaf_any_tensor &entry = args.lanes[batch.peer * args.n_each + i];
+    const stepaf_any_tensor &entry = args.tensors[batch.peer * args.n_each + i];
     uint64_t slot = batch.slot;
-    stepaf_kernel_tensor lane = entry.lane;
+    stepaf_kernel_tensor tensor = entry.tensor;
 
-    lane.head += slot * entry.head_stride;
-    lane.body += slot * entry.body_stride;
-    lane.data += slot * entry.data_stride;
-    lane.n = args.shares[i].n;
-    return lane;
+    tensor.head += slot * entry.head_stride;
+    tensor.body += slot * entry.body_stride;
+    tensor.data += slot * entry.data_stride;
+    tensor.n = args.shares[i].n;
+    return tensor;
 }
 
 /* The head of another tensor where TOLD_ALL comes to for tensor @a i, or NULL. */
 __device__ __forceinline__ const uint8_t *leader_of(const stepaf_any_args &args, const Batch &batch,
                                                     uint32_t i)
 {
-    uint32_t at = batch.peer * args.n_each + i, copied = args.lanes[at].lane.copied;
+    uint32_t at = batch.peer * args.n_each + i, copied = args.tensors[at].tensor.copied;
 
     if (!copied || copied == at + 1)
         return nullptr;
-    const stepaf_any_tensor &entry = args.lanes[copied - 1];
-    return entry.lane.head + static_cast<uint64_t>(batch.slot) * entry.head_stride;
+    const stepaf_any_tensor &entry = args.tensors[copied - 1];
+    return entry.tensor.head + static_cast<uint64_t>(batch.slot) * entry.head_stride;
 }
 
 __device__ __forceinline__ uint32_t *landed_of(const stepaf_any_args &args, const Batch &batch,
@@ -77,24 +77,24 @@ __device__ __forceinline__ void send_batch(const stepaf_any_args &args, const Ba
 {
     uint32_t i = find_share(args);
     const stepaf_any_share &share = args.shares[i];
-    stepaf_kernel_tensor lane = lane_of(args, batch, i);
+    stepaf_kernel_tensor tensor = tensor_of(args, batch, i);
     unsigned chunk = blockIdx.x - share.first;
 
     if (share.data)
-        lane.data = share.data;
+        tensor.data = share.data;
     if (share.bytes != UINT32_MAX)
-        lane.bytes = share.bytes;
-    if (lane.proto == STEPAF_PROTO_LL) {
-        send_pieces<ALIGNED>(lane, chunk, send, args.failed);
-    } else if (lane.proto == STEPAF_PROTO_INLINE) {
+        tensor.bytes = share.bytes;
+    if (tensor.proto == STEPAF_PROTO_LL) {
+        send_pieces<ALIGNED>(tensor, chunk, send, args.failed);
+    } else if (tensor.proto == STEPAF_PROTO_INLINE) {
         if (chunk == 0)
-            store_head(lane, load_head_words<ALIGNED>(lane), send);
-    } else if (CHUNKS && lane.proto == STEPAF_PROTO_CHUNKS) {
-        send_chunks<ALIGNED>(lane, chunk, send);
+            store_head(tensor, load_head_words<ALIGNED>(tensor), send);
+    } else if (CHUNKS && tensor.proto == STEPAF_PROTO_CHUNKS) {
+        send_chunks<ALIGNED>(tensor, chunk, send);
     } else if (!__any_sync(ALL, send.failed != 0)) {
-        copy_share<ALIGNED>(lane.body, lane.data, lane.bytes, chunk, lane.n);
-        if (is_last(args, i, lane))
-            tell(lane, send);
+        copy_share<ALIGNED>(tensor.body, tensor.data, tensor.bytes, chunk, tensor.n);
+        if (is_last(args, i, tensor))
+            tell(tensor, send);
     }
 }
 
@@ -146,13 +146,13 @@ __device__ __forceinline__ uint32_t await_batch(const stepaf_any_args &args, con
 
 /* The tensor, if it is in its head; and the head, for the next one. All have looked at it. */
 template <bool ALIGNED>
-__device__ __forceinline__ void take_head(const stepaf_kernel_tensor &lane, uint32_t bytes,
+__device__ __forceinline__ void take_head(const stepaf_kernel_tensor &tensor, uint32_t bytes,
                                           const Pair &pair)
 {
     if (ends_head() && is_mark(pair.y))
-        clear_mark(lane.head);
-    if (lane.proto == STEPAF_PROTO_INLINE)
-        take_from_head<ALIGNED>(lane.data, bytes, pair);
+        clear_mark(tensor.head);
+    if (tensor.proto == STEPAF_PROTO_INLINE)
+        take_from_head<ALIGNED>(tensor.data, bytes, pair);
 }
 
 /* Wait for a batch, and take its heads and the pieces that are the gate's, a warp for each group. What
@@ -168,7 +168,7 @@ __device__ __forceinline__ bool take_batch(const stepaf_any_args &args, Batch &b
     uint32_t peer = mine ? i / args.n_each : 0, index = mine ? i % args.n_each : 0;
     Batch own = {number_after(args.next[peer].rounds), peer, args.next[peer].slot};
     uint64_t stamp = make_stamp(args, own.n);
-    stepaf_kernel_tensor awaited = lane_of(args, own, index);
+    stepaf_kernel_tensor awaited = tensor_of(args, own, index);
     Pair pair;
 
     uint32_t first = await_batch(args, awaited.head + threadIdx.x % OCTET * 16, awaited.proto,
@@ -187,11 +187,11 @@ __device__ __forceinline__ bool take_batch(const stepaf_any_args &args, Batch &b
     __syncthreads();
     batch = taken;
     for (uint32_t k = 0, group = warp; args.gate_takes && k < args.n_each; k++) {
-        stepaf_kernel_tensor lane = lane_of(args, batch, k);
-        uint32_t n = lane.proto == STEPAF_PROTO_LL && !lane.n ? groups_of(landed[k]) : 0;
+        stepaf_kernel_tensor tensor = tensor_of(args, batch, k);
+        uint32_t n = tensor.proto == STEPAF_PROTO_LL && !tensor.n ? groups_of(landed[k]) : 0;
         if (group < n)
-            return take_pieces<ALIGNED>(args, lane, landed[k], group, n,
-                                        load_group(group_at(lane, group)));
+            return take_pieces<ALIGNED>(args, tensor, landed[k], group, n,
+                                        load_group(group_at(tensor, group)));
         group -= n;
     }
     return true;
@@ -231,17 +231,18 @@ template <bool ALIGNED, bool CHUNKS>
 __device__ __forceinline__ bool unpack_batch(const stepaf_any_args &args, const Batch &batch)
 {
     uint32_t i = find_share(args);
-    stepaf_kernel_tensor lane = lane_of(args, batch, i);
+    stepaf_kernel_tensor tensor = tensor_of(args, batch, i);
     unsigned chunk = blockIdx.x - args.shares[i].first;
     uint32_t bytes = load_volatile(landed_of(args, batch, i));
 
-    if (lane.proto == STEPAF_PROTO_LL)
-        return chunk >= groups_of(bytes) || take_pieces<ALIGNED>(args, lane, bytes, chunk, lane.n,
-                                                                 load_group(group_at(lane, chunk)));
-    if (CHUNKS && lane.proto == STEPAF_PROTO_CHUNKS)
-        return take_chunks<ALIGNED>(args, lane, bytes, make_stamp(args, batch.n), chunk);
-    if (lane.proto == STEPAF_PROTO_BCOPY)
-        copy_share<ALIGNED>(lane.data, lane.body, bytes, chunk, lane.n);
+    if (tensor.proto == STEPAF_PROTO_LL)
+        return chunk >= groups_of(bytes) ||
+               take_pieces<ALIGNED>(args, tensor, bytes, chunk, tensor.n,
+                                    load_group(group_at(tensor, chunk)));
+    if (CHUNKS && tensor.proto == STEPAF_PROTO_CHUNKS)
+        return take_chunks<ALIGNED>(args, tensor, bytes, make_stamp(args, batch.n), chunk);
+    if (tensor.proto == STEPAF_PROTO_BCOPY)
+        copy_share<ALIGNED>(tensor.data, tensor.body, bytes, chunk, tensor.n);
     return true;
 }
 

@@ -19,17 +19,17 @@ struct Chunk {
 };
 
 /* @a tells: from flag to flag, of a part. */
-__device__ __forceinline__ Chunk find_chunk(const stepaf_kernel_tensor &lane, uint32_t bytes,
+__device__ __forceinline__ Chunk find_chunk(const stepaf_kernel_tensor &tensor, uint32_t bytes,
                                             uint32_t chunk, uint32_t tells)
 {
-    uint32_t at = chunk * lane.chunk;
-    uint8_t *box = lane.body + at, *flag = lane.head + STEPAF_HEAD_BYTES + chunk * tells;
+    uint32_t at = chunk * tensor.chunk;
+    uint8_t *box = tensor.body + at, *flag = tensor.head + STEPAF_HEAD_BYTES + chunk * tells;
 
-    if (lane.proto == STEPAF_PROTO_CHUNKS) {
+    if (tensor.proto == STEPAF_PROTO_CHUNKS) {
         box += static_cast<uint64_t>(chunk) * STEPAF_CHUNK_TELLS;
-        flag = box + lane.chunk;
+        flag = box + tensor.chunk;
     }
-    return {box, lane.data + at, flag, min(bytes - at, lane.chunk)};
+    return {box, tensor.data + at, flag, min(bytes - at, tensor.chunk)};
 }
 
 /* Copy @a n pieces by one warp. */
@@ -56,17 +56,17 @@ __device__ __forceinline__ void copy_pieces(uint8_t *to, const uint8_t *from, ui
 
 /* Store the chunks that are this block's, each with its flag behind it. */
 template <bool ALIGNED>
-__device__ __forceinline__ void send_chunks(const stepaf_kernel_tensor &lane, unsigned block,
+__device__ __forceinline__ void send_chunks(const stepaf_kernel_tensor &tensor, unsigned block,
                                             const Send &send)
 {
-    uint32_t n_chunks = (lane.bytes + lane.chunk - 1) / lane.chunk;
+    uint32_t n_chunks = (tensor.bytes + tensor.chunk - 1) / tensor.chunk;
 
     if (block == 0)
-        tell(lane, send);
+        tell(tensor, send);
     if (__any_sync(ALL, send.failed != 0))
         return;
-    for (uint32_t i = block; i < n_chunks; i += lane.n) {
-        Chunk chunk = find_chunk(lane, lane.bytes, i, STEPAF_PART_TOLD);
+    for (uint32_t i = block; i < n_chunks; i += tensor.n) {
+        Chunk chunk = find_chunk(tensor, tensor.bytes, i, STEPAF_PART_TOLD);
         uint32_t whole = ALIGNED ? chunk.bytes / 16 : 0;
         copy_pieces(chunk.box, chunk.data, whole);
 #pragma unroll 1
@@ -80,21 +80,21 @@ __device__ __forceinline__ void send_chunks(const stepaf_kernel_tensor &lane, un
 }
 
 /* Take the chunks that are this block's, as they come. False: given up. */
-template <bool ALIGNED, class FLOW>
-__device__ __forceinline__ bool take_chunks(const FLOW &args, const stepaf_kernel_tensor &lane,
+template <bool ALIGNED, class ARGS>
+__device__ __forceinline__ bool take_chunks(const ARGS &args, const stepaf_kernel_tensor &tensor,
                                             uint32_t bytes, uint64_t stamp, unsigned block)
 {
-    uint32_t n_chunks = (bytes + lane.chunk - 1) / lane.chunk;
+    uint32_t n_chunks = (bytes + tensor.chunk - 1) / tensor.chunk;
     Patience patience(args);
 
-    for (uint32_t i = block; i < n_chunks; i += lane.n) {
-        Chunk chunk = find_chunk(lane, bytes, i, STEPAF_PART_TELLS);
+    for (uint32_t i = block; i < n_chunks; i += tensor.n) {
+        Chunk chunk = find_chunk(tensor, bytes, i, STEPAF_PART_TELLS);
         uint32_t whole = ALIGNED ? chunk.bytes / 16 : 0;
         while (!__all_sync(ALL, load_flag(chunk.flag + 8) == stamp))
-            if (__any_sync(ALL, threadIdx.x == 0 && patience.over(lane.peer)))
+            if (__any_sync(ALL, threadIdx.x == 0 && patience.over(tensor.peer)))
                 return false;
         if (!ALIGNED &&
-            lane.proto == STEPAF_PROTO_PARTS) { /* its place in the buffer may be odd, too */
+            tensor.proto == STEPAF_PROTO_PARTS) { /* its place in the buffer may be odd, too */
             copy_share<false>(chunk.data, chunk.box, chunk.bytes, 0, 1);
             continue;
         }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What all kernels share: patience, and those parts of sending and taking that do not depend on how a
- * launch is told of its tensors. FLOW is stepaf_kernel_args or stepaf_any_args. */
+ * launch is told of its tensors. ARGS is stepaf_kernel_args or stepaf_any_args. */
 #ifndef STEPAF_DEVICE_CUDA_KERNELS_COMMON_CUH
 #define STEPAF_DEVICE_CUDA_KERNELS_COMMON_CUH
 
@@ -29,14 +29,14 @@ __device__ __forceinline__ uint32_t number_after(uint32_t count)
 }
 
 /* As stepaf_stamp; @a n is a number. */
-template <class FLOW> __device__ __forceinline__ uint64_t make_stamp(const FLOW &args, uint32_t n)
+template <class ARGS> __device__ __forceinline__ uint64_t make_stamp(const ARGS &args, uint32_t n)
 {
     return static_cast<uint64_t>(args.epoch) << 32 | n;
 }
 
 /* The first thing that goes wrong is noted; from then on nothing is done for this plan. Whoever sees
  * that must find it noted, since its stream goes on, and the host looks. False: another is at it. */
-template <class FLOW> __device__ bool note_fault(const FLOW &args, uint32_t fault, uint32_t peer)
+template <class ARGS> __device__ bool note_fault(const ARGS &args, uint32_t fault, uint32_t peer)
 {
     if (atomicExch(&args.failed[1], 1))
         return false;
@@ -51,10 +51,10 @@ template <class FLOW> __device__ bool note_fault(const FLOW &args, uint32_t faul
 }
 
 /* Ask now and then whether waiting still makes sense. */
-template <class FLOW> class Patience
+template <class ARGS> class Patience
 {
   public:
-    __device__ explicit Patience(const FLOW &args) : flow_(args)
+    __device__ explicit Patience(const ARGS &args) : args_(args)
     {
     }
 
@@ -63,13 +63,13 @@ template <class FLOW> class Patience
     {
         if (++polls_ % LOOKS != 0)
             return false;
-        began_ = look(flow_, polls_, began_, peer);
+        began_ = look(args_, polls_, began_, peer);
         return began_ == 0;
     }
 
   private:
     /* When waiting began; 0: give up. Not a method, so that the members stay in registers. */
-    static __device__ __noinline__ uint64_t look(const FLOW &args, uint32_t polls, uint64_t began,
+    static __device__ __noinline__ uint64_t look(const ARGS &args, uint32_t polls, uint64_t began,
                                                  uint32_t peer)
     {
         uint64_t now = now_ns();
@@ -89,7 +89,7 @@ template <class FLOW> class Patience
         return began;
     }
 
-    const FLOW &flow_;
+    const ARGS &args_;
     uint64_t began_ = 0;
     uint32_t polls_ = 0;
 };
@@ -128,20 +128,21 @@ __device__ __forceinline__ void copy_share(uint8_t *dst, const uint8_t *src, uin
         dst[at] = src[at];
 }
 
-/* Whether this block is the last of those that share lane @a i: then all bytes are where they go. */
-template <class FLOW>
-__device__ __forceinline__ bool is_last(const FLOW &args, unsigned i,
-                                        const stepaf_kernel_tensor &lane)
+/* Whether this block is the last of those that share tensor @a i: then all bytes are where they
+ * go. */
+template <class ARGS>
+__device__ __forceinline__ bool is_last(const ARGS &args, unsigned i,
+                                        const stepaf_kernel_tensor &tensor)
 {
     uint32_t before = 0;
 
     __threadfence_system();
     __syncwarp();
-    if (lane.n > 1 && threadIdx.x == 0)
-        before = atomicInc(&args.done[i], lane.n - 1u);
+    if (tensor.n > 1 && threadIdx.x == 0)
+        before = atomicInc(&args.done[i], tensor.n - 1u);
     before = __shfl_sync(ALL, before, 0);
     __threadfence_system();
-    return lane.n == 1 || before == lane.n - 1u;
+    return tensor.n == 1 || before == tensor.n - 1u;
 }
 
 } // namespace

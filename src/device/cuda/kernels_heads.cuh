@@ -52,22 +52,22 @@ __device__ __forceinline__ HeadWords load_aligned_words(const uint8_t *data, uin
 }
 
 template <bool ALIGNED>
-__device__ __forceinline__ HeadWords load_head_words(const stepaf_kernel_tensor &lane)
+__device__ __forceinline__ HeadWords load_head_words(const stepaf_kernel_tensor &tensor)
 {
     uint32_t at = threadIdx.x * STEPAF_HEAD_PIECE;
 
     if (threadIdx.x >= OCTET - 1)
         return {0, 0, 0};
     if (ALIGNED)
-        return load_aligned_words(lane.data, lane.bytes, at);
-    return {load_word<false, uint32_t>(lane.data, lane.bytes, at),
-            load_word<false, uint32_t>(lane.data, lane.bytes, at + 4),
-            load_word<false, uint32_t>(lane.data, lane.bytes, at + 8)};
+        return load_aligned_words(tensor.data, tensor.bytes, at);
+    return {load_word<false, uint32_t>(tensor.data, tensor.bytes, at),
+            load_word<false, uint32_t>(tensor.data, tensor.bytes, at + 4),
+            load_word<false, uint32_t>(tensor.data, tensor.bytes, at + 8)};
 }
 
 /* A head with a tensor in it. */
-__device__ __forceinline__ void store_head(const stepaf_kernel_tensor &lane, const HeadWords &words,
-                                           const Send &send)
+__device__ __forceinline__ void store_head(const stepaf_kernel_tensor &tensor,
+                                           const HeadWords &words, const Send &send)
 {
     Pair pair = {static_cast<uint64_t>(words.second) << 32 | words.first,
                  static_cast<uint64_t>(piece_stamp(send.stamp)) << 32 | words.third};
@@ -75,25 +75,25 @@ __device__ __forceinline__ void store_head(const stepaf_kernel_tensor &lane, con
     if (threadIdx.x >= OCTET || send.failed)
         return;
     if (ends_head())
-        pair = {lane.bytes, send.stamp};
-    store_pair(lane.head + 16 * threadIdx.x, pair);
+        pair = {tensor.bytes, send.stamp};
+    store_pair(tensor.head + 16 * threadIdx.x, pair);
 }
 
 /* A head alone. */
-__device__ __forceinline__ void tell(const stepaf_kernel_tensor &lane, const Send &send)
+__device__ __forceinline__ void tell(const stepaf_kernel_tensor &tensor, const Send &send)
 {
     if (threadIdx.x == 0 && !send.failed)
-        store_pair(lane.head + STEPAF_HEAD_TELLS, {lane.bytes, send.stamp});
+        store_pair(tensor.head + STEPAF_HEAD_TELLS, {tensor.bytes, send.stamp});
 }
 
 /* RDMA: where the source is. All that was written to it before this kernel can be seen by then. */
-__device__ __forceinline__ void tell_source(const stepaf_kernel_tensor &lane, const Send &send)
+__device__ __forceinline__ void tell_source(const stepaf_kernel_tensor &tensor, const Send &send)
 {
-    uint64_t guarded = static_cast<uint64_t>(lane.guarded) << 63;
+    uint64_t guarded = static_cast<uint64_t>(tensor.guarded) << 63;
 
     if (threadIdx.x == 0)
-        store_pair(lane.head + STEPAF_HEAD_SOURCE,
-                   {reinterpret_cast<uint64_t>(lane.data) | guarded, send.stamp});
+        store_pair(tensor.head + STEPAF_HEAD_SOURCE,
+                   {reinterpret_cast<uint64_t>(tensor.data) | guarded, send.stamp});
 }
 
 /* ---- receiving ---- */

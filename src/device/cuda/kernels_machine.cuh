@@ -20,7 +20,7 @@ __device__ __forceinline__ void store_pair(uint8_t *at, Pair pair)
                  : "memory");
 }
 
-/* The same for what nobody looks for before a fence. */
+/* Store 16 bytes that nobody looks for before a fence. */
 __device__ __forceinline__ void store_whole(uint8_t *at, uint4 bytes)
 {
     *reinterpret_cast<uint4 *>(at) = bytes;
@@ -69,7 +69,7 @@ __device__ __forceinline__ uint32_t load_acquire(const uint32_t *at)
     return value;
 }
 
-/* The same for what another GPU, or the host, has stored. */
+/* Load what another GPU, or the host, has stored: what is read behind it is at least as new. */
 __device__ __forceinline__ uint64_t load_flag(const uint8_t *at)
 {
     uint64_t value;
@@ -92,8 +92,8 @@ __device__ __forceinline__ void hide(uint32_t &value)
     asm("" : "+r"(value));
 }
 
-/* The same, and it is made here, before what follows: parameters have to be fetched, too, and the compiler
- * would do that again at each use. */
+/* Hide a value that is made here, before what follows: parameters have to be fetched, too, and the
+ * compiler would do that again at each use. */
 __device__ __forceinline__ void make_here(uint32_t &value)
 {
     asm volatile("" : "+r"(value));

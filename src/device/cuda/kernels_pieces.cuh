@@ -25,49 +25,49 @@ __device__ __forceinline__ bool is_whole(uint32_t bytes, uint32_t group)
     return (group + 1) * STEPAF_GROUP_DATA <= bytes;
 }
 
-__device__ __forceinline__ uint8_t *piece_at(const stepaf_kernel_tensor &lane, uint32_t group)
+__device__ __forceinline__ uint8_t *piece_at(const stepaf_kernel_tensor &tensor, uint32_t group)
 {
-    return lane.data + group * STEPAF_GROUP_DATA + 16 * (threadIdx.x % STEPAF_WARP);
+    return tensor.data + group * STEPAF_GROUP_DATA + 16 * (threadIdx.x % STEPAF_WARP);
 }
 
 /* As they are in the tensor; the last thread's second is not of it. */
 template <bool ALIGNED>
-__device__ __forceinline__ Group load_tensor(const stepaf_kernel_tensor &lane, uint32_t group)
+__device__ __forceinline__ Group load_tensor(const stepaf_kernel_tensor &tensor, uint32_t group)
 {
     unsigned t = threadIdx.x % STEPAF_WARP;
     uint32_t first = group * GROUP_PIECES + t;
 
-    if (ALIGNED && is_whole(lane.bytes, group)) {
-        const uint8_t *at = piece_at(lane, group);
+    if (ALIGNED && is_whole(tensor.bytes, group)) {
+        const uint8_t *at = piece_at(tensor, group);
         Pair low = load_whole_piece(at), high = {0, 0};
         if (t != LAST)
             high = load_whole_piece(at + STEPAF_GROUP_BYTES / 2);
         return {low, high};
     }
-    Group its = {load_piece<ALIGNED>(lane.data, lane.bytes, first), {0, 0}};
+    Group its = {load_piece<ALIGNED>(tensor.data, tensor.bytes, first), {0, 0}};
 
     if (t != LAST)
-        its.high = load_piece<ALIGNED>(lane.data, lane.bytes, first + STEPAF_WARP);
+        its.high = load_piece<ALIGNED>(tensor.data, tensor.bytes, first + STEPAF_WARP);
     return its;
 }
 
 template <bool ALIGNED>
-__device__ __forceinline__ void store_tensor(const stepaf_kernel_tensor &lane, uint32_t bytes,
+__device__ __forceinline__ void store_tensor(const stepaf_kernel_tensor &tensor, uint32_t bytes,
                                              uint32_t group, const Group &its)
 {
     unsigned t = threadIdx.x % STEPAF_WARP;
     uint32_t first = group * GROUP_PIECES + t;
 
     if (ALIGNED && is_whole(bytes, group)) {
-        uint8_t *at = piece_at(lane, group);
+        uint8_t *at = piece_at(tensor, group);
         store_whole_piece(at, its.low);
         if (t != LAST)
             store_whole_piece(at + STEPAF_GROUP_BYTES / 2, its.high);
         return;
     }
-    store_piece<ALIGNED>(lane.data, bytes, first, its.low);
+    store_piece<ALIGNED>(tensor.data, bytes, first, its.low);
     if (t != LAST)
-        store_piece<ALIGNED>(lane.data, bytes, first + STEPAF_WARP, its.high);
+        store_piece<ALIGNED>(tensor.data, bytes, first + STEPAF_WARP, its.high);
 }
 
 /* Put THERE into each; what that displaces is in the last one. */
@@ -100,9 +100,9 @@ __device__ __forceinline__ Group restore(Group its)
     return its;
 }
 
-__device__ __forceinline__ uint8_t *group_at(const stepaf_kernel_tensor &lane, uint32_t group)
+__device__ __forceinline__ uint8_t *group_at(const stepaf_kernel_tensor &tensor, uint32_t group)
 {
-    return lane.body + static_cast<uint64_t>(group) * STEPAF_GROUP_BYTES +
+    return tensor.body + static_cast<uint64_t>(group) * STEPAF_GROUP_BYTES +
            16 * (threadIdx.x % STEPAF_WARP);
 }
 
@@ -120,49 +120,49 @@ __device__ __forceinline__ void store_group(uint8_t *at, const Group &its)
 /* @a before is of before the wait: its failed may be old. With it the head goes on its way at once, since
  * the peer has something to begin. If a plan fails right then, its peer waits for the pieces. */
 template <bool ALIGNED>
-__device__ __forceinline__ void send_pieces(const stepaf_kernel_tensor &lane, unsigned chunk,
+__device__ __forceinline__ void send_pieces(const stepaf_kernel_tensor &tensor, unsigned chunk,
                                             const Send &before, const uint32_t *failed_at)
 {
-    uint32_t n_groups = groups_of(lane.bytes), group = chunk, failed;
+    uint32_t n_groups = groups_of(tensor.bytes), group = chunk, failed;
     Group its = {{0, 0}, {0, 0}};
 
     if (chunk == 0 && n_groups)
-        tell(lane, before);
+        tell(tensor, before);
     if (group < n_groups)
-        its = load_tensor<ALIGNED>(lane, group);
+        its = load_tensor<ALIGNED>(tensor, group);
     failed = load_volatile(failed_at);
     if (__any_sync(ALL, failed != 0))
         return;
     if (!n_groups && chunk == 0)
-        tell(lane, before);
+        tell(tensor, before);
     while (group < n_groups) {
-        store_group(group_at(lane, group), set_there(its));
-        group += lane.n;
+        store_group(group_at(tensor, group), set_there(its));
+        group += tensor.n;
         if (group < n_groups)
-            its = load_tensor<ALIGNED>(lane, group);
+            its = load_tensor<ALIGNED>(tensor, group);
     }
 }
 
 /* Take the share @a chunk of @a n, of whose first group this thread's pieces have been loaded already:
  * @a its. A group is looked at until all of it is there, and left as the next operation has to find it.
  * False: given up. */
-template <bool ALIGNED, class FLOW>
-__device__ __forceinline__ bool take_pieces(const FLOW &args, const stepaf_kernel_tensor &lane,
+template <bool ALIGNED, class ARGS>
+__device__ __forceinline__ bool take_pieces(const ARGS &args, const stepaf_kernel_tensor &tensor,
                                             uint32_t bytes, unsigned chunk, unsigned n, Group its)
 {
     uint32_t n_groups = groups_of(bytes);
-    uint8_t *from = group_at(lane, chunk);
+    uint8_t *from = group_at(tensor, chunk);
     Patience patience(args);
 
     make_here(from);
     for (uint32_t group = chunk; group < n_groups; group += n) {
         while (!__all_sync(ALL, is_there(its))) {
-            if (__any_sync(ALL, threadIdx.x % STEPAF_WARP == 0 && patience.over(lane.peer)))
+            if (__any_sync(ALL, threadIdx.x % STEPAF_WARP == 0 && patience.over(tensor.peer)))
                 return false;
             its = load_group(from);
         }
         store_group(from, {{0, 0}, {0, 0}});
-        store_tensor<ALIGNED>(lane, bytes, group, restore(its));
+        store_tensor<ALIGNED>(tensor, bytes, group, restore(its));
         from += n * STEPAF_GROUP_BYTES;
         if (group + n < n_groups)
             its = load_group(from);

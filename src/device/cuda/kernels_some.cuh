@@ -36,7 +36,7 @@ __device__ __forceinline__ uint64_t mask_of(unsigned n)
 
 /* ---- receiving ---- */
 
-enum Verdict { WAIT, DONE, OVER };
+enum Outcome { WAIT, DONE, OVER };
 
 /* What the thread that decides knows of a wait. */
 struct Wait {
@@ -46,12 +46,12 @@ struct Wait {
     uint32_t polls;
 };
 
-/* Peers all of whose tensors are told of, a bit a lane. */
-__device__ __forceinline__ uint64_t find_whole(uint64_t told, unsigned n_each, unsigned n_lanes)
+/* Peers all of whose tensors are told of, a bit a tensor. */
+__device__ __forceinline__ uint64_t find_whole(uint64_t told, unsigned n_each, unsigned n_tensors)
 {
     uint64_t each = mask_of(n_each), whole = 0;
 
-    for (unsigned peer = 0, at = 0; at < n_lanes; peer++, at += n_each)
+    for (unsigned peer = 0, at = 0; at < n_tensors; peer++, at += n_each)
         if ((told >> at & each) == each)
             whole |= UINT64_C(1) << peer;
     return whole;
@@ -64,18 +64,18 @@ __device__ __forceinline__ bool give_up(const stepaf_kernel_args &args, Wait &wa
 
     wait.gone |= peers;
     add_bits(some.gone, peers);
-    return args.n_lanes / some.n_each - count_bits(wait.gone) >= some.need;
+    return args.n_tensors / some.n_each - count_bits(wait.gone) >= some.need;
 }
 
 /* The plan is over. If another thread is at it, that is seen when it has noted why. */
-__device__ __forceinline__ Verdict fail_some(const stepaf_kernel_args &args, uint32_t fault,
+__device__ __forceinline__ Outcome fail_some(const stepaf_kernel_args &args, uint32_t fault,
                                              uint64_t peers)
 {
     return note_fault(args, fault, first_of(peers)) ? OVER : WAIT;
 }
 
 /* Now and then: whether something has happened that does not come by itself. */
-__device__ __noinline__ Verdict look_around(const stepaf_kernel_args &args, Wait &wait,
+__device__ __noinline__ Outcome look_around(const stepaf_kernel_args &args, Wait &wait,
                                             uint64_t missing)
 {
     if (load_volatile(args.failed))
@@ -88,15 +88,15 @@ __device__ __noinline__ Verdict look_around(const stepaf_kernel_args &args, Wait
     return WAIT;
 }
 
-/* By one thread: what to do now that these lanes' heads are there. */
+/* By one thread: what to do now that these tensors' heads are there. */
 template <bool SETTLES>
-__device__ __forceinline__ Verdict judge(const stepaf_kernel_args &args, Wait &wait, uint64_t told,
+__device__ __forceinline__ Outcome judge(const stepaf_kernel_args &args, Wait &wait, uint64_t told,
                                          uint64_t &whole)
 {
     const stepaf_some &some = *args.awaited;
     uint64_t deadline = SETTLES ? args.timeout_ns / 2 : args.timeout_ns;
 
-    whole = find_whole(told, some.n_each, args.n_lanes) & wait.wanted & ~wait.gone;
+    whole = find_whole(told, some.n_each, args.n_tensors) & wait.wanted & ~wait.gone;
     uint64_t missing = wait.wanted & ~wait.gone & ~whole;
     if (!missing)
         return DONE;
@@ -108,48 +108,48 @@ __device__ __forceinline__ Verdict judge(const stepaf_kernel_args &args, Wait &w
     if (!SETTLES && count_bits(whole) >= some.need &&
         waited >= static_cast<int64_t>(some.patience_ns))
         return DONE;
-    Verdict verdict = ++wait.polls % LOOKS ? WAIT : look_around(args, wait, missing);
-    if (verdict != WAIT || !deadline || waited < static_cast<int64_t>(deadline))
-        return verdict;
+    Outcome outcome = ++wait.polls % LOOKS ? WAIT : look_around(args, wait, missing);
+    if (outcome != WAIT || !deadline || waited < static_cast<int64_t>(deadline))
+        return outcome;
     if (SETTLES && give_up(args, wait, missing & ~wait.gone))
         return WAIT; /* for nobody: there is another round */
     return fail_some(args, STEPAF_FAULT_TIMEOUT, missing);
 }
 
-/* Wait for heads, an octet each, until the verdict is there; the octet's share of its head is in @a pair
- * then, and in @a chosen whose tensors are to be taken. One who was told of stays so. */
+/* Wait for heads, an octet each, until the outcome is there; the octet's share of its head is in @a
+ * pair then, and in @a chosen whose tensors are to be taken. One who was told of stays so. */
 template <bool SETTLES>
-__device__ __forceinline__ Verdict await_some(const stepaf_kernel_args &args, uint64_t stamp,
+__device__ __forceinline__ Outcome await_some(const stepaf_kernel_args &args, uint64_t stamp,
                                               uint64_t wanted, Wait &wait, uint64_t &chosen,
                                               Pair &pair)
 {
     __shared__ unsigned long long told;
     __shared__ uint64_t whole;
-    __shared__ Verdict verdict;
+    __shared__ Outcome outcome;
     unsigned i = threadIdx.x / OCTET;
-    const stepaf_kernel_tensor &lane = args.lanes[i < args.n_lanes ? i : 0];
+    const stepaf_kernel_tensor &tensor = args.tensors[i < args.n_tensors ? i : 0];
     const uint8_t *leader = nullptr;
 
-    if (ends_head() && lane.copied && lane.copied != i + 1)
-        leader = args.lanes[lane.copied - 1].head;
+    if (ends_head() && tensor.copied && tensor.copied != i + 1)
+        leader = args.tensors[tensor.copied - 1].head;
     wait = {0, 0, wanted, load_mask(args.awaited->gone), 0};
     if (threadIdx.x == 0)
         told = 0;
     __syncthreads();
     for (;;) {
-        pair = load_pair(lane.head + 16 * (threadIdx.x % OCTET));
-        bool there = has_come_whole(has_come(pair, lane.proto, stamp, leader));
-        if (there && i < args.n_lanes && threadIdx.x % OCTET == 0)
+        pair = load_pair(tensor.head + 16 * (threadIdx.x % OCTET));
+        bool there = has_come_whole(has_come(pair, tensor.proto, stamp, leader));
+        if (there && i < args.n_tensors && threadIdx.x % OCTET == 0)
             atomicOr(&told, 1ull << i);
         __syncthreads();
         if (threadIdx.x == 0)
-            verdict = judge<SETTLES>(args, wait, told, whole);
+            outcome = judge<SETTLES>(args, wait, told, whole);
         __syncthreads();
-        if (verdict != WAIT)
+        if (outcome != WAIT)
             break;
     }
     chosen = whole;
-    return verdict;
+    return outcome;
 }
 
 /* What is in the heads of those who were chosen, and the heads, for the next one: all have looked at them. Of
@@ -159,21 +159,21 @@ __device__ __forceinline__ void take_chosen(const stepaf_kernel_args &args, uint
                                             uint64_t chosen, const Pair &pair)
 {
     unsigned i = threadIdx.x / OCTET, last = threadIdx.x % STEPAF_WARP | (OCTET - 1);
-    const stepaf_kernel_tensor &lane = args.lanes[i < args.n_lanes ? i : 0];
-    uint32_t bytes = __shfl_sync(ALL, bytes_of(pair, stamp, lane.planned), last);
+    const stepaf_kernel_tensor &tensor = args.tensors[i < args.n_tensors ? i : 0];
+    uint32_t bytes = __shfl_sync(ALL, bytes_of(pair, stamp, tensor.planned), last);
 
-    if (i >= args.n_lanes)
+    if (i >= args.n_tensors)
         return;
     bool is_chosen = chosen >> (i / args.awaited->n_each) & 1;
-    bytes = is_chosen ? min(bytes, lane.bytes) : 0;
+    bytes = is_chosen ? min(bytes, tensor.bytes) : 0;
     if (threadIdx.x % OCTET == 0)
         args.landed[i] = bytes;
     if (!is_chosen)
         return;
-    if (lane.proto == STEPAF_PROTO_INLINE)
-        take_from_head<ALIGNED>(lane.data, bytes, pair);
+    if (tensor.proto == STEPAF_PROTO_INLINE)
+        take_from_head<ALIGNED>(tensor.data, bytes, pair);
     if (ends_head() && is_mark(pair.y))
-        clear_mark(lane.head);
+        clear_mark(tensor.head);
 }
 
 __device__ __forceinline__ void take_chosen_as(const stepaf_kernel_args &args, uint64_t stamp,
@@ -192,7 +192,7 @@ __device__ __forceinline__ void gate_some(const stepaf_kernel_args &args)
     uint32_t n = number_after(load_volatile(args.counts));
     stepaf_some &some = *args.awaited;
     stepaf_some_slot &slot = some.slots[args.slot];
-    uint64_t all = mask_of(args.n_lanes / some.n_each), chosen;
+    uint64_t all = mask_of(args.n_tensors / some.n_each), chosen;
     Wait wait;
     Pair pair;
 
@@ -238,38 +238,38 @@ __device__ __forceinline__ void settle(const stepaf_kernel_args &args)
 }
 
 template <bool ALIGNED, bool CHUNKS>
-__device__ __forceinline__ void unpack_lane(const stepaf_kernel_args &args, unsigned i)
+__device__ __forceinline__ void unpack_tensor(const stepaf_kernel_args &args, unsigned i)
 {
-    const stepaf_kernel_tensor &lane = args.lanes[i];
-    unsigned chunk = blockIdx.x - lane.first;
+    const stepaf_kernel_tensor &tensor = args.tensors[i];
+    unsigned chunk = blockIdx.x - tensor.first;
     uint32_t bytes = load_volatile(&args.landed[i]);
 
-    if (lane.proto == STEPAF_PROTO_LL) {
+    if (tensor.proto == STEPAF_PROTO_LL) {
         if (chunk < groups_of(bytes))
-            take_pieces<ALIGNED>(args, lane, bytes, chunk, lane.n,
-                                 load_group(group_at(lane, chunk)));
-    } else if (CHUNKS && lane.proto == STEPAF_PROTO_CHUNKS) {
-        take_chunks<ALIGNED>(args, lane, bytes, make_stamp(args, load_volatile(args.counts)),
+            take_pieces<ALIGNED>(args, tensor, bytes, chunk, tensor.n,
+                                 load_group(group_at(tensor, chunk)));
+    } else if (CHUNKS && tensor.proto == STEPAF_PROTO_CHUNKS) {
+        take_chunks<ALIGNED>(args, tensor, bytes, make_stamp(args, load_volatile(args.counts)),
                              chunk);
     } else {
-        copy_share<ALIGNED>(lane.data, lane.body, bytes, chunk, lane.n);
+        copy_share<ALIGNED>(tensor.data, tensor.body, bytes, chunk, tensor.n);
     }
 }
 
 /* Behind either of them. */
 template <bool CHUNKS> __device__ __forceinline__ void unpack_some(const stepaf_kernel_args &args)
 {
-    unsigned i = find_lane(args);
+    unsigned i = find_tensor(args);
 
     await_predecessor();
     uint64_t now = load_mask(args.awaited->slots[args.slot].now);
     uint32_t failed = load_volatile(args.failed);
-    if (__any_sync(ALL, failed != 0) || !(now >> args.lanes[i].peer & 1))
+    if (__any_sync(ALL, failed != 0) || !(now >> args.tensors[i].peer & 1))
         return;
     if (args.aligned)
-        unpack_lane<true, CHUNKS>(args, i);
+        unpack_tensor<true, CHUNKS>(args, i);
     else
-        unpack_lane<false, CHUNKS>(args, i);
+        unpack_tensor<false, CHUNKS>(args, i);
 }
 
 /* ---- sending ---- */
@@ -277,8 +277,8 @@ template <bool CHUNKS> __device__ __forceinline__ void unpack_some(const stepaf_
 /* Behind settle: nothing goes to those who have been given up. */
 template <bool CHUNKS> __device__ __forceinline__ void send_some(const stepaf_kernel_args &args)
 {
-    unsigned i = find_lane(args);
-    stepaf_kernel_tensor lane = args.lanes[i];
+    unsigned i = find_tensor(args);
+    stepaf_kernel_tensor tensor = args.tensors[i];
     uint32_t before = 0;
 
     await_predecessor();
@@ -287,12 +287,12 @@ template <bool CHUNKS> __device__ __forceinline__ void send_some(const stepaf_ke
     uint32_t failed = load_volatile(args.failed);
     uint64_t gone = load_mask(args.asked->gone);
     Send send = {make_stamp(args, number_after(__shfl_sync(ALL, before, 0))), failed};
-    if (__any_sync(ALL, failed != 0) || (gone >> lane.peer & 1))
+    if (__any_sync(ALL, failed != 0) || (gone >> tensor.peer & 1))
         return;
     if (args.aligned)
-        send_share<true, CHUNKS>(args, i, lane, lane.proto, send);
+        send_share<true, CHUNKS>(args, i, tensor, tensor.proto, send);
     else
-        send_share<false, CHUNKS>(args, i, lane, lane.proto, send);
+        send_share<false, CHUNKS>(args, i, tensor, tensor.proto, send);
 }
 
 } // namespace
@@ -302,9 +302,9 @@ extern "C" __global__ void stepaf_send_some(const __grid_constant__ stepaf_kerne
     send_some<false>(args);
 }
 
-extern "C" __global__ void stepaf_send_some_few(const __grid_constant__ stepaf_flow_few args)
+extern "C" __global__ void stepaf_send_some_few(const __grid_constant__ stepaf_kernel_args_few args)
 {
-    send_some<false>(flow_of(args));
+    send_some<false>(args_of(args));
 }
 
 extern "C" __global__ void stepaf_send_some_chunks(const __grid_constant__ stepaf_kernel_args args)
@@ -312,9 +312,10 @@ extern "C" __global__ void stepaf_send_some_chunks(const __grid_constant__ stepa
     send_some<true>(args);
 }
 
-extern "C" __global__ void stepaf_send_some_chunks_few(const __grid_constant__ stepaf_flow_few args)
+extern "C" __global__ void stepaf_send_some_chunks_few(
+    const __grid_constant__ stepaf_kernel_args_few args)
 {
-    send_some<true>(flow_of(args));
+    send_some<true>(args_of(args));
 }
 
 extern "C" __global__ void __launch_bounds__(512, 4) /* so many: 32 registers */
@@ -324,9 +325,9 @@ extern "C" __global__ void __launch_bounds__(512, 4) /* so many: 32 registers */
 }
 
 extern "C" __global__ void __launch_bounds__(512, 4)
-    stepaf_gate_some_few(const __grid_constant__ stepaf_flow_few args)
+    stepaf_gate_some_few(const __grid_constant__ stepaf_kernel_args_few args)
 {
-    gate_some(flow_of(args));
+    gate_some(args_of(args));
 }
 
 extern "C" __global__ void stepaf_unpack_some(const __grid_constant__ stepaf_kernel_args args)
@@ -334,9 +335,10 @@ extern "C" __global__ void stepaf_unpack_some(const __grid_constant__ stepaf_ker
     unpack_some<false>(args);
 }
 
-extern "C" __global__ void stepaf_unpack_some_few(const __grid_constant__ stepaf_flow_few args)
+extern "C" __global__ void stepaf_unpack_some_few(
+    const __grid_constant__ stepaf_kernel_args_few args)
 {
-    unpack_some<false>(flow_of(args));
+    unpack_some<false>(args_of(args));
 }
 
 extern "C" __global__ void stepaf_unpack_some_chunks(
@@ -346,9 +348,9 @@ extern "C" __global__ void stepaf_unpack_some_chunks(
 }
 
 extern "C" __global__ void stepaf_unpack_some_chunks_few(
-    const __grid_constant__ stepaf_flow_few args)
+    const __grid_constant__ stepaf_kernel_args_few args)
 {
-    unpack_some<true>(flow_of(args));
+    unpack_some<true>(args_of(args));
 }
 
 extern "C" __global__ void __launch_bounds__(512, 4)
@@ -358,9 +360,9 @@ extern "C" __global__ void __launch_bounds__(512, 4)
 }
 
 extern "C" __global__ void __launch_bounds__(512, 4)
-    stepaf_settle_few(const __grid_constant__ stepaf_flow_few args)
+    stepaf_settle_few(const __grid_constant__ stepaf_kernel_args_few args)
 {
-    settle(flow_of(args));
+    settle(args_of(args));
 }
 
 #endif

@@ -63,7 +63,7 @@ stepaf_status_t stepaf_cuda_launch(struct stepaf_gpu *self, enum stepaf_kernel k
                                    uint32_t threads, bool behind, void *stream)
 {
     struct stepaf_cuda_gpu *gpu = stepaf_cuda_gpu(self);
-    bool few = args->n_lanes <= STEPAF_FLOW_FEW;
+    bool few = args->n_tensors <= STEPAF_ARGS_FEW;
 
     return launch(gpu, few ? gpu->few[kernel] : gpu->kernels[kernel], args, blocks, threads, behind,
                   stream);

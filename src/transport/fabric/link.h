@@ -175,7 +175,7 @@ static inline bool stepaf_fabric_can_omit_credit(const struct stepaf_fabric_link
 }
 /* Deliver what is complete. */
 void stepaf_fabric_deliver(struct stepaf_fabric_link *link);
-/* The same of all links; how many messages that were. */
+/* Deliver what is complete on all links; how many messages that were. */
 unsigned stepaf_fabric_deliver_all(struct stepaf_fabric *fabric);
 
 /* flight.c. The flight of the next message; NULL: there is no room now. */

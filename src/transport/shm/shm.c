@@ -103,16 +103,16 @@ static void shm_close(struct stepaf_transport *transport)
 }
 
 static void shm_query_memory(struct stepaf_transport *transport, size_t *per_link_p,
-                             size_t *staging_p)
+                             size_t *bounce_p)
 {
     const struct stepaf_shm *shm = (const struct stepaf_shm *)transport;
 
     *per_link_p = sizeof(struct stepaf_shm_link) + sizeof(struct stepaf_shm_link *) +
                   sizeof(struct stepaf_shm_predecessor) + shm->layout.inbox_bytes;
-    *staging_p = 0;
+    *bounce_p = 0;
     for (unsigned i = 0; i < shm->n_links; i++)
         if (shm->links[i]->staged)
-            *staging_p += (size_t)shm->layout.slots * shm->layout.fragment_bytes;
+            *bounce_p += (size_t)shm->layout.slots * shm->layout.fragment_bytes;
 }
 
 const struct stepaf_transport_ops stepaf_shm_ops = {

@@ -174,7 +174,7 @@ unsigned stepaf_shm_drain(struct stepaf_shm_link *link);
 /* Begin to watch the peer's process. False, with @a reason, if it is gone. */
 bool stepaf_shm_watch(struct stepaf_shm *shm, struct stepaf_shm_link *link, char *reason);
 void stepaf_shm_unwatch(struct stepaf_shm *shm, struct stepaf_shm_link *link);
-/* The same, and note who had the peer's place. */
+/* End the watch, and note who had the peer's place. */
 void stepaf_shm_vacate(struct stepaf_shm *shm, struct stepaf_shm_link *link);
 /* Whether nobody else writes to the peer's inbox. False, with @a reason, if the process that had the place lives. */
 bool stepaf_shm_is_vacant(struct stepaf_shm *shm, uint32_t peer, pid_t pid, char *reason);
@@ -182,7 +182,7 @@ bool stepaf_shm_is_vacant(struct stepaf_shm *shm, uint32_t peer, pid_t pid, char
 void stepaf_shm_forget(struct stepaf_shm *shm);
 /* Note by which program the peer was announced: @a fd is that of its control segment. */
 void stepaf_shm_identify(struct stepaf_shm_link *link, int fd);
-/* The same, as transports have it. */
+/* Whether the peer's process has ended; is_over is the transport's. */
 bool stepaf_shm_is_over(struct stepaf_link *link);
 bool stepaf_shm_has_ended(const struct stepaf_shm_link *link);
 void stepaf_shm_check_peers(struct stepaf_transport *transport);

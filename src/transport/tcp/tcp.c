@@ -156,13 +156,13 @@ static void tcp_release_mem(struct stepaf_link *link, struct stepaf_rmem *rmem)
 }
 
 static void tcp_query_memory(struct stepaf_transport *transport, size_t *per_link_p,
-                             size_t *staging_p)
+                             size_t *bounce_p)
 {
     const struct stepaf_tcp *tcp = (const struct stepaf_tcp *)transport;
 
     *per_link_p = sizeof(struct stepaf_tcp_link) + sizeof(struct stepaf_tcp_link *) +
                   tcp->n_connections * sizeof(struct stepaf_tcp_connection);
-    *staging_p = sizeof(tcp->scratch);
+    *bounce_p = sizeof(tcp->scratch);
 }
 
 const struct stepaf_transport_ops stepaf_tcp_ops = {

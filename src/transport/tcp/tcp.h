@@ -275,7 +275,7 @@ bool stepaf_tcp_socket_is_drained(int fd);
  * acknowledge. A host whose program does not read answers all the same, each time it is asked. @a
  * since_ms: the last look was no longer ago. */
 bool stepaf_tcp_socket_is_unanswered(int fd, struct stepaf_tcp_watch *watch, uint32_t since_ms);
-/* The same, of what the kernel says of it. */
+/* Whether a socket is unanswered by what the kernel says of it, which is @a info. */
 struct tcp_info;
 bool stepaf_tcp_is_unanswered(const struct tcp_info *info, struct stepaf_tcp_watch *watch,
                               uint32_t since_ms);

@@ -209,11 +209,11 @@ static void ucx_describe(const struct stepaf_transport *transport, char *text)
 }
 
 static void ucx_query_memory(struct stepaf_transport *transport, size_t *per_link_p,
-                             size_t *staging_p)
+                             size_t *bounce_p)
 {
     (void)transport;
     *per_link_p = sizeof(struct stepaf_ucx_link);
-    *staging_p = 0;
+    *bounce_p = 0;
 }
 
 const struct stepaf_transport_ops stepaf_ucx_ops = {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Tensors' memory: each region is registered once with every rail, so that a key covers exactly the
  * region. GPU memory goes by dma-buf, else by a peer-memory module of the GPU's driver, else not at
- * all: then the core stages it through host memory, and this file says why.
+ * all: then the core copies it through a bounce buffer, and this file says why.
  *
  * Relaxed ordering lets the device's writes overtake each other on their way to memory, but not the
  * completion that follows them (ibv_reg_mr(3), IBV_ACCESS_RELAXED_ORDERING; PCI Express Base
@@ -112,7 +112,7 @@ static struct ibv_mr *register_peermem(const struct stepaf_verbs *verbs, struct 
 }
 
 /* Register GPU memory with one rail by the first way that works; what is said of it goes to the
- * rail. NULL: it has to be staged. */
+ * rail. NULL: it has to go by a bounce buffer. */
 static struct ibv_mr *register_gpu(const struct stepaf_verbs *verbs, struct stepaf_verbs_rail *rail,
                                    const struct stepaf_mem *mem)
 {
@@ -176,7 +176,7 @@ static stepaf_status_t refuse_memory(struct stepaf_verbs *verbs,
                                 "STEPAF_VERBS_GPU=%s: %s: %s",
                                 setting == STEPAF_ENV_VERBS_GPU_dmabuf ? "dmabuf" : "peermem",
                                 rail->name, rail->gpu_why);
-    stepaf_log_info("verbs: %s: GPU memory is staged: %s", rail->name, rail->gpu_why);
+    stepaf_log_info("verbs: %s: GPU memory goes by bounce buffers: %s", rail->name, rail->gpu_why);
     return STEPAF_OK;
 }
 

@@ -101,7 +101,7 @@ static bool send_divided(struct stepaf_verbs_chain *chain, struct stepaf_post *p
     return true;
 }
 
-/* The same on the lead alone. */
+/* Send what is left of a tensor, or as much as goes at once, on the lead alone. False: no room. */
 static bool send_whole(struct stepaf_verbs_chain *chain, struct stepaf_post *post)
 {
     const struct stepaf_xfer *xfer = &post->xfer[post->at];

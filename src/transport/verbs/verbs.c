@@ -119,7 +119,7 @@ static void verbs_probe_gpu(const struct stepaf_env *env, struct stepaf_gpu *gpu
 }
 
 static void verbs_query_memory(struct stepaf_transport *transport, size_t *per_link_p,
-                               size_t *staging_p)
+                               size_t *bounce_p)
 {
     const struct stepaf_verbs *verbs = (const struct stepaf_verbs *)transport;
 
@@ -130,7 +130,7 @@ static void verbs_query_memory(struct stepaf_transport *transport, size_t *per_l
                   (verbs->n_rails > 1 ? stepaf_verbs_failover_bytes(verbs) : 0);
     if (verbs->cm.channel)
         *per_link_p += verbs->n_paths * sizeof(struct stepaf_verbs_call);
-    *staging_p = 0;
+    *bounce_p = 0;
 }
 
 const struct stepaf_transport_ops stepaf_verbs_ops = {

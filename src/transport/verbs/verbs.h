@@ -284,7 +284,7 @@ void stepaf_verbs_describe(const struct stepaf_transport *transport, char *text)
 
 /* qp.c */
 stepaf_status_t stepaf_verbs_qps_create(struct stepaf_verbs *verbs);
-/* The same for one peer, again. False: errno says why, and there are none. */
+/* Create one peer's anew. False: errno says why, and there are none. */
 bool stepaf_verbs_qps_renew(struct stepaf_verbs *verbs, uint32_t peer);
 /* Whether there is one for each path to the peer. */
 bool stepaf_verbs_qps_are_there(const struct stepaf_verbs *verbs, uint32_t peer);
@@ -377,7 +377,7 @@ void stepaf_verbs_fence(struct stepaf_link *link);
 /* Tell the core, once, that the link is of no use any more. */
 void stepaf_verbs_lost(struct stepaf_verbs_link *link, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
-/* The same of one path: if there is another rail, only this one's is of no use any more. */
+/* A path is of no use any more: if there is another rail, that is all; else the link is lost. */
 void stepaf_verbs_path_lost(struct stepaf_verbs_link *link, struct stepaf_verbs_path *path,
                             const char *format, ...) __attribute__((format(printf, 3, 4)));
 

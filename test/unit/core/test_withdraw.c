@@ -116,7 +116,7 @@ static void what_peers_know_stays_until_the_commit(void)
     EXPECT_TAKEN(ffn, 0, &plan);
     EXPECT_TAKEN(ffn, 0, &tensor);
 
-    /* A verdict that changes nothing, then the commit. */
+    /* A check that changes nothing, then the commit. */
     ffn->others_status = STEPAF_ERR_KEY;
     CU_ASSERT_EQUAL(fake_commit(ffn, attention), STEPAF_ERR_KEY);
     CU_ASSERT_PTR_EQUAL(stepaf_key_known(ffn->ctx, PUSHED), old);

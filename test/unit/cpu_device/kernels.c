@@ -32,81 +32,84 @@ bool cpu_kernel_has_failed(const struct stepaf_kernel_args *args)
     return __atomic_load_n(args->failed, __ATOMIC_ACQUIRE) != 0;
 }
 
-static void write_head(const struct stepaf_kernel_tensor *lane, uint64_t stamp)
+static void write_head(const struct stepaf_kernel_tensor *tensor, uint64_t stamp)
 {
-    uint64_t *words = words_of(lane->head);
+    uint64_t *words = words_of(tensor->head);
 
-    if (lane->proto == STEPAF_PROTO_INLINE)
-        memcpy(lane->head, lane->data, lane->bytes);
-    words[0] = lane->bytes;
+    if (tensor->proto == STEPAF_PROTO_INLINE)
+        memcpy(tensor->head, tensor->data, tensor->bytes);
+    words[0] = tensor->bytes;
     __atomic_store_n(&words[1], stamp, __ATOMIC_RELEASE);
 }
 
-static void write_source(const struct stepaf_kernel_tensor *lane, uint64_t stamp)
+static void write_source(const struct stepaf_kernel_tensor *tensor, uint64_t stamp)
 {
-    uint64_t *words = (uint64_t *)(void *)(lane->head + STEPAF_HEAD_SOURCE);
-    uint64_t source = (uintptr_t)lane->data | (uint64_t)lane->guarded << 63;
+    uint64_t *words = (uint64_t *)(void *)(tensor->head + STEPAF_HEAD_SOURCE);
+    uint64_t source = (uintptr_t)tensor->data | (uint64_t)tensor->guarded << 63;
 
     __atomic_store_n(&words[0], source, __ATOMIC_RELAXED);
     __atomic_store_n(&words[1], stamp, __ATOMIC_RELEASE);
 }
 
-static void send_pieces(const struct stepaf_kernel_tensor *lane, uint64_t stamp)
+static void send_pieces(const struct stepaf_kernel_tensor *tensor, uint64_t stamp)
 {
     uint32_t at = 0;
 
-    write_head(lane, stamp);
-    for (uint8_t *group = lane->body; at < lane->bytes; group += STEPAF_GROUP_BYTES) {
-        uint32_t left = lane->bytes - at;
-        memcpy(group, lane->data + at, left < STEPAF_GROUP_DATA ? left : STEPAF_GROUP_DATA);
+    write_head(tensor, stamp);
+    for (uint8_t *group = tensor->body; at < tensor->bytes; group += STEPAF_GROUP_BYTES) {
+        uint32_t left = tensor->bytes - at;
+        memcpy(group, tensor->data + at, left < STEPAF_GROUP_DATA ? left : STEPAF_GROUP_DATA);
         __atomic_store_n(flag_of(group), 1, __ATOMIC_RELEASE);
         at += STEPAF_GROUP_DATA;
     }
 }
 
 /* @a tells: from flag to flag, of parts. */
-static uint64_t *flag_of_chunk(const struct stepaf_kernel_tensor *lane, uint32_t i, uint32_t tells)
+static uint64_t *flag_of_chunk(const struct stepaf_kernel_tensor *tensor, uint32_t i,
+                               uint32_t tells)
 {
-    uint8_t *at = lane->body + (size_t)i * (lane->chunk + STEPAF_CHUNK_TELLS) + lane->chunk;
+    uint8_t *at = tensor->body + (size_t)i * (tensor->chunk + STEPAF_CHUNK_TELLS) + tensor->chunk;
 
-    if (lane->proto == STEPAF_PROTO_PARTS)
-        at = lane->head + STEPAF_HEAD_BYTES + (size_t)i * tells;
+    if (tensor->proto == STEPAF_PROTO_PARTS)
+        at = tensor->head + STEPAF_HEAD_BYTES + (size_t)i * tells;
     return (uint64_t *)(void *)at + 1;
 }
 
-static uint8_t *body_of_chunk(const struct stepaf_kernel_tensor *lane, uint32_t i)
+static uint8_t *body_of_chunk(const struct stepaf_kernel_tensor *tensor, uint32_t i)
 {
-    uint32_t between = lane->proto == STEPAF_PROTO_PARTS ? 0 : STEPAF_CHUNK_TELLS;
+    uint32_t between = tensor->proto == STEPAF_PROTO_PARTS ? 0 : STEPAF_CHUNK_TELLS;
 
-    return lane->body + (size_t)i * (lane->chunk + between);
+    return tensor->body + (size_t)i * (tensor->chunk + between);
 }
 
-static bool goes_by_chunks(const struct stepaf_kernel_tensor *lane)
+static bool goes_by_chunks(const struct stepaf_kernel_tensor *tensor)
 {
-    return lane->proto == STEPAF_PROTO_CHUNKS || lane->proto == STEPAF_PROTO_PARTS;
+    return tensor->proto == STEPAF_PROTO_CHUNKS || tensor->proto == STEPAF_PROTO_PARTS;
 }
 
-static uint32_t bytes_of_chunk(const struct stepaf_kernel_tensor *lane, uint32_t bytes, uint32_t i)
+static uint32_t bytes_of_chunk(const struct stepaf_kernel_tensor *tensor, uint32_t bytes,
+                               uint32_t i)
 {
-    uint32_t left = bytes - i * lane->chunk;
+    uint32_t left = bytes - i * tensor->chunk;
 
-    return left < lane->chunk ? left : lane->chunk;
+    return left < tensor->chunk ? left : tensor->chunk;
 }
 
-/* Whether @a peers, a bit each, have the lane's; there may be more peers than bits where none is in them. */
-static bool is_among(uint64_t peers, const struct stepaf_kernel_tensor *lane)
+/* Whether @a peers, a bit each, have the tensor's; there may be more peers than bits where none is
+ * in them. */
+static bool is_among(uint64_t peers, const struct stepaf_kernel_tensor *tensor)
 {
-    return peers && peers >> lane->peer & 1;
+    return peers && peers >> tensor->peer & 1;
 }
 
-static void send_chunks(const struct stepaf_kernel_tensor *lane, uint64_t stamp)
+static void send_chunks(const struct stepaf_kernel_tensor *tensor, uint64_t stamp)
 {
-    for (uint32_t i = 0; i * (uint64_t)lane->chunk < lane->bytes; i++) {
-        uint64_t *flag = flag_of_chunk(lane, i, STEPAF_PART_TOLD);
+    for (uint32_t i = 0; i * (uint64_t)tensor->chunk < tensor->bytes; i++) {
+        uint64_t *flag = flag_of_chunk(tensor, i, STEPAF_PART_TOLD);
         if (cpu_device.at_part)
             cpu_device.at_part(i);
-        memcpy(body_of_chunk(lane, i), lane->data + (size_t)i * lane->chunk,
-               bytes_of_chunk(lane, lane->bytes, i));
+        memcpy(body_of_chunk(tensor, i), tensor->data + (size_t)i * tensor->chunk,
+               bytes_of_chunk(tensor, tensor->bytes, i));
         __atomic_store_n(flag, stamp, __ATOMIC_RELEASE);
     }
 }
@@ -119,28 +122,28 @@ static void run_send(const struct stepaf_kernel_args *args, uint32_t blocks, boo
 
     if (cpu_kernel_has_failed(args))
         return;
-    for (uint32_t i = 0; i < args->n_lanes; i++) /* as all blocks begin at once */
-        if (chunks && goes_by_chunks(&args->lanes[i]) && !is_among(gone, &args->lanes[i]))
-            write_head(&args->lanes[i], stamp_of(args, n));
-    for (uint32_t i = 0; i < args->n_lanes; i++) {
-        const struct stepaf_kernel_tensor *lane = &args->lanes[i];
-        if (!lane->n || is_among(gone, lane)) /* no block works for it */
+    for (uint32_t i = 0; i < args->n_tensors; i++) /* as all blocks begin at once */
+        if (chunks && goes_by_chunks(&args->tensors[i]) && !is_among(gone, &args->tensors[i]))
+            write_head(&args->tensors[i], stamp_of(args, n));
+    for (uint32_t i = 0; i < args->n_tensors; i++) {
+        const struct stepaf_kernel_tensor *tensor = &args->tensors[i];
+        if (!tensor->n || is_among(gone, tensor)) /* no block works for it */
             continue;
-        if (lane->proto == STEPAF_PROTO_LL) {
-            send_pieces(lane, stamp_of(args, n));
+        if (tensor->proto == STEPAF_PROTO_LL) {
+            send_pieces(tensor, stamp_of(args, n));
             continue;
         }
-        if (!chunks && (goes_by_chunks(lane) || lane->proto == STEPAF_PROTO_RDMA))
+        if (!chunks && (goes_by_chunks(tensor) || tensor->proto == STEPAF_PROTO_RDMA))
             continue; /* that kernel knows nothing of them */
-        if (goes_by_chunks(lane)) {
-            send_chunks(lane, stamp_of(args, n));
+        if (goes_by_chunks(tensor)) {
+            send_chunks(tensor, stamp_of(args, n));
             continue;
         }
-        if (lane->proto == STEPAF_PROTO_RDMA)
-            write_source(lane, stamp_of(args, n));
-        else if (lane->proto != STEPAF_PROTO_INLINE && lane->bytes)
-            memcpy(lane->body, lane->data, lane->bytes);
-        write_head(lane, stamp_of(args, n));
+        if (tensor->proto == STEPAF_PROTO_RDMA)
+            write_source(tensor, stamp_of(args, n));
+        else if (tensor->proto != STEPAF_PROTO_INLINE && tensor->bytes)
+            memcpy(tensor->body, tensor->data, tensor->bytes);
+        write_head(tensor, stamp_of(args, n));
     }
     for (uint32_t b = 0; b < blocks; b++)
         args->counts[1 + b] = n;
@@ -162,12 +165,12 @@ static uint64_t word_of(const uint8_t *head)
 /* By its own head, or by that where TOLD_ALL comes to. */
 bool cpu_kernel_is_told(const struct stepaf_kernel_args *args, const void *at, uint64_t stamp)
 {
-    const struct stepaf_kernel_tensor *lane = at;
-    uint64_t its = word_of(lane->head);
+    const struct stepaf_kernel_tensor *tensor = at;
+    uint64_t its = word_of(tensor->head);
 
     return its == stamp || (uint32_t)its >= STEPAF_TOLD_ALL ||
-           (lane->copied &&
-            (uint32_t)word_of(args->lanes[lane->copied - 1].head) == STEPAF_TOLD_ALL);
+           (tensor->copied &&
+            (uint32_t)word_of(args->tensors[tensor->copied - 1].head) == STEPAF_TOLD_ALL);
 }
 
 static bool is_there(const struct stepaf_kernel_args *args, const void *group, uint64_t stamp)
@@ -201,15 +204,15 @@ static bool await(const struct stepaf_kernel_args *args,
 }
 
 static bool take_pieces(const struct stepaf_kernel_args *args,
-                        const struct stepaf_kernel_tensor *lane, uint32_t bytes)
+                        const struct stepaf_kernel_tensor *tensor, uint32_t bytes)
 {
-    uint8_t *group = lane->body;
+    uint8_t *group = tensor->body;
 
     for (uint32_t at = 0; at < bytes; at += STEPAF_GROUP_DATA, group += STEPAF_GROUP_BYTES) {
         uint32_t left = bytes - at;
-        if (!await(args, is_there, group, 0, lane->peer))
+        if (!await(args, is_there, group, 0, tensor->peer))
             return false;
-        memcpy(lane->data + at, group, left < STEPAF_GROUP_DATA ? left : STEPAF_GROUP_DATA);
+        memcpy(tensor->data + at, group, left < STEPAF_GROUP_DATA ? left : STEPAF_GROUP_DATA);
         *flag_of(group) = 0;
     }
     return true;
@@ -222,38 +225,38 @@ static bool is_flagged(const struct stepaf_kernel_args *args, const void *flag, 
 }
 
 static bool take_chunks(const struct stepaf_kernel_args *args,
-                        const struct stepaf_kernel_tensor *lane, uint32_t bytes, uint64_t stamp)
+                        const struct stepaf_kernel_tensor *tensor, uint32_t bytes, uint64_t stamp)
 {
-    for (uint32_t i = 0; i * (uint64_t)lane->chunk < bytes; i++) {
-        const uint64_t *flag = flag_of_chunk(lane, i, STEPAF_PART_TELLS);
-        if (!await(args, is_flagged, flag, stamp, lane->peer))
+    for (uint32_t i = 0; i * (uint64_t)tensor->chunk < bytes; i++) {
+        const uint64_t *flag = flag_of_chunk(tensor, i, STEPAF_PART_TELLS);
+        if (!await(args, is_flagged, flag, stamp, tensor->peer))
             return false;
-        memcpy(lane->data + (size_t)i * lane->chunk, body_of_chunk(lane, i),
-               bytes_of_chunk(lane, bytes, i));
+        memcpy(tensor->data + (size_t)i * tensor->chunk, body_of_chunk(tensor, i),
+               bytes_of_chunk(tensor, bytes, i));
     }
     return true;
 }
 
 void cpu_kernel_take_head(const struct stepaf_kernel_args *args, uint32_t i, uint64_t stamp)
 {
-    const struct stepaf_kernel_tensor *lane = &args->lanes[i];
-    uint64_t its = word_of(lane->head), bytes = lane->planned;
+    const struct stepaf_kernel_tensor *tensor = &args->tensors[i];
+    uint64_t its = word_of(tensor->head), bytes = tensor->planned;
 
     if (its == stamp)
-        bytes = words_of(lane->head)[0];
+        bytes = words_of(tensor->head)[0];
     else if ((uint32_t)its >= STEPAF_TOLD_ALL)
         bytes = its >> 32;
-    if (bytes > lane->bytes)
-        bytes = lane->bytes;
+    if (bytes > tensor->bytes)
+        bytes = tensor->bytes;
     args->landed[i] = (uint32_t)bytes;
-    if (lane->proto == STEPAF_PROTO_INLINE)
-        memcpy(lane->data, lane->head, bytes);
+    if (tensor->proto == STEPAF_PROTO_INLINE)
+        memcpy(tensor->data, tensor->head, bytes);
 }
 
 void cpu_kernel_clear_mark(const struct stepaf_kernel_args *args, uint32_t i)
 {
-    if ((uint32_t)word_of(args->lanes[i].head) >= STEPAF_TOLD_ALL)
-        words_of(args->lanes[i].head)[1] = 0;
+    if ((uint32_t)word_of(args->tensors[i].head) >= STEPAF_TOLD_ALL)
+        words_of(args->tensors[i].head)[1] = 0;
 }
 
 static void run_gate(const struct stepaf_kernel_args *args)
@@ -262,35 +265,36 @@ static void run_gate(const struct stepaf_kernel_args *args)
 
     if (cpu_kernel_has_failed(args))
         return;
-    for (uint32_t i = 0; i < args->n_lanes; i++) {
-        const struct stepaf_kernel_tensor *lane = &args->lanes[i];
+    for (uint32_t i = 0; i < args->n_tensors; i++) {
+        const struct stepaf_kernel_tensor *tensor = &args->tensors[i];
         uint64_t stamp = stamp_of(args, n);
-        if (!await(args, cpu_kernel_is_told, lane, stamp, lane->peer))
+        if (!await(args, cpu_kernel_is_told, tensor, stamp, tensor->peer))
             return;
         cpu_kernel_take_head(args, i, stamp);
-        if (lane->proto == STEPAF_PROTO_LL && args->gate_takes &&
-            !take_pieces(args, lane, args->landed[i]))
+        if (tensor->proto == STEPAF_PROTO_LL && args->gate_takes &&
+            !take_pieces(args, tensor, args->landed[i]))
             return;
     }
-    for (uint32_t i = 0; i < args->n_lanes; i++)
+    for (uint32_t i = 0; i < args->n_tensors; i++)
         cpu_kernel_clear_mark(args, i);
     args->counts[0] = n;
 }
 
-/* The lanes of those that are in @a peers. False: given up. */
-static bool unpack_lanes(const struct stepaf_kernel_args *args, uint64_t stamp, bool chunks,
-                         uint64_t peers)
+/* The tensors of those that are in @a peers. False: given up. */
+static bool unpack_tensors(const struct stepaf_kernel_args *args, uint64_t stamp, bool chunks,
+                           uint64_t peers)
 {
-    for (uint32_t i = 0; i < args->n_lanes; i++) {
-        const struct stepaf_kernel_tensor *lane = &args->lanes[i];
+    for (uint32_t i = 0; i < args->n_tensors; i++) {
+        const struct stepaf_kernel_tensor *tensor = &args->tensors[i];
         uint32_t bytes = args->landed[i];
-        if (peers != ALL_PEERS && !is_among(peers, lane))
+        if (peers != ALL_PEERS && !is_among(peers, tensor))
             continue;
-        if (lane->proto == STEPAF_PROTO_BCOPY && bytes)
-            memcpy(lane->data, lane->body, bytes);
-        if (lane->proto == STEPAF_PROTO_LL && !args->gate_takes && !take_pieces(args, lane, bytes))
+        if (tensor->proto == STEPAF_PROTO_BCOPY && bytes)
+            memcpy(tensor->data, tensor->body, bytes);
+        if (tensor->proto == STEPAF_PROTO_LL && !args->gate_takes &&
+            !take_pieces(args, tensor, bytes))
             return false;
-        if (chunks && goes_by_chunks(lane) && !take_chunks(args, lane, bytes, stamp))
+        if (chunks && goes_by_chunks(tensor) && !take_chunks(args, tensor, bytes, stamp))
             return false;
     }
     return true;
@@ -301,7 +305,7 @@ static void run_unpack(const struct stepaf_kernel_args *args, uint32_t blocks, b
 {
     uint32_t n = chunks ? args->counts[1] + 1 : 0;
 
-    if (cpu_kernel_has_failed(args) || !unpack_lanes(args, stamp_of(args, n), chunks, ALL_PEERS))
+    if (cpu_kernel_has_failed(args) || !unpack_tensors(args, stamp_of(args, n), chunks, ALL_PEERS))
         return;
     for (uint32_t b = 0; chunks && b < blocks; b++)
         args->counts[1 + b] = n;
@@ -311,8 +315,8 @@ static void run_unpack(const struct stepaf_kernel_args *args, uint32_t blocks, b
 static void run_unpack_some(const struct stepaf_kernel_args *args, bool chunks)
 {
     if (!cpu_kernel_has_failed(args))
-        (void)unpack_lanes(args, stamp_of(args, args->counts[0]), chunks,
-                           args->awaited->slots[args->slot].now);
+        (void)unpack_tensors(args, stamp_of(args, args->counts[0]), chunks,
+                             args->awaited->slots[args->slot].now);
 }
 
 void cpu_kernel_run(enum stepaf_kernel kernel, const struct stepaf_kernel_args *args,

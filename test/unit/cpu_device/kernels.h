@@ -20,8 +20,8 @@ void cpu_kernel_settle(const struct stepaf_kernel_args *args);
 
 bool cpu_kernel_has_failed(const struct stepaf_kernel_args *args);
 void cpu_kernel_note_fault(const struct stepaf_kernel_args *args, uint32_t fault, uint32_t peer);
-/* Whether a lane's head has come, or tells_all of another one. */
-bool cpu_kernel_is_told(const struct stepaf_kernel_args *args, const void *lane, uint64_t stamp);
+/* Whether a tensor's head has come, or tells_all of another one. */
+bool cpu_kernel_is_told(const struct stepaf_kernel_args *args, const void *tensor, uint64_t stamp);
 /* Take what is in that, and how many bytes there are. */
 void cpu_kernel_take_head(const struct stepaf_kernel_args *args, uint32_t i, uint64_t stamp);
 void cpu_kernel_clear_mark(const struct stepaf_kernel_args *args, uint32_t i);

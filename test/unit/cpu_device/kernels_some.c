@@ -6,16 +6,16 @@
 #include "cpu_device.h"
 #include "kernels.h"
 
-/* Peers all of whose lanes are told of. */
+/* Peers all of whose tensors are told of. */
 static uint64_t find_whole(const struct stepaf_kernel_args *args, uint64_t stamp)
 {
     uint32_t n_each = args->awaited->n_each;
     uint64_t whole = 0;
 
-    for (uint32_t p = 0; p < args->n_lanes / n_each; p++) {
+    for (uint32_t p = 0; p < args->n_tensors / n_each; p++) {
         bool is_whole = true;
         for (uint32_t i = p * n_each; i < (p + 1) * n_each; i++)
-            is_whole = is_whole && cpu_kernel_is_told(args, &args->lanes[i], stamp);
+            is_whole = is_whole && cpu_kernel_is_told(args, &args->tensors[i], stamp);
         whole |= (uint64_t)is_whole << p;
     }
     return whole;
@@ -24,7 +24,7 @@ static uint64_t find_whole(const struct stepaf_kernel_args *args, uint64_t stamp
 static bool give_up(const struct stepaf_kernel_args *args, uint64_t peers)
 {
     uint64_t gone = __atomic_or_fetch(&args->awaited->gone, peers, __ATOMIC_ACQ_REL);
-    uint32_t n_peers = args->n_lanes / args->awaited->n_each;
+    uint32_t n_peers = args->n_tensors / args->awaited->n_each;
 
     return n_peers - (uint32_t)__builtin_popcountll(gone) >= args->awaited->need;
 }
@@ -68,19 +68,19 @@ static bool await_some(const struct stepaf_kernel_args *args, uint64_t stamp, ui
 
 static void take(const struct stepaf_kernel_args *args, uint64_t stamp, uint64_t chosen)
 {
-    for (uint32_t i = 0; i < args->n_lanes; i++) {
+    for (uint32_t i = 0; i < args->n_tensors; i++) {
         args->landed[i] = 0;
         if (chosen >> (i / args->awaited->n_each) & 1)
             cpu_kernel_take_head(args, i, stamp);
     }
-    for (uint32_t i = 0; i < args->n_lanes; i++)
+    for (uint32_t i = 0; i < args->n_tensors; i++)
         if (chosen >> (i / args->awaited->n_each) & 1)
             cpu_kernel_clear_mark(args, i);
 }
 
 void cpu_kernel_gate_some(const struct stepaf_kernel_args *args)
 {
-    uint32_t n = args->counts[0] + 1, n_peers = args->n_lanes / args->awaited->n_each;
+    uint32_t n = args->counts[0] + 1, n_peers = args->n_tensors / args->awaited->n_each;
     uint64_t all = n_peers < 64 ? ((uint64_t)1 << n_peers) - 1 : UINT64_MAX, chosen;
     struct stepaf_some_slot *slot = &args->awaited->slots[args->slot];
     uint64_t stamp = stepaf_stamp(args->epoch, n);

@@ -247,7 +247,7 @@ static void lies_about_places_are_refused(void)
 
 static void launches_are_as_asked_for(void)
 {
-    struct stepaf_kernel_args args = {.epoch = 77, .n_lanes = 3};
+    struct stepaf_kernel_args args = {.epoch = 77, .n_tensors = 3};
     bool capturing = false;
     int stream;
 

@@ -20,10 +20,10 @@ static uint8_t byte_of(const Content &content, uint32_t at)
     return word % 4 ? static_cast<uint8_t>(word >> 8) : 0xff;
 }
 
-static void fill(const stepaf_kernel_tensor &lane, const Content &content)
+static void fill(const stepaf_kernel_tensor &tensor, const Content &content)
 {
-    for (uint32_t at = 0; at < lane.bytes; at++)
-        lane.data[at] = byte_of(content, at);
+    for (uint32_t at = 0; at < tensor.bytes; at++)
+        tensor.data[at] = byte_of(content, at);
 }
 
 /* It has come, and no more; then its place is as nothing had. */
@@ -84,8 +84,8 @@ void Side::lay_evenly(unsigned peer, unsigned tensor)
     uint8_t *places = aligned(memory.back());
     readable.push_back({mailboxes, mailboxes + depth * mailbox});
     for (unsigned s = 0; s < depth; s++) {
-        stepaf_kernel_tensor &out = at(peer, s).sender->args.lanes[tensor];
-        stepaf_kernel_tensor &in = at(peer, s).receiver->args.lanes[tensor];
+        stepaf_kernel_tensor &out = at(peer, s).sender->args.tensors[tensor];
+        stepaf_kernel_tensor &in = at(peer, s).receiver->args.tensors[tensor];
         out.head = in.head = mailboxes + s * mailbox;
         out.data = sources + s * place;
         in.data = places + s * place;
@@ -129,9 +129,9 @@ Job::Job(const std::vector<Tensor> &there, const std::vector<Tensor> &back, uint
     for (unsigned p = 0; p < PEERS; p++)
         for (unsigned i = 0; i < n; i++) {
             stepaf_kernel_args args = push_.at(p, i % depth).sender->args;
-            for (unsigned t = 0; t < args.n_lanes; t++)
+            for (unsigned t = 0; t < args.n_tensors; t++)
                 if (pick(3) == 0)
-                    args.lanes[t].bytes = pick(args.lanes[t].bytes + 1);
+                    args.tensors[t].bytes = pick(args.tensors[t].bytes + 1);
             sends_[p].push_back(args);
         }
 }
@@ -159,12 +159,12 @@ void Job::worker_works(unsigned peer, unsigned n)
 
     for (unsigned i = 0; i < slot.tensors.size(); i++) {
         uint32_t bytes = slot.receiver->args.landed[i];
-        if (bytes != slot.sender->args.lanes[i].bytes)
+        if (bytes != slot.sender->args.tensors[i].bytes)
             fail("an answer has another size");
-        verify(slot.receiver->args.lanes[i].data, bytes, slot.tensors[i].room, {1, peer, i, n});
+        verify(slot.receiver->args.tensors[i].data, bytes, slot.tensors[i].room, {1, peer, i, n});
     }
-    for (unsigned i = 0; n + depth_ < n_ && i < sends_[peer][n].n_lanes; i++)
-        fill(sends_[peer][n + depth_].lanes[i], {0, peer, i, n + depth_});
+    for (unsigned i = 0; n + depth_ < n_ && i < sends_[peer][n].n_tensors; i++)
+        fill(sends_[peer][n + depth_].tensors[i], {0, peer, i, n + depth_});
 }
 
 void Job::enqueue_worker(unsigned peer)
@@ -172,8 +172,8 @@ void Job::enqueue_worker(unsigned peer)
     Stream &stream = workers_[peer];
 
     for (unsigned n = 0; n < depth_ && n < n_; n++) {
-        for (unsigned i = 0; i < sends_[peer][n].n_lanes; i++)
-            fill(sends_[peer][n].lanes[i], {0, peer, i, n});
+        for (unsigned i = 0; i < sends_[peer][n].n_tensors; i++)
+            fill(sends_[peer][n].tensors[i], {0, peer, i, n});
         enqueue_send(peer, n);
     }
     for (unsigned n = 0; n < n_; n++) {
@@ -200,14 +200,15 @@ void Job::ffn_works()
     unsigned n = seen_[peer]++;
     const stepaf_kernel_args &sent = sends_[peer][n], &answer = pull_.at(peer, slot).sender->args;
     const Exchange &push = push_.at(peer, slot);
-    const uint32_t *landed = &in_->landed[slot * STEPAF_KERNEL_TENSORS + peer * sent.n_lanes];
-    for (unsigned i = 0; i < sent.n_lanes; i++) {
-        if (landed[i] != sent.lanes[i].bytes)
+    const uint32_t *landed = &in_->landed[slot * STEPAF_KERNEL_TENSORS + peer * sent.n_tensors];
+    for (unsigned i = 0; i < sent.n_tensors; i++) {
+        if (landed[i] != sent.tensors[i].bytes)
             fail("a tensor of a batch has another size");
-        verify(push.receiver->args.lanes[i].data, landed[i], push.tensors[i].room, {0, peer, i, n});
+        verify(push.receiver->args.tensors[i].data, landed[i], push.tensors[i].room,
+               {0, peer, i, n});
     }
-    for (unsigned i = 0; i < answer.n_lanes; i++)
-        fill(answer.lanes[i], {1, peer, i, n});
+    for (unsigned i = 0; i < answer.n_tensors; i++)
+        fill(answer.tensors[i], {1, peer, i, n});
 }
 
 void Job::receive()
@@ -252,7 +253,7 @@ static void check(const char *what, const std::vector<Tensor> &there,
 int main()
 {
     const stepaf_proto HEAD = STEPAF_PROTO_INLINE, PIECES = STEPAF_PROTO_LL,
-                       PLACE = STEPAF_PROTO_ZCOPY, INLET = STEPAF_PROTO_BCOPY,
+                       PLACE = STEPAF_PROTO_ZCOPY, MAILBOX = STEPAF_PROTO_BCOPY,
                        CHUNKS = STEPAF_PROTO_CHUNKS;
 
     check("heads", {{84, 84, HEAD, 1, false, 0}, {8, 8, HEAD, 1, false, 0}},
@@ -264,8 +265,9 @@ int main()
           {{2000, 2000, PIECES, 2, false, 0}});
     check("pieces", {{30000, 30000, PIECES, 3, false, 0}, {60, 60, HEAD, 1, false, 0}},
           {{20000, 20000, PIECES, 3, false, 0}, {84, 84, HEAD, 1, false, 0}});
-    check("places and inlets", {{3000, 3000, INLET, 2, false, 0}, {900, 900, PLACE, 1, false, 0}},
-          {{5000, 5000, PLACE, 3, false, 0}, {700, 700, INLET, 1, false, 0}});
+    check("places and mailboxes",
+          {{3000, 3000, MAILBOX, 2, false, 0}, {900, 900, PLACE, 1, false, 0}},
+          {{5000, 5000, PLACE, 3, false, 0}, {700, 700, MAILBOX, 1, false, 0}});
     check("chunks", {{9000, 9000, CHUNKS, 3, false, 0}, {60, 60, HEAD, 1, false, 0}},
           {{5001, 5001, CHUNKS, 2, false, 0}, {2000, 2000, PIECES, 1, false, 0}});
     return 0;

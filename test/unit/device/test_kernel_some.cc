@@ -16,7 +16,8 @@ static stepaf_kernel_args with_some(const stepaf_kernel_args &from, stepaf_some 
     return args;
 }
 
-/* Answers to an attention rank: the peers' ends as one flow, of which a peer's blocks begin by themselves. */
+/* Answers to an attention rank: the peers' ends as the args of one launch, of which a peer's blocks
+ * begin by themselves. */
 class Job
 {
   public:
@@ -69,8 +70,8 @@ Job::Job(const std::vector<Tensor> &of_a_peer, unsigned n_peers, unsigned need)
 
     if (of_a_peer.size() != N_EACH)
         fail("a peer has another number of tensors");
-    for (unsigned i = 0; i < args.n_lanes; i++) {
-        stepaf_kernel_tensor &in = args.lanes[i], &out = exchange_.sender->args.lanes[i];
+    for (unsigned i = 0; i < args.n_tensors; i++) {
+        stepaf_kernel_tensor &in = args.tensors[i], &out = exchange_.sender->args.tensors[i];
         const Tensor &tensor = exchange_.tensors[i];
         in.peer = out.peer = static_cast<uint16_t>(i / N_EACH);
         in.first = static_cast<uint16_t>(n_unpack_);
@@ -84,7 +85,7 @@ Job::Job(const std::vector<Tensor> &of_a_peer, unsigned n_peers, unsigned need)
     args.timeout_ns = UINT64_C(4) * TURNS * NS_OF_TURN;
     some_.need = need;
     some_.n_each = N_EACH;
-    exchange_.receiver->gate_threads = (args.n_lanes * OCTET + 31) / 32 * 32;
+    exchange_.receiver->gate_threads = (args.n_tensors * OCTET + 31) / 32 * 32;
     in_ = with_some(args, &some_, false);
 }
 
@@ -95,19 +96,19 @@ void Job::answer_one(unsigned peer)
     bool copies = false;
 
     for (unsigned i = peer * N_EACH; i < (peer + 1) * N_EACH; i++) {
-        const stepaf_kernel_tensor &lane = args->lanes[i];
-        copies = copies || lane.copied;
-        for (unsigned b = 0; b < lane.n; b++)
-            launch(exchange_.sender->n_blocks, lane.first + b, STEPAF_WARP,
+        const stepaf_kernel_tensor &tensor = args->tensors[i];
+        copies = copies || tensor.copied;
+        for (unsigned b = 0; b < tensor.n; b++)
+            launch(exchange_.sender->n_blocks, tensor.first + b, STEPAF_WARP,
                    [args] { ::send(*args); });
     }
     if (!copies)
         return;
     launch(1, 0, 1, [this, peer] {
         stepaf_kernel_args its = out_;
-        for (unsigned i = 0; i < its.n_lanes; i++)
+        for (unsigned i = 0; i < its.n_tensors; i++)
             if (i / N_EACH != peer)
-                its.lanes[i].copied = 0;
+                its.tensors[i].copied = 0;
         copy_all(its, exchange_.sender->args);
     });
 }
@@ -137,8 +138,8 @@ void Job::settle()
 void Job::verify(uint64_t peers) const
 {
     for (size_t i = 0; i < exchange_.tensors.size(); i++) {
-        const stepaf_kernel_tensor &sent = out_.lanes[i];
-        const uint8_t *came = in_.lanes[i].data;
+        const stepaf_kernel_tensor &sent = out_.tensors[i];
+        const uint8_t *came = in_.tensors[i].data;
         uint32_t bytes = peers >> (i / N_EACH) & 1 ? sent.bytes : 0;
         if (in_.landed[i] != bytes)
             fail("a size is wrong");
@@ -159,9 +160,9 @@ void Job::operate(uint64_t first, uint64_t late, bool gives_up)
     unsigned chosen;
 
     out_ = exchange_.fill(true);
-    for (unsigned i = 0; i < out_.n_lanes;
+    for (unsigned i = 0; i < out_.n_tensors;
          i++) /* as blocks count for each operation, whoever answers */
-        out_.lanes[i].peer = static_cast<uint16_t>(i / N_EACH);
+        out_.tensors[i].peer = static_cast<uint16_t>(i / N_EACH);
     gate();
     answer(first);
     if (pick(2)) { /* some of the late ones are under way already, and may be in time */
@@ -181,7 +182,7 @@ void Job::operate(uint64_t first, uint64_t late, bool gives_up)
     if (slot().missing != missing)
         fail("others are late than are");
     for (size_t i = 0; i < exchange_.tensors.size(); i++)
-        memset(in_.lanes[i].data, POISON, exchange_.tensors[i].room + BEYOND);
+        memset(in_.tensors[i].data, POISON, exchange_.tensors[i].room + BEYOND);
     settle();
     answer(late & ~already);
     run();
@@ -244,8 +245,8 @@ static void check_sending(const char *what, const std::vector<Tensor> &tensors)
     for (unsigned n = 0; n < 4; n++) {
         some.gone = n % 2 ? 2 : 0; /* the peer of the second tensor */
         args = with_some(exchange.fill(false), &some, true);
-        for (unsigned i = 0; i < args.n_lanes; i++)
-            args.lanes[i].peer = static_cast<uint16_t>(i);
+        for (unsigned i = 0; i < args.n_tensors; i++)
+            args.tensors[i].peer = static_cast<uint16_t>(i);
         before = exchange.mailboxes[1];
         for (unsigned b = 0; b < exchange.sender->n_blocks; b++)
             launch(exchange.sender->n_blocks, b, STEPAF_WARP, [&args] {
@@ -287,17 +288,18 @@ static void check_given_up(const std::vector<Tensor> &tensors)
 int main()
 {
     const stepaf_proto HEAD = STEPAF_PROTO_INLINE, PIECES = STEPAF_PROTO_LL,
-                       INLET = STEPAF_PROTO_BCOPY, CHUNKS = STEPAF_PROTO_CHUNKS;
+                       MAILBOX = STEPAF_PROTO_BCOPY, CHUNKS = STEPAF_PROTO_CHUNKS;
 
     check("heads", {{84, 84, HEAD, 1, false, 0}, {8, 8, HEAD, 1, false, 0}});
     check("odd places", {{61, 61, HEAD, 1, false, 3}, {3001, 3001, PIECES, 2, false, 5}});
     check("pieces", {{30000, 30000, PIECES, 3, false, 0}, {60, 60, HEAD, 1, false, 0}});
-    check("inlets", {{5000, 5000, INLET, 3, false, 0}, {900, 900, PIECES, 1, false, 0}});
+    check("mailboxes", {{5000, 5000, MAILBOX, 3, false, 0}, {900, 900, PIECES, 1, false, 0}});
     check("chunks", {{9000, 9000, CHUNKS, 3, false, 0}, {60, 60, HEAD, 1, false, 0}});
-    check("copy engines", {{5000, 5000, INLET, 2, true, 0}, {2000, 2000, INLET, 1, true, 0}});
+    check("copy engines", {{5000, 5000, MAILBOX, 2, true, 0}, {2000, 2000, MAILBOX, 1, true, 0}});
     check_sending("heads", {{84, 84, HEAD, 1, false, 0}, {8, 8, HEAD, 1, false, 0}});
     check_sending("pieces", {{9000, 9000, PIECES, 2, false, 0}, {3000, 3000, PIECES, 2, false, 0}});
-    check_sending("inlets", {{9000, 9000, INLET, 2, false, 0}, {3000, 3000, INLET, 2, false, 0}});
+    check_sending("mailboxes",
+                  {{9000, 9000, MAILBOX, 2, false, 0}, {3000, 3000, MAILBOX, 2, false, 0}});
     check_sending("chunks", {{9000, 9000, CHUNKS, 2, false, 0}, {3000, 3000, CHUNKS, 2, false, 0}});
     check_given_up({{3000, 3000, PIECES, 2, false, 0}, {60, 60, HEAD, 1, false, 0}});
     return 0;

@@ -39,7 +39,7 @@ Operation::Operation(Exchange &its)
         places.emplace_back(tensor.room + BEYOND + 256, static_cast<uint8_t>(POISON));
     }
     for (size_t i = 0; i < its.tensors.size(); i++) {
-        stepaf_kernel_tensor &out = send.lanes[i], &in = receive.lanes[i];
+        stepaf_kernel_tensor &out = send.tensors[i], &in = receive.tensors[i];
         out.bytes = pick_size(its.tensors[i].planned);
         out.data = aligned(sources[i]) + its.tensors[i].skew;
         in.data = aligned(places[i]) + its.tensors[i].skew;
@@ -68,8 +68,8 @@ void Operation::enqueue_receive(Stream &stream)
 void Operation::verify() const
 {
     for (size_t i = 0; i < exchange->tensors.size(); i++) {
-        const stepaf_kernel_tensor &out = send.lanes[i];
-        const uint8_t *came = receive.lanes[i].data;
+        const stepaf_kernel_tensor &out = send.tensors[i];
+        const uint8_t *came = receive.tensors[i].data;
         if (exchange->receiver->failed[0] || landed[i] != out.bytes)
             fail("a size is wrong");
         for (uint32_t at = 0; at < out.bytes + BEYOND; at++)
@@ -126,7 +126,7 @@ void Link::verify()
             const uint8_t *body = aligned(slot->mailboxes[i]) + STEPAF_HEAD_BYTES;
             for (size_t at = 0; at < body_bytes(slot->tensors[i]); at++)
                 if (body[at] != 0)
-                    fail("an inlet is not empty");
+                    fail("a mailbox is not empty");
         }
 }
 
@@ -160,7 +160,7 @@ static void check(const char *what, const std::vector<Tensor> &there,
 int main()
 {
     const stepaf_proto HEAD = STEPAF_PROTO_INLINE, PIECES = STEPAF_PROTO_LL,
-                       PLACE = STEPAF_PROTO_ZCOPY, INLET = STEPAF_PROTO_BCOPY,
+                       PLACE = STEPAF_PROTO_ZCOPY, MAILBOX = STEPAF_PROTO_BCOPY,
                        CHUNKS = STEPAF_PROTO_CHUNKS;
 
     for (unsigned depth = 1; depth <= 3; depth++) {
@@ -173,7 +173,8 @@ int main()
               {{17000, 17000, PIECES, 6, false, 0}, {84, 84, HEAD, 1, false, 0}}, depth, 30);
         check("chunks", {{9000, 9000, CHUNKS, 3, false, 0}, {60, 60, HEAD, 1, false, 0}},
               {{5001, 5001, CHUNKS, 2, false, 0}, {3000, 3000, PIECES, 2, false, 0}}, depth, 30);
-        check("places and inlets", {{3000, 3000, INLET, 2, false, 0}, {8, 8, HEAD, 1, false, 0}},
+        check("places and mailboxes",
+              {{3000, 3000, MAILBOX, 2, false, 0}, {8, 8, HEAD, 1, false, 0}},
               {{5000, 5000, PLACE, 3, false, 0}}, depth, 30);
     }
     return 0;

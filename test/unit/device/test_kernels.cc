@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The kernels themselves, on a machine that is made up: kernels_machine/device/cuda/kernels_machine.cuh.
- * Tensors go from one flow to another, by every way, while senders and receivers take turns at random. */
+ * Tensors go from one side's kernel args to the other's, by every way, while senders and receivers
+ * take turns at random. */
 #include "kernels_machine/any.h"
 
 static void check_any(const char *what, const std::vector<Tensor> &there,
@@ -63,11 +64,11 @@ static void check_gaps(const char *what, const std::vector<Tensor> &tensors, uin
 
     for (size_t i = 0; i < tensors.size(); i++)
         if (!tensors[i].blocks) {
-            uint8_t *data = args.lanes[i].data;
-            args.lanes[i] = {};
-            args.lanes[i].data = data;
+            uint8_t *data = args.tensors[i].data;
+            args.tensors[i] = {};
+            args.tensors[i].data = data;
         }
-    stepaf_lanes_fill(&args);
+    stepaf_kernel_tensors_fill(&args);
     for (uint32_t n = 1; n <= operations; n++)
         exchange.operate(n % 3 != 0);
     printf("ok: %s\n", what);
@@ -82,8 +83,8 @@ static void expect_fault(const char *what, const End &in, uint32_t fault)
 static void set_limit(End &in)
 {
     in.args.timeout_ns = 100000;
-    for (uint32_t i = 0; i < in.args.n_lanes; i++)
-        in.args.lanes[i].peer = 3;
+    for (uint32_t i = 0; i < in.args.n_tensors; i++)
+        in.args.tensors[i].peer = 3;
 }
 
 /* Nobody sends, or one piece does not come: the wait ends, and says whom it was for. */
@@ -114,7 +115,7 @@ static void check_missing_piece(uint32_t bytes)
     set_limit(in);
     exchange.begin_send(args);
     run();
-    memset(in.args.lanes[0].body + 5 * STEPAF_GROUP_BYTES + 40 * 16, 0, 16);
+    memset(in.args.tensors[0].body + 5 * STEPAF_GROUP_BYTES + 40 * 16, 0, 16);
     exchange.begin_receive();
     run();
     expect_fault("a piece that is not there", in, STEPAF_FAULT_TIMEOUT);
@@ -130,7 +131,7 @@ static void check_missing_chunk()
     set_limit(in);
     exchange.begin_send(args);
     run();
-    memset(in.args.lanes[0].body + 5 * (STEPAF_CHUNK_LEAST + STEPAF_CHUNK_TELLS) +
+    memset(in.args.tensors[0].body + 5 * (STEPAF_CHUNK_LEAST + STEPAF_CHUNK_TELLS) +
                STEPAF_CHUNK_LEAST,
            0, 16);
     exchange.begin_receive();
@@ -149,7 +150,7 @@ static void check_missing_part()
     set_limit(in);
     exchange.begin_send(args);
     run();
-    memset(in.args.lanes[0].head + STEPAF_HEAD_BYTES + 5 * STEPAF_PART_TELLS, 0, 16);
+    memset(in.args.tensors[0].head + STEPAF_HEAD_BYTES + 5 * STEPAF_PART_TELLS, 0, 16);
     exchange.begin_receive();
     run();
     expect_fault("a part that is not there", in, STEPAF_FAULT_TIMEOUT);
@@ -210,17 +211,17 @@ static void check_sources()
     for (uint32_t n = 0; n < 3; n++) {
         stepaf_kernel_args args = exchange.fill(false);
         uint64_t stamp = stepaf_stamp(EPOCH, n + 1); /* what has failed counts, too */
-        args.lanes[0].guarded = 1;
-        args.lanes[1].guarded = 0;
+        args.tensors[0].guarded = 1;
+        args.tensors[1].guarded = 0;
         exchange.begin_send(args);
         run();
         for (size_t i = 0; i < 2; i++) {
             const uint64_t *tells = head_words(exchange, i, STEPAF_HEAD_TELLS);
             const uint64_t *source = head_words(exchange, i, STEPAF_HEAD_SOURCE);
-            uint64_t at = reinterpret_cast<uint64_t>(args.lanes[i].data);
+            uint64_t at = reinterpret_cast<uint64_t>(args.tensors[i].data);
             if (n == 0 && (tells[1] || source[1]))
                 fail("a plan that has failed tells of a source");
-            if (n > 0 && (tells[0] != args.lanes[i].bytes || tells[1] != stamp ||
+            if (n > 0 && (tells[0] != args.tensors[i].bytes || tells[1] != stamp ||
                           source[0] != (i ? at : at | STEPAF_SOURCE_GUARDED) || source[1] != stamp))
                 fail("a head that does not say where the source is");
             for (size_t at_byte = STEPAF_HEAD_BYTES; at_byte < exchange.tensors[i].room; at_byte++)
@@ -235,7 +236,7 @@ static void check_sources()
 int main()
 {
     const stepaf_proto HEAD = STEPAF_PROTO_INLINE, PIECES = STEPAF_PROTO_LL,
-                       PLACE = STEPAF_PROTO_ZCOPY, INLET = STEPAF_PROTO_BCOPY,
+                       PLACE = STEPAF_PROTO_ZCOPY, MAILBOX = STEPAF_PROTO_BCOPY,
                        CHUNKS = STEPAF_PROTO_CHUNKS, PARTS = STEPAF_PROTO_PARTS;
 
     check("tensors in heads",
@@ -259,9 +260,9 @@ int main()
           60);
     check("pieces, anywhere",
           {{20001, 20001, PIECES, 2, false, 5}, {1007, 1007, PIECES, 1, false, 1}}, 40);
-    check("places and inlets",
+    check("places and mailboxes",
           {{5000, 5000, PLACE, 3, false, 0},
-           {3000, 3000, INLET, 2, false, 0},
+           {3000, 3000, MAILBOX, 2, false, 0},
            {777, 777, PLACE, 1, false, 0}},
           100);
     check("chunks",
@@ -292,13 +293,13 @@ int main()
            {9000, 9000, PIECES, 3, false, 0},
            {20000, 20000, PIECES, 5, false, 0},
            {5000, 5000, PLACE, 3, false, 0},
-           {3000, 3000, INLET, 2, false, 0}},
+           {3000, 3000, MAILBOX, 2, false, 0}},
           40);
     check("copies",
           {{5000, 5000, PLACE, 1, true, 0},
            {8, 8, HEAD, 1, false, 0},
            {300, 200, PLACE, 1, true, 0},
-           {3000, 2000, INLET, 2, true, 0}},
+           {3000, 2000, MAILBOX, 2, true, 0}},
           100);
     check("one copy", {{300, 300, PLACE, 1, true, 0}}, 3000);
     check("more heads than a warp takes",
@@ -317,7 +318,7 @@ int main()
                {9000, 9000, PIECES, 3, false, 0},
                {84, 84, HEAD, 1, false, 0},
                {2000, 2000, PLACE, 1, true, 0},
-               {1000, 1000, INLET, 1, true, 0}},
+               {1000, 1000, MAILBOX, 1, true, 0}},
               {{84, 84, HEAD, 1, false, 0}, {3000, 3000, PLACE, 2, false, 0}}, 60);
     check_any("any peer's, in chunks",
               {{9000, 9000, CHUNKS, 3, false, 0},
@@ -339,8 +340,8 @@ int main()
                 {60, 60, HEAD, 1, false, 0}},
                60);
     check_gaps("gaps among all ways",
-               {{9000, 0, INLET, 0, false, 0},
-                {3000, 3000, INLET, 2, false, 0},
+               {{9000, 0, MAILBOX, 0, false, 0},
+                {3000, 3000, MAILBOX, 2, false, 0},
                 {20001, 20001, CHUNKS, 3, false, 5},
                 {9000, 0, PLACE, 0, false, 0},
                 {5000, 5000, PLACE, 3, false, 0}},
@@ -349,7 +350,7 @@ int main()
                {{300, 0, PLACE, 0, false, 0},
                 {5000, 5000, PLACE, 1, true, 0},
                 {300, 200, PLACE, 1, true, 0},
-                {300, 0, INLET, 0, false, 0}},
+                {300, 0, MAILBOX, 0, false, 0}},
                100);
     check_ends({{84, 84, HEAD, 1, false, 0}, {9000, 9000, PIECES, 2, false, 0}});
     check_ends({{9000, 9000, PIECES, 2, false, 0}});

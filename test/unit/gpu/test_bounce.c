@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* GPU memory in plans that the host starts, at an attention rank: carried as it is or staged, with the
- * same result. */
+/* GPU memory in plans that the host starts, at an attention rank: carried as it is or bounced, with
+ * the same result. */
 #include <pthread.h>
 #include <time.h>
 
@@ -54,7 +54,7 @@ static void a_plan_waits_for_a_commit(void)
     end();
 }
 
-static void staged_tensors_are_copied_out_and_in(void)
+static void bounced_tensors_are_copied_out_and_in(void)
 {
     begin_attention(false);
     commit();
@@ -70,7 +70,7 @@ static void staged_tensors_are_copied_out_and_in(void)
             CU_ASSERT(src == region()->bounce->mem.base + 10 &&
                       xfer->src_mem == &region()->bounce->mem);
             CU_ASSERT(memcmp(src, gpu_memory + 10, BYTES) == 0);
-            write_staged(region(), PLACE + p * 300 + slot * BYTES, (uint8_t)(50 + seq + p));
+            write_bounced(region(), PLACE + p * 300 + slot * BYTES, (uint8_t)(50 + seq + p));
             answer(p, seq, seq % 2);
             const uint8_t *pulled = gpu_memory + PLACE + p * 300 + (size_t)slot * BYTES;
             CU_ASSERT(is_all(pulled, (uint8_t)(50 + seq + p)));
@@ -132,20 +132,20 @@ static void a_gpu_with_two_ways_is_flushed_by_the_card(void)
 /* What the GPU may not have must not be given to the caller. */
 static void a_failing_gpu_loses_the_peer(void)
 {
-    for (int staged = 0; staged < 2; staged++) {
-        begin_attention(!staged);
+    for (int bounced = 0; bounced < 2; bounced++) {
+        begin_attention(!bounced);
         commit();
         stepaf_request_h request = start();
-        cpu_device.bad_flush = !staged;
+        cpu_device.bad_flush = !bounced;
         cpu_device.n_calls = 0;
-        cpu_device.fail_at = staged ? 1 : 0;
-        answer(0, 0, staged);
+        cpu_device.fail_at = bounced ? 1 : 0;
+        answer(0, 0, bounced);
         cpu_device.fail_at = 0;
         cpu_device.bad_flush = false;
-        answer(1, 0, staged);
+        answer(1, 0, bounced);
         CU_ASSERT_EQUAL(stepaf_wait(request, 0), STEPAF_ERR_PEER_LOST);
         UNIT_CONTAINS(stepaf_last_error()->text, "cannot be brought to the GPU");
-        UNIT_CONTAINS(stepaf_last_error()->text, staged ? "copy" : "flush");
+        UNIT_CONTAINS(stepaf_last_error()->text, bounced ? "copy" : "flush");
         CU_ASSERT(job->ctx->peers[0].lost && !job->ctx->peers[1].lost);
         CU_ASSERT_EQUAL(job->n_severed, 1); /* it is alive, and might write */
         end();
@@ -267,7 +267,7 @@ int main(void)
 {
     CU_TestInfo tests[] = {
         {"a plan waits for a commit", a_plan_waits_for_a_commit},
-        {"staged tensors are copied out and in", staged_tensors_are_copied_out_and_in},
+        {"bounced tensors are copied out and in", bounced_tensors_are_copied_out_and_in},
         {"taken tensors are carried as they are", taken_tensors_are_carried_as_they_are},
         {"a GPU with two ways is flushed by the card", a_gpu_with_two_ways_is_flushed_by_the_card},
         {"a GPU that orders writes is not flushed", a_gpu_that_orders_writes_is_not_flushed},

@@ -51,14 +51,14 @@ static stepaf_batch_h receive(uint32_t seq)
     return batch;
 }
 
-static void batches_are_staged(void)
+static void batches_are_bounced(void)
 {
     begin_ffn(false);
     CU_ASSERT_EQUAL(n_pinned(), 2); /* what is received in, and what is answered from */
     for (uint32_t seq = 0; seq < 6; seq++) {
         stepaf_tensor_info_t info = {.size = sizeof(info)};
         stepaf_tensor_t tensor = {PULLED, gpu_memory + 100, BYTES - seq};
-        write_staged(received_in(), (size_t)(seq % DEPTH) * BYTES, (uint8_t)(1 + seq));
+        write_bounced(received_in(), (size_t)(seq % DEPTH) * BYTES, (uint8_t)(1 + seq));
         stepaf_batch_h batch = receive(seq);
         CU_ASSERT_EQUAL(stepaf_batch_tensor(batch, 0, &info), STEPAF_OK);
         CU_ASSERT_EQUAL(info.mem_kind, STEPAF_MEM_CUDA);
@@ -105,7 +105,7 @@ static void a_batch_that_the_gpu_cannot_have_is_none(void)
     end();
 }
 
-/* Memory of keys that only streams use costs no registration and no stage. */
+/* Memory of keys that only streams use costs no registration and no bounce buffer. */
 static void keys_of_streams_are_left_alone(void)
 {
     stepaf_tensor_t push = {PUSHED, NULL, 0}, pull[PEERS];
@@ -129,7 +129,7 @@ static void keys_of_streams_are_left_alone(void)
 int main(void)
 {
     CU_TestInfo tests[] = {
-        {"batches are staged", batches_are_staged},
+        {"batches are bounced", batches_are_bounced},
         {"batches are flushed", batches_are_flushed},
         {"a batch that the GPU cannot have is none", a_batch_that_the_gpu_cannot_have_is_none},
         {"keys of streams are left alone", keys_of_streams_are_left_alone},

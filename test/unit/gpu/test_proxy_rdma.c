@@ -34,7 +34,7 @@ static bool has_buffers(const struct proxy_rank *rank, bool in, bool out)
     if (stepaf_enter_context(rank->ctx, &ctx))
         return false;
     const struct stepaf_streams *streams = ctx->gpu.streams;
-    bool as_said = (streams->proxy_recv != NULL) == in && (streams->outlets != NULL) == out;
+    bool as_said = (streams->proxy_recv != NULL) == in && (streams->proxy_send != NULL) == out;
     stepaf_leave(ctx);
     return as_said;
 }

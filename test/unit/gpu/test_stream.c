@@ -73,7 +73,7 @@ static void half_a_receive_ends_the_plan(void)
 
 /* What is replayed looks into its mailboxes before it knows that they are of an earlier commit; others are
  * given back. */
-static void inlets_that_were_captured_stay(void)
+static void mailboxes_that_were_captured_stay(void)
 {
     for (int captured = 0; captured < 2; captured++) {
         stream_job_begin(STEPAF_FFN);
@@ -150,17 +150,17 @@ static void plans_share_the_blocks(void)
 static void the_largest_tensor_takes_all_blocks(void)
 {
     static const uint32_t bytes[] = {1 << 20, 1 << 24, UINT32_MAX - 1024, UINT32_MAX};
-    static const uint32_t blocks[] = {1024, STEPAF_FLOW_BLOCKS, STEPAF_FLOW_BLOCKS,
-                                      STEPAF_FLOW_BLOCKS};
+    static const uint32_t blocks[] = {1024, STEPAF_LAUNCH_BLOCKS, STEPAF_LAUNCH_BLOCKS,
+                                      STEPAF_LAUNCH_BLOCKS};
     uint8_t head;
 
     for (int i = 0; i < 4; i++) {
-        struct stepaf_kernel_args args = {.n_lanes = 1};
-        args.lanes[0].proto = STEPAF_PROTO_ZCOPY;
-        args.lanes[0].bytes = bytes[i];
-        CU_ASSERT_EQUAL(stepaf_stream_distribute(&args, true, STEPAF_FLOW_BLOCKS), 0);
-        args.lanes[0].head = &head; /* it goes somewhere */
-        CU_ASSERT_EQUAL(stepaf_stream_distribute(&args, true, STEPAF_FLOW_BLOCKS), blocks[i]);
+        struct stepaf_kernel_args args = {.n_tensors = 1};
+        args.tensors[0].proto = STEPAF_PROTO_ZCOPY;
+        args.tensors[0].bytes = bytes[i];
+        CU_ASSERT_EQUAL(stepaf_stream_distribute(&args, true, STEPAF_LAUNCH_BLOCKS), 0);
+        args.tensors[0].head = &head; /* it goes somewhere */
+        CU_ASSERT_EQUAL(stepaf_stream_distribute(&args, true, STEPAF_LAUNCH_BLOCKS), blocks[i]);
     }
 }
 
@@ -168,33 +168,37 @@ static void the_largest_tensor_takes_all_blocks(void)
  * may poll there; several tensors share them, but not chunks with parts. */
 static void few_blocks_go_by_host_memory(void)
 {
-    struct stepaf_kernel_args args = {.n_lanes = 1};
+    struct stepaf_kernel_args args = {.n_tensors = 1};
     uint8_t head;
 
-    args.lanes[0] = (struct stepaf_kernel_tensor){.head = &head,
-                                                  .proto = STEPAF_PROTO_PARTS,
-                                                  .bytes = 1 << 20,
-                                                  .chunk = stepaf_part_bytes(1 << 20)};
-    CU_ASSERT_EQUAL(stepaf_stream_distribute(&args, true, STEPAF_FLOW_BLOCKS), STEPAF_PART_SENDERS);
-    CU_ASSERT_EQUAL(stepaf_stream_distribute(&args, false, STEPAF_FLOW_BLOCKS), STEPAF_PART_TAKERS);
-    args.lanes[args.n_lanes++] = args.lanes[0];
-    CU_ASSERT_EQUAL(stepaf_stream_distribute(&args, true, STEPAF_FLOW_BLOCKS), STEPAF_PART_SENDERS);
-    CU_ASSERT_EQUAL(args.lanes[0].n, args.lanes[1].n);
-    args.lanes[1].proto = STEPAF_PROTO_CHUNKS;
-    args.lanes[1].chunk = stepaf_chunk_bytes(1 << 20);
-    CU_ASSERT_EQUAL(stepaf_stream_distribute(&args, true, STEPAF_FLOW_BLOCKS),
+    args.tensors[0] = (struct stepaf_kernel_tensor){.head = &head,
+                                                    .proto = STEPAF_PROTO_PARTS,
+                                                    .bytes = 1 << 20,
+                                                    .chunk = stepaf_part_bytes(1 << 20)};
+    CU_ASSERT_EQUAL(stepaf_stream_distribute(&args, true, STEPAF_LAUNCH_BLOCKS),
+                    STEPAF_PART_SENDERS);
+    CU_ASSERT_EQUAL(stepaf_stream_distribute(&args, false, STEPAF_LAUNCH_BLOCKS),
+                    STEPAF_PART_TAKERS);
+    args.tensors[args.n_tensors++] = args.tensors[0];
+    CU_ASSERT_EQUAL(stepaf_stream_distribute(&args, true, STEPAF_LAUNCH_BLOCKS),
+                    STEPAF_PART_SENDERS);
+    CU_ASSERT_EQUAL(args.tensors[0].n, args.tensors[1].n);
+    args.tensors[1].proto = STEPAF_PROTO_CHUNKS;
+    args.tensors[1].chunk = stepaf_chunk_bytes(1 << 20);
+    CU_ASSERT_EQUAL(stepaf_stream_distribute(&args, true, STEPAF_LAUNCH_BLOCKS),
                     STEPAF_PART_SENDERS + STEPAF_CHUNK_SENDERS);
-    CU_ASSERT_EQUAL(stepaf_stream_distribute(&args, false, STEPAF_FLOW_BLOCKS),
+    CU_ASSERT_EQUAL(stepaf_stream_distribute(&args, false, STEPAF_LAUNCH_BLOCKS),
                     STEPAF_PART_TAKERS + STEPAF_CHUNK_TAKERS);
 }
 
 static void expect_word(int slot, unsigned i, uint32_t bytes, uint32_t mark)
 {
-    const struct stepaf_kernel_tensor *lanes = stream_job_stream()->launches.send[slot].args.lanes;
-    const struct stepaf_kernel_tensor *lane =
-        &lanes[cpu_device.n_words == 1 ? stream_job.n_push - 1 : (int)i];
+    const struct stepaf_kernel_tensor *tensors =
+        stream_job_stream()->launches.send[slot].args.tensors;
+    const struct stepaf_kernel_tensor *tensor =
+        &tensors[cpu_device.n_words == 1 ? stream_job.n_push - 1 : (int)i];
 
-    CU_ASSERT_EQUAL(cpu_device.words[2 * i], (uintptr_t)lane->head + STEPAF_HEAD_TELLS + 8);
+    CU_ASSERT_EQUAL(cpu_device.words[2 * i], (uintptr_t)tensor->head + STEPAF_HEAD_TELLS + 8);
     CU_ASSERT_EQUAL(cpu_device.words[2 * i + 1], (uint64_t)bytes << 32 | mark);
 }
 
@@ -239,12 +243,12 @@ static void the_receiver_knows_what_one_word_tells_of(void)
         if (!copies)
             stream_job.other->ctx->env.cuda_engine = STEPAF_ENV_CUDA_ENGINE_sm;
         CU_ASSERT_EQUAL_FATAL(stream_job_commit(), STEPAF_OK);
-        const struct stepaf_kernel_tensor *lanes =
-            stream_job_stream()->launches.receive[0].args.lanes;
+        const struct stepaf_kernel_tensor *tensors =
+            stream_job_stream()->launches.receive[0].args.tensors;
         for (int i = 0; i < stream_job.n_push; i++) {
-            CU_ASSERT_EQUAL(lanes[i].proto, STEPAF_PROTO_ZCOPY);
-            CU_ASSERT_EQUAL(lanes[i].copied, copies ? stream_job.n_push : 0);
-            CU_ASSERT_EQUAL(lanes[i].planned, i ? STREAM_MORE : STREAM_PUSH);
+            CU_ASSERT_EQUAL(tensors[i].proto, STEPAF_PROTO_ZCOPY);
+            CU_ASSERT_EQUAL(tensors[i].copied, copies ? stream_job.n_push : 0);
+            CU_ASSERT_EQUAL(tensors[i].planned, i ? STREAM_MORE : STREAM_PUSH);
         }
         stream_job_end();
     }
@@ -376,7 +380,7 @@ int main(void)
         {"nothing is enqueued before the commit", nothing_is_enqueued_before_the_commit},
         {"half a wait ends the plan", half_a_wait_ends_the_plan},
         {"half a receive ends the plan", half_a_receive_ends_the_plan},
-        {"inlets that were captured stay", inlets_that_were_captured_stay},
+        {"mailboxes that were captured stay", mailboxes_that_were_captured_stay},
         {"a launch that fails counts nothing", a_launch_that_fails_counts_nothing},
         {"a start without its request ends the plan", a_start_without_its_request_ends_the_plan},
         {"plans share the blocks", plans_share_the_blocks},

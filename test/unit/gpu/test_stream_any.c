@@ -167,18 +167,18 @@ static void kernels_find_what_the_plan_says(void)
     CU_ASSERT_EQUAL(cpu_device.launched.blocks, args->shares[0].n + args->shares[1].n);
     for (int at = 0; at < 2 * WORKERS; at++)
         for (unsigned slot = 0; slot < DEPTH; slot++) {
-            const struct stepaf_any_tensor *entry = &args->lanes[at];
+            const struct stepaf_any_tensor *entry = &args->tensors[at];
             CU_ASSERT_EQUAL(stepaf_plan_tensor(plan, slot, at / 2, at % 2, &info), STEPAF_OK);
-            CU_ASSERT_PTR_EQUAL(entry->lane.data + (size_t)slot * entry->data_stride, info.data);
-            CU_ASSERT_EQUAL(entry->lane.proto, at % 2 ? STEPAF_PROTO_INLINE : STEPAF_PROTO_LL);
+            CU_ASSERT_PTR_EQUAL(entry->tensor.data + (size_t)slot * entry->data_stride, info.data);
+            CU_ASSERT_EQUAL(entry->tensor.proto, at % 2 ? STEPAF_PROTO_INLINE : STEPAF_PROTO_LL);
             CU_ASSERT_PTR_EQUAL(args->landed + (size_t)slot * args->landed_stride,
                                 stepaf_plan_bytes(plan, slot));
         }
     CU_ASSERT_EQUAL_FATAL(stepaf_respond_on_stream(plan, NULL, &stream), STEPAF_OK);
     for (int p = 0; p < WORKERS; p++) {
-        const struct stepaf_any_tensor *entry = &args->lanes[p];
-        CU_ASSERT(entry->lane.data == pull[p].data && entry->data_stride == ANSWER);
-        CU_ASSERT(entry->lane.bytes == pull[p].bytes && entry->lane.peer == p);
+        const struct stepaf_any_tensor *entry = &args->tensors[p];
+        CU_ASSERT(entry->tensor.data == pull[p].data && entry->data_stride == ANSWER);
+        CU_ASSERT(entry->tensor.bytes == pull[p].bytes && entry->tensor.peer == p);
     }
     CU_ASSERT_EQUAL(cpu_device.launched.blocks, args->shares[0].n);
     end();
@@ -207,8 +207,8 @@ static void copy_engines_have_no_part(void)
     commit();
     CU_ASSERT_EQUAL(stepaf_recv_on_stream(plan, &stream), STEPAF_OK);
     CU_ASSERT_EQUAL(stepaf_respond_on_stream(plan, NULL, &stream), STEPAF_OK);
-    CU_ASSERT_EQUAL(cpu_device.any_args.lanes[0].lane.proto, STEPAF_PROTO_ZCOPY);
-    CU_ASSERT(!cpu_device.any_args.lanes[0].lane.copied && cpu_device.any_args.shares[0].n > 0);
+    CU_ASSERT_EQUAL(cpu_device.any_args.tensors[0].tensor.proto, STEPAF_PROTO_ZCOPY);
+    CU_ASSERT(!cpu_device.any_args.tensors[0].tensor.copied && cpu_device.any_args.shares[0].n > 0);
     end();
 }
 

@@ -82,10 +82,10 @@ static void expect_legs(const struct stepaf_launch *launches, uint32_t n_each)
     uint32_t at = 0;
 
     for (int k = 0; k < LEGS; k++) {
-        CU_ASSERT_EQUAL(launches[k].args.n_lanes, (k ? PEERS - FIRST : FIRST) * n_each);
+        CU_ASSERT_EQUAL(launches[k].args.n_tensors, (k ? PEERS - FIRST : FIRST) * n_each);
         CU_ASSERT(launches[k].blocks > 0);
-        for (uint32_t i = 0; i < launches[k].args.n_lanes; i++, at++)
-            CU_ASSERT_EQUAL(launches[k].args.lanes[i].peer, at / n_each);
+        for (uint32_t i = 0; i < launches[k].args.n_tensors; i++, at++)
+            CU_ASSERT_EQUAL(launches[k].args.tensors[i].peer, at / n_each);
     }
     CU_ASSERT_EQUAL(at, PEERS * n_each);
 }
@@ -109,7 +109,7 @@ static void an_operation_is_sent_in_legs(void)
         int before = cpu_device.n_launches;
         CU_ASSERT_EQUAL(stepaf_start_on_stream(plan, NULL, &stream_job.stream, NULL), STEPAF_OK);
         CU_ASSERT_EQUAL(cpu_device.n_launches, before + LEGS);
-        CU_ASSERT_EQUAL(cpu_device.args.lanes[0].peer, FIRST);
+        CU_ASSERT_EQUAL(cpu_device.args.tensors[0].peer, FIRST);
         CU_ASSERT_EQUAL(cpu_device.args.slot, n);
     }
     CU_ASSERT_EQUAL(stepaf_start_on_stream(plan, NULL, &stream_job.stream, NULL),
@@ -163,12 +163,12 @@ static void tensors_can_change_in_every_leg(void)
     push[1].data = memory + LARGE + 32;
     CU_ASSERT_EQUAL(stepaf_start_on_stream(plan, &params, &stream_job.stream, NULL), STEPAF_OK);
     for (uint32_t p = FIRST; p < PEERS; p++) {
-        const struct stepaf_kernel_tensor *lanes = &cpu_device.args.lanes[(p - FIRST) * PUSHES];
-        CU_ASSERT_EQUAL(lanes[0].bytes, LARGE - 5);
-        CU_ASSERT_PTR_EQUAL(lanes[0].data, memory);
-        CU_ASSERT_EQUAL(lanes[1].bytes, 3);
-        CU_ASSERT_PTR_EQUAL(lanes[1].data, push[1].data);
-        CU_ASSERT_EQUAL(lanes[2].bytes, 0);
+        const struct stepaf_kernel_tensor *tensors = &cpu_device.args.tensors[(p - FIRST) * PUSHES];
+        CU_ASSERT_EQUAL(tensors[0].bytes, LARGE - 5);
+        CU_ASSERT_PTR_EQUAL(tensors[0].data, memory);
+        CU_ASSERT_EQUAL(tensors[1].bytes, 3);
+        CU_ASSERT_PTR_EQUAL(tensors[1].data, push[1].data);
+        CU_ASSERT_EQUAL(tensors[2].bytes, 0);
     }
     CU_ASSERT_EQUAL(cpu_device.args.aligned, 1);
     push[2].bytes = SMALL + 1;
@@ -177,9 +177,9 @@ static void tensors_can_change_in_every_leg(void)
                     STEPAF_ERR_SIZE);
     CU_ASSERT_EQUAL(cpu_device.n_launches, before);
     CU_ASSERT_EQUAL(stepaf_start_on_stream(plan, NULL, &stream_job.stream, NULL), STEPAF_OK);
-    CU_ASSERT_EQUAL(cpu_device.args.lanes[0].bytes, LARGE);
-    CU_ASSERT_EQUAL(cpu_device.args.lanes[1].bytes, SMALL);
-    CU_ASSERT_PTR_EQUAL(cpu_device.args.lanes[1].data, memory + LARGE);
+    CU_ASSERT_EQUAL(cpu_device.args.tensors[0].bytes, LARGE);
+    CU_ASSERT_EQUAL(cpu_device.args.tensors[1].bytes, SMALL);
+    CU_ASSERT_PTR_EQUAL(cpu_device.args.tensors[1].data, memory + LARGE);
     stream_job_end();
 }
 
@@ -196,8 +196,8 @@ static void answers_are_each_peers_own(void)
         pull[p] = (stepaf_tensor_t){4, NULL, PULL - p};
     CU_ASSERT_EQUAL(stepaf_respond_on_stream(plan, pull, &stream_job.stream), STEPAF_OK);
     for (uint32_t p = 0; p < PEERS; p++) {
-        CU_ASSERT_EQUAL(cpu_device.args.lanes[p].bytes, PULL - p);
-        CU_ASSERT_PTR_EQUAL(cpu_device.args.lanes[p].data, memory + answer(p));
+        CU_ASSERT_EQUAL(cpu_device.args.tensors[p].bytes, PULL - p);
+        CU_ASSERT_PTR_EQUAL(cpu_device.args.tensors[p].data, memory + answer(p));
     }
     stream_job_end();
 }

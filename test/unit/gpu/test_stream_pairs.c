@@ -52,7 +52,7 @@ static struct stepaf_stream *stream_of(struct fake_job *its, uint32_t number)
 /* Where in the other rank's mailboxes what plan @a number sends comes to. */
 static uint64_t goes_to(uint32_t number)
 {
-    const uint8_t *head = stream_of(stream_job.job, number)->launches.send[0].args.lanes[0].head;
+    const uint8_t *head = stream_of(stream_job.job, number)->launches.send[0].args.tensors[0].head;
 
     return (uint64_t)(head - (const uint8_t *)stream_job.job->ctx->gpu.streams->imports[0]);
 }

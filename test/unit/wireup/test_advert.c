@@ -109,12 +109,12 @@ static void runs_and_lists_are_found(void)
 }
 
 /* Read bytes in memory of exactly their size. */
-static stepaf_status_t read_copy(const uint8_t *data, size_t bytes,
-                                 struct stepaf_advert *declaration_p, uint8_t **copy_p)
+static stepaf_status_t read_copy(const uint8_t *data, size_t bytes, struct stepaf_advert *advert_p,
+                                 uint8_t **copy_p)
 {
     *copy_p = malloc(bytes ? bytes : 1);
     memcpy(*copy_p, data, bytes);
-    return stepaf_advert_read(*copy_p, bytes, STEPAF_FFN, 2, NULL, declaration_p);
+    return stepaf_advert_read(*copy_p, bytes, STEPAF_FFN, 2, NULL, advert_p);
 }
 
 static void every_truncation_is_refused(void)
@@ -153,10 +153,10 @@ static void use(const struct stepaf_advert *it, const struct stepaf_advert *othe
             (void)stepaf_advert_slice(it, it->keys[i].id, rank, &region, &offset);
         (void)stepaf_advert_slice(it, it->keys[i].id, UINT32_MAX, &region, &offset);
     }
-    stepaf_status_t verdict = stepaf_adverts_check(all, RANKS, 0, &stepaf_gpu_feature);
+    stepaf_status_t outcome = stepaf_adverts_check(all, RANKS, 0, &stepaf_gpu_feature);
     for (int r = 1; r < RANKS; r++)
-        CU_ASSERT_EQUAL(stepaf_adverts_check(all, RANKS, r, &stepaf_gpu_feature), verdict);
-    CU_ASSERT(verdict <= STEPAF_OK);
+        CU_ASSERT_EQUAL(stepaf_adverts_check(all, RANKS, r, &stepaf_gpu_feature), outcome);
+    CU_ASSERT(outcome <= STEPAF_OK);
 }
 
 /* Each bit turned: refused, or taken for something that can be used without harm. */

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The commit's verdict: what ranks may declare differently, and that all come to the same. */
+/* The check of the commit: what ranks may declare differently, and that all come to the same
+ * outcome. */
 #include <stdlib.h>
 
 #include "core/key.h"
@@ -9,13 +10,13 @@
 
 static const stepaf_status_t none[RANKS];
 
-/* Judge as every rank does, one rank's failure in @a failing; all verdicts must be alike, whether
+/* Judge as every rank does, one rank's failure in @a failing; all outcomes must be alike, whether
  * equal keys are read once or twice. */
 static stepaf_status_t judge_some(struct world *world, const stepaf_status_t *failing, bool share)
 {
     struct stepaf_advert adverts[RANKS];
     struct stepaf_pack packs[RANKS] = {{0}};
-    stepaf_status_t verdicts[RANKS];
+    stepaf_status_t outcomes[RANKS];
     char texts[RANKS][STEPAF_ERROR_TEXT_MAX];
 
     for (int r = 0; r < RANKS; r++) {
@@ -25,10 +26,10 @@ static stepaf_status_t judge_some(struct world *world, const stepaf_status_t *fa
         world_read(world, r, &packs[r], share && r == 1 ? &adverts[0] : NULL, &adverts[r]);
     }
     for (int r = 0; r < RANKS; r++) {
-        verdicts[r] = stepaf_adverts_check(adverts, RANKS, r, &stepaf_gpu_feature);
-        strcpy(texts[r], verdicts[r] ? stepaf_last_error()->text : "");
-        CU_ASSERT_EQUAL(verdicts[r], verdicts[0]);
-        if (failing[r] && failing[r] == verdicts[r])
+        outcomes[r] = stepaf_adverts_check(adverts, RANKS, r, &stepaf_gpu_feature);
+        strcpy(texts[r], outcomes[r] ? stepaf_last_error()->text : "");
+        CU_ASSERT_EQUAL(outcomes[r], outcomes[0]);
+        if (failing[r] && failing[r] == outcomes[r])
             UNIT_CONTAINS(texts[r], "what rank");
         else
             UNIT_STRING(texts[r], failing[0] ? texts[1] : texts[0]);
@@ -37,15 +38,15 @@ static stepaf_status_t judge_some(struct world *world, const stepaf_status_t *fa
         stepaf_advert_free(&adverts[r]);
         free(packs[r].data);
     }
-    return verdicts[0];
+    return outcomes[0];
 }
 
 static stepaf_status_t check_all(struct world *world, const stepaf_status_t *failing)
 {
-    stepaf_status_t verdict = judge_some(world, failing, false);
+    stepaf_status_t outcome = judge_some(world, failing, false);
 
-    CU_ASSERT_EQUAL(judge_some(world, failing, true), verdict);
-    return verdict;
+    CU_ASSERT_EQUAL(judge_some(world, failing, true), outcome);
+    return outcome;
 }
 
 static void agreement_is_fine(void)
@@ -137,7 +138,7 @@ static void a_commit_needs_a_change(void)
     world_close(&world);
 }
 
-/* What a rank found wrong alone is everybody's verdict; the first such rank decides. */
+/* What a rank found wrong alone is everybody's outcome; the first such rank decides. */
 static void one_rank_fails_all(void)
 {
     struct world world = world_open();

@@ -144,7 +144,7 @@ static void a_new_epoch_goes_on(void)
 }
 
 /* Nobody goes on if one rank cannot, and then it is as before. */
-static void a_bad_verdict_leaves_all_as_it_was(void)
+static void a_bad_outcome_leaves_all_as_it_was(void)
 {
     begin();
     uint32_t n_regions = attention->ctx->memory.n_regions;
@@ -182,7 +182,7 @@ static void expect_broken(struct fake_job *job)
     UNIT_CONTAINS(stepaf_last_error()->text, "halfway");
 }
 
-static void a_peer_that_fails_after_the_verdict_breaks_the_commit(void)
+static void a_peer_that_fails_after_the_check_breaks_the_commit(void)
 {
     begin();
     for (uint32_t p = 0; p < PEERS; p++) {
@@ -254,7 +254,7 @@ static stepaf_status_t nobody_meets(void *self, const void *mine, size_t bytes, 
     return STEPAF_ERR_TIMEOUT;
 }
 
-/* What this rank has found says more, but that the others have not come is no verdict. */
+/* What this rank has found says more, but that the others have not come is no outcome. */
 static void who_meets_nobody_is_broken_whatever_it_has_found(void)
 {
     stepaf_request_h request;
@@ -434,9 +434,9 @@ int main(void)
         {"plans are announced before READY", plans_are_announced_before_ready},
         {"plans are announced in the order of making", plans_are_announced_in_the_order_of_making},
         {"a new epoch goes on", a_new_epoch_goes_on},
-        {"a bad verdict leaves all as it was", a_bad_verdict_leaves_all_as_it_was},
-        {"a peer that fails after the verdict breaks the commit",
-         a_peer_that_fails_after_the_verdict_breaks_the_commit},
+        {"a bad outcome leaves all as it was", a_bad_outcome_leaves_all_as_it_was},
+        {"a peer that fails after the check breaks the commit",
+         a_peer_that_fails_after_the_check_breaks_the_commit},
         {"one peer that fails is enough", one_peer_that_fails_is_enough},
         {"a broken commit ends all plans", a_broken_commit_ends_all_plans},
         {"who meets nobody is broken", who_meets_nobody_is_broken_whatever_it_has_found},

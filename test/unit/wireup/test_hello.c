@@ -176,10 +176,10 @@ static void every_turned_bit_is_refused_or_harmless(void)
     for (size_t bit = 0; bit < turned.bytes * 8; bit++) {
         turned.data[bit / 8] ^= (uint8_t)(1u << bit % 8);
         if (read_copy(turned.data, turned.bytes, &all[0], &copy)) {
-            stepaf_status_t verdict = stepaf_hellos_check(all, RANKS, 0);
-            CU_ASSERT(verdict <= STEPAF_OK && stepaf_status_from((uint32_t)verdict) == verdict);
+            stepaf_status_t outcome = stepaf_hellos_check(all, RANKS, 0);
+            CU_ASSERT(outcome <= STEPAF_OK && stepaf_status_from((uint32_t)outcome) == outcome);
             for (int r = 1; r < RANKS; r++)
-                CU_ASSERT_EQUAL(stepaf_hellos_check(all, RANKS, r), verdict);
+                CU_ASSERT_EQUAL(stepaf_hellos_check(all, RANKS, r), outcome);
             int sharing = stepaf_hellos_sharing(all, RANKS, 1);
             CU_ASSERT(sharing == RANKS || sharing == RANKS - 1);
         } else {

@@ -9,7 +9,7 @@ enum { PEERS = 3, MAX_DEPTH = 2, RING = 16 /* more than twice as many batches as
 
 struct Any {
     stepaf_any_args args;
-    std::vector<stepaf_any_tensor> lanes;
+    std::vector<stepaf_any_tensor> tensors;
     std::vector<uint32_t> counts, done, landed;
     uint32_t failed[2];
     stepaf_gpu_watch watch;
@@ -18,8 +18,8 @@ struct Any {
 
 inline bool has_chunks(const Any &any)
 {
-    for (const stepaf_any_tensor &tensor : any.lanes)
-        if (tensor.lane.proto == STEPAF_PROTO_CHUNKS)
+    for (const stepaf_any_tensor &entry : any.tensors)
+        if (entry.tensor.proto == STEPAF_PROTO_CHUNKS)
             return true;
     return false;
 }
@@ -34,9 +34,9 @@ inline void unpack_any(const Any &any)
     has_chunks(any) ? stepaf_unpack_any_chunks(any.args) : stepaf_unpack_any(any.args);
 }
 
-inline stepaf_kernel_tensor any_lane(const Exchange &slot, bool sends, unsigned i)
+inline stepaf_kernel_tensor any_tensor(const Exchange &slot, bool sends, unsigned i)
 {
-    return (sends ? slot.sender : slot.receiver)->args.lanes[i];
+    return (sends ? slot.sender : slot.receiver)->args.tensors[i];
 }
 
 /* @a slots: peer by peer, @a depth each, which lie evenly apart. The first peer's tensors are the
@@ -52,13 +52,13 @@ inline std::unique_ptr<Any> make_any(const std::vector<std::unique_ptr<Exchange>
 
     for (uint16_t p = 0; p < PEERS; p++)
         for (unsigned i = 0; i < n_each; i++) {
-            stepaf_kernel_tensor lane = any_lane(*slots[p * depth], sends, i);
-            stepaf_kernel_tensor last = any_lane(*slots[p * depth + depth - 1], sends, i);
-            lane.peer = p;
-            lane.copied = static_cast<uint8_t>(lane.copied ? lane.copied + p * n_each : 0);
-            any->lanes.push_back({lane, static_cast<uint32_t>(last.head - lane.head),
-                                  static_cast<uint32_t>(last.body - lane.body),
-                                  static_cast<uint32_t>(last.data - lane.data)});
+            stepaf_kernel_tensor tensor = any_tensor(*slots[p * depth], sends, i);
+            stepaf_kernel_tensor last = any_tensor(*slots[p * depth + depth - 1], sends, i);
+            tensor.peer = p;
+            tensor.copied = static_cast<uint8_t>(tensor.copied ? tensor.copied + p * n_each : 0);
+            any->tensors.push_back({tensor, static_cast<uint32_t>(last.head - tensor.head),
+                                    static_cast<uint32_t>(last.body - tensor.body),
+                                    static_cast<uint32_t>(last.data - tensor.data)});
         }
     any->counts.resize(model.n_blocks + 1);
     any->done.resize(STEPAF_KERNEL_TENSORS);
@@ -73,7 +73,7 @@ inline std::unique_ptr<Any> make_any(const std::vector<std::unique_ptr<Exchange>
     args.landed = any->landed.data();
     args.failed = any->failed;
     args.watch = &any->watch;
-    args.lanes = any->lanes.data();
+    args.tensors = any->tensors.data();
     args.ring = ring;
     args.next = next;
     args.origin = origin;
@@ -87,7 +87,8 @@ inline std::unique_ptr<Any> make_any(const std::vector<std::unique_ptr<Exchange>
     args.gate_takes = model.args.gate_takes;
     args.gate_ends = model.args.gate_ends;
     for (unsigned i = 0; i < n_each; i++)
-        args.shares[i] = {nullptr, UINT32_MAX, model.args.lanes[i].first, model.args.lanes[i].n};
+        args.shares[i] = {nullptr, UINT32_MAX, model.args.tensors[i].first,
+                          model.args.tensors[i].n};
     return any;
 }
 

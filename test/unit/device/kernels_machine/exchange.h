@@ -30,9 +30,9 @@ inline uint32_t groups(uint32_t bytes)
 
 inline bool has_chunks(const stepaf_kernel_args &args)
 {
-    for (uint32_t i = 0; i < args.n_lanes; i++)
-        if (stepaf_proto_has_chunks(args.lanes[i].proto) ||
-            args.lanes[i].proto == STEPAF_PROTO_RDMA)
+    for (uint32_t i = 0; i < args.n_tensors; i++)
+        if (stepaf_proto_has_chunks(args.tensors[i].proto) ||
+            args.tensors[i].proto == STEPAF_PROTO_RDMA)
             return true;
     return false;
 }
@@ -56,7 +56,7 @@ inline size_t flags_room(uint32_t bytes, uint32_t part)
 
 struct Exchange {
     std::vector<Tensor> tensors;
-    std::vector<std::vector<uint8_t>> mailboxes, outlets, sources, places;
+    std::vector<std::vector<uint8_t>> mailboxes, send_bufs, sources, places;
     std::unique_ptr<End> sender, receiver;
 
     explicit Exchange(std::vector<Tensor> its);
@@ -85,7 +85,7 @@ Exchange::Exchange(std::vector<Tensor> its) : tensors(std::move(its))
         size_t chunks = static_cast<size_t>(stepaf_chunks_room(tensor.room));
         size_t parts = flags_room(tensor.room, stepaf_part_bytes(tensor.room)) + tensor.room;
         mailboxes.emplace_back(STEPAF_HEAD_BYTES + std::max({pieces, chunks, parts}) + 256, 0);
-        outlets.emplace_back(mailboxes.back().size(), 0);
+        send_bufs.emplace_back(mailboxes.back().size(), 0);
         sources.emplace_back(tensor.room + 256, 0);
         places.emplace_back(tensor.room + BEYOND + 256, static_cast<uint8_t>(POISON));
     }
@@ -106,23 +106,23 @@ End *Exchange::make_end(bool sends)
     uint8_t leader = 0;
     for (size_t i = 0; i < tensors.size(); i++) {
         const Tensor &tensor = tensors[i];
-        stepaf_kernel_tensor &lane = args.lanes[args.n_lanes++];
+        stepaf_kernel_tensor &kernel_tensor = args.tensors[args.n_tensors++];
         uint8_t *mailbox = aligned(mailboxes[i]);
-        lane.proto = static_cast<uint8_t>(tensor.proto);
-        lane.head = mailbox;
-        lane.body = mailbox + STEPAF_HEAD_BYTES;
+        kernel_tensor.proto = static_cast<uint8_t>(tensor.proto);
+        kernel_tensor.head = mailbox;
+        kernel_tensor.body = mailbox + STEPAF_HEAD_BYTES;
         if (tensor.proto == STEPAF_PROTO_ZCOPY && sends)
-            lane.body = aligned(places[i]) + tensor.skew;
-        lane.data = aligned(sends ? sources[i] : places[i]) + tensor.skew;
-        lane.bytes = sends ? tensor.planned : tensor.room;
-        lane.planned = tensor.planned;
+            kernel_tensor.body = aligned(places[i]) + tensor.skew;
+        kernel_tensor.data = aligned(sends ? sources[i] : places[i]) + tensor.skew;
+        kernel_tensor.bytes = sends ? tensor.planned : tensor.room;
+        kernel_tensor.planned = tensor.planned;
         if (tensor.proto == STEPAF_PROTO_CHUNKS)
-            lane.chunk = stepaf_chunk_bytes(tensor.room);
+            kernel_tensor.chunk = stepaf_chunk_bytes(tensor.room);
         if (tensor.proto == STEPAF_PROTO_PARTS) {
-            lane.chunk = stepaf_part_bytes(tensor.room);
-            lane.head = sends ? aligned(outlets[i]) : mailbox;
-            lane.body = lane.head + flags_room(tensor.room, lane.chunk);
-            lane.body +=
+            kernel_tensor.chunk = stepaf_part_bytes(tensor.room);
+            kernel_tensor.head = sends ? aligned(send_bufs[i]) : mailbox;
+            kernel_tensor.body = kernel_tensor.head + flags_room(tensor.room, kernel_tensor.chunk);
+            kernel_tensor.body +=
                 sends ? 0 : tensor.skew; /* as slots of the proxy's receive buffers may lie */
         }
         args.aligned = args.aligned && tensor.skew % 16 == 0;
@@ -140,15 +140,16 @@ End *Exchange::make_end(bool sends)
     end->gate_threads = (end->gate_threads + 31) / 32 * 32;
     for (size_t i = 0; i < tensors.size(); i++) {
         const Tensor &tensor = tensors[i];
-        stepaf_kernel_tensor &lane = args.lanes[i];
+        stepaf_kernel_tensor &kernel_tensor = args.tensors[i];
         bool unpacks = tensor.proto == STEPAF_PROTO_BCOPY ||
                        stepaf_proto_has_chunks(static_cast<uint8_t>(tensor.proto)) ||
                        (tensor.proto == STEPAF_PROTO_LL && !args.gate_takes);
-        lane.copied = tensor.copied ? leader : 0;
-        lane.first = static_cast<uint16_t>(end->n_blocks);
+        kernel_tensor.copied = tensor.copied ? leader : 0;
+        kernel_tensor.first = static_cast<uint16_t>(end->n_blocks);
         if (sends ? !tensor.copied : unpacks)
-            lane.n = static_cast<uint16_t>(tensor.proto == STEPAF_PROTO_INLINE ? 1 : tensor.blocks);
-        end->n_blocks += lane.n;
+            kernel_tensor.n =
+                static_cast<uint16_t>(tensor.proto == STEPAF_PROTO_INLINE ? 1 : tensor.blocks);
+        end->n_blocks += kernel_tensor.n;
     }
     args.gate_ends = !end->n_blocks;
     end->counts.resize(end->n_blocks + 1);
@@ -172,21 +173,22 @@ inline void copy_all(const stepaf_kernel_args &args, const stepaf_kernel_args &p
 {
     bool all = true;
 
-    for (uint32_t i = 0; i < args.n_lanes; i++) {
-        const stepaf_kernel_tensor &lane = args.lanes[i];
-        all = all && (!lane.copied || lane.bytes == planned.lanes[i].bytes);
-        for (uint32_t at = 0; lane.copied && at < lane.bytes; at += 64) {
-            memcpy(lane.body + at, lane.data + at, lane.bytes - at < 64 ? lane.bytes - at : 64);
+    for (uint32_t i = 0; i < args.n_tensors; i++) {
+        const stepaf_kernel_tensor &kernel_tensor = args.tensors[i];
+        all = all && (!kernel_tensor.copied || kernel_tensor.bytes == planned.tensors[i].bytes);
+        for (uint32_t at = 0; kernel_tensor.copied && at < kernel_tensor.bytes; at += 64) {
+            memcpy(kernel_tensor.body + at, kernel_tensor.data + at,
+                   kernel_tensor.bytes - at < 64 ? kernel_tensor.bytes - at : 64);
             machine_yield();
         }
     }
-    for (uint32_t i = 0; i < args.n_lanes; i++) {
-        const stepaf_kernel_tensor &lane = args.lanes[i];
-        if (!lane.copied || (all && lane.copied != i + 1))
+    for (uint32_t i = 0; i < args.n_tensors; i++) {
+        const stepaf_kernel_tensor &kernel_tensor = args.tensors[i];
+        if (!kernel_tensor.copied || (all && kernel_tensor.copied != i + 1))
             continue;
-        uint64_t word =
-            static_cast<uint64_t>(lane.bytes) << 32 | (all ? STEPAF_TOLD_ALL : STEPAF_TOLD);
-        memcpy(lane.head + STEPAF_HEAD_TELLS + 8, &word, 8);
+        uint64_t word = static_cast<uint64_t>(kernel_tensor.bytes) << 32 |
+                        (all ? STEPAF_TOLD_ALL : STEPAF_TOLD);
+        memcpy(kernel_tensor.head + STEPAF_HEAD_TELLS + 8, &word, 8);
         machine_yield();
     }
 }
@@ -197,29 +199,29 @@ stepaf_kernel_args Exchange::fill(bool varied)
     stepaf_kernel_args args = sender->args;
 
     for (size_t i = 0; i < tensors.size(); i++) {
-        stepaf_kernel_tensor &lane = args.lanes[i];
+        stepaf_kernel_tensor &kernel_tensor = args.tensors[i];
         if (varied)
-            lane.bytes = pick(lane.bytes + 1);
-        for (uint32_t at = 0; at < lane.bytes; at++)
-            lane.data[at] = make_byte();
-        memset(receiver->args.lanes[i].data, POISON, tensors[i].room + BEYOND);
+            kernel_tensor.bytes = pick(kernel_tensor.bytes + 1);
+        for (uint32_t at = 0; at < kernel_tensor.bytes; at++)
+            kernel_tensor.data[at] = make_byte();
+        memset(receiver->args.tensors[i].data, POISON, tensors[i].room + BEYOND);
     }
     return args;
 }
 
 /* The stamp that a head has. */
-inline uint64_t its_last(const stepaf_kernel_tensor &lane)
+inline uint64_t its_last(const stepaf_kernel_tensor &kernel_tensor)
 {
     uint64_t stamp;
 
-    memcpy(&stamp, lane.head + STEPAF_HEAD_TELLS + 8, sizeof(stamp));
+    memcpy(&stamp, kernel_tensor.head + STEPAF_HEAD_TELLS + 8, sizeof(stamp));
     return stamp;
 }
 
 /* What the hosts of both ends do of PARTS: bring what is there, and tell of it; the head first. */
 void Exchange::carry(unsigned i, const stepaf_kernel_args &sent) const
 {
-    const stepaf_kernel_tensor &from = sent.lanes[i], &to = receiver->args.lanes[i];
+    const stepaf_kernel_tensor &from = sent.tensors[i], &to = receiver->args.tensors[i];
     uint64_t words[2], stamp;
 
     do {
@@ -242,8 +244,8 @@ void Exchange::carry(unsigned i, const stepaf_kernel_args &sent) const
 
 void Exchange::begin_send(const stepaf_kernel_args &args)
 {
-    for (unsigned i = 0; i < args.n_lanes; i++)
-        if (args.lanes[i].proto == STEPAF_PROTO_PARTS)
+    for (unsigned i = 0; i < args.n_tensors; i++)
+        if (args.tensors[i].proto == STEPAF_PROTO_PARTS)
             launch(1, 0, 1, [this, i, &args] { carry(i, args); });
     for (unsigned b = 0; b < sender->n_blocks; b++)
         launch(sender->n_blocks, b, STEPAF_WARP, [&args] { ::send(args); });
@@ -276,14 +278,14 @@ void Exchange::begin_receive()
 void Exchange::verify(const stepaf_kernel_args &sent, const uint32_t *landed) const
 {
     for (size_t i = 0; i < tensors.size(); i++) {
-        const stepaf_kernel_tensor &lane = sent.lanes[i];
-        const uint8_t *came = receiver->args.lanes[i].data;
-        if (receiver->failed[0] || landed[i] != lane.bytes)
+        const stepaf_kernel_tensor &kernel_tensor = sent.tensors[i];
+        const uint8_t *came = receiver->args.tensors[i].data;
+        if (receiver->failed[0] || landed[i] != kernel_tensor.bytes)
             fail("a size is wrong");
-        for (uint32_t at = 0; at < lane.bytes + BEYOND; at++)
-            if (came[at] != (at < lane.bytes ? lane.data[at] : uint8_t{POISON})) {
-                printf("FAIL: tensor %zu (%u bytes, way %d): byte %u is %u\n", i, lane.bytes,
-                       lane.proto, at, came[at]);
+        for (uint32_t at = 0; at < kernel_tensor.bytes + BEYOND; at++)
+            if (came[at] != (at < kernel_tensor.bytes ? kernel_tensor.data[at] : uint8_t{POISON})) {
+                printf("FAIL: tensor %zu (%u bytes, way %d): byte %u is %u\n", i,
+                       kernel_tensor.bytes, kernel_tensor.proto, at, came[at]);
                 exit(1);
             }
     }
