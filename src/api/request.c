@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "api/handles.h"
 #include "core/batch.h"
+#include "core/batch_check.h"
 #include "core/late.h"
 #include "core/op_result.h"
 #include "core/progress.h"

@@ -2,6 +2,7 @@
 /* Batches, FFN side: arriving, being taken and answered. */
 #include "core/batch.h"
 #include "core/batch_ahead.h"
+#include "core/batch_check.h"
 #include "core/batch_end.h"
 #include "core/ctx.h"
 #include "core/feature.h"
@@ -170,41 +171,6 @@ struct stepaf_batch_obj *stepaf_batch_take(struct stepaf_ctx *ctx, struct stepaf
     return batch;
 }
 
-stepaf_status_t stepaf_batch_check_state(const struct stepaf_batch_obj *batch)
-{
-    const struct stepaf_peer *peer = batch->remote->peer;
-
-    if (batch->answered)
-        return stepaf_error_set(STEPAF_ERR_STATE, STEPAF_PHASE_RESPOND,
-                                "the batch is answered already");
-    if (peer->lost)
-        return stepaf_error_set_peer(STEPAF_ERR_PEER_LOST, STEPAF_PHASE_RESPOND, peer->who,
-                                     STEPAF_WHO_FORMAT " is lost: %s", STEPAF_WHO_ARGS(peer->who),
-                                     peer->reason);
-    if (batch->canceled)
-        return stepaf_error_set_peer(STEPAF_ERR_CANCELED, STEPAF_PHASE_RESPOND, peer->who,
-                                     STEPAF_WHO_FORMAT " has canceled the operation",
-                                     STEPAF_WHO_ARGS(peer->who));
-    return STEPAF_OK;
-}
-
-stepaf_status_t stepaf_batch_refuse_tensor(const struct stepaf_batch_obj *batch,
-                                           const stepaf_tensor_t *tensor, int i)
-{
-    const struct stepaf_remote_plan_pull *pull = &batch->remote->pull[i];
-
-    if (tensor->key != pull->key_id)
-        return stepaf_error_set(STEPAF_ERR_INVALID, STEPAF_PHASE_RESPOND,
-                                "tensor %d has key %llu, expected is %llu", i,
-                                (unsigned long long)tensor->key, (unsigned long long)pull->key_id);
-    if (tensor->bytes > pull->bytes)
-        return stepaf_error_set(STEPAF_ERR_SIZE, STEPAF_PHASE_RESPOND,
-                                "tensor %d: %zu bytes, but the destination holds %u", i,
-                                tensor->bytes, pull->bytes);
-    return stepaf_region_refuse(batch->remote->peer->ctx, tensor->data, tensor->bytes,
-                                STEPAF_PHASE_RESPOND, "tensor", i);
-}
-
 /* Check the tensors and fill the writes; set *n_sizes_p to how many sizes the message must tell:
  * none if all are as planned. A refusal leaves nothing behind that the next try does not set. */
 static stepaf_status_t take_tensors(struct stepaf_batch_obj *batch, const stepaf_tensor_t *tensors,
@@ -289,14 +255,6 @@ static inline void fill_answer(struct stepaf_batch_obj *batch, uint32_t n_sizes,
                     remote->number, batch->slot, n_sizes);
     if (__builtin_expect(now - batch->arrived >= ctx->clock.told_from, 0))
         tell_times(batch, now - batch->arrived);
-}
-
-stepaf_status_t stepaf_batch_no_source(void)
-{
-    return stepaf_error_set(
-        STEPAF_ERR_UNREGISTERED, STEPAF_PHASE_RESPOND,
-        "a tensor of the answer is in registered memory of this rank that cannot "
-        "be read: it is not mapped any more");
 }
 
 stepaf_status_t stepaf_batch_respond(struct stepaf_batch_obj *batch, const stepaf_tensor_t *tensors,

@@ -55,14 +55,6 @@ void stepaf_batch_arrived(struct stepaf_batch_obj *batch);
  * last vain poll or later; what arrived after it counts as taken at once. */
 struct stepaf_batch_obj *stepaf_batch_take(struct stepaf_ctx *ctx, struct stepaf_peer *peer,
                                            uint64_t now);
-/* Whether the batch can be answered at all. */
-stepaf_status_t stepaf_batch_check_state(const struct stepaf_batch_obj *batch);
-/* What is wrong with tensor @a i of an answer. */
-stepaf_status_t stepaf_batch_refuse_tensor(const struct stepaf_batch_obj *batch,
-                                           const stepaf_tensor_t *tensor, int i)
-    __attribute__((cold));
-/* The error of an answer that was not sent, since its sources cannot be read. */
-stepaf_status_t stepaf_batch_no_source(void) __attribute__((cold));
 stepaf_status_t stepaf_batch_respond(struct stepaf_batch_obj *batch, const stepaf_tensor_t *tensors,
                                      int n, uint32_t flags);
 

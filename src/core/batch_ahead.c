@@ -4,6 +4,7 @@
 #include <stdlib.h>
 
 #include "core/batch.h"
+#include "core/batch_check.h"
 #include "core/ctx.h"
 #include "core/region.h"
 #include "core/remote_plan.h"

@@ -1,0 +1,19 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Whether a batch can be answered, and what is wrong with an answer. */
+#ifndef STEPAF_CORE_BATCH_CHECK_H
+#define STEPAF_CORE_BATCH_CHECK_H
+
+#include <stepaf/stepaf.h>
+
+struct stepaf_batch_obj;
+
+/* Whether the batch can be answered at all. */
+stepaf_status_t stepaf_batch_check_state(const struct stepaf_batch_obj *batch);
+/* What is wrong with tensor @a i of an answer. */
+stepaf_status_t stepaf_batch_refuse_tensor(const struct stepaf_batch_obj *batch,
+                                           const stepaf_tensor_t *tensor, int i)
+    __attribute__((cold));
+/* The error of an answer that was not sent, since its sources cannot be read. */
+stepaf_status_t stepaf_batch_no_source(void) __attribute__((cold));
+
+#endif
