@@ -161,3 +161,13 @@ void stepaf_batch_ahead_free(struct stepaf_batch_obj *batch)
     free(batch->ahead);
     batch->ahead = NULL;
 }
+
+size_t stepaf_batch_ahead_bytes(const struct stepaf_batch_obj *batch)
+{
+    size_t bytes = batch->ahead ? sizeof(*batch->ahead) : 0;
+
+    for (int i = 0; batch->ahead && i <= STEPAF_MAX_TENSORS; i++)
+        if (batch->ahead->parts[i])
+            bytes += sizeof(*batch->ahead->parts[i]);
+    return bytes;
+}

@@ -35,5 +35,7 @@ bool stepaf_batch_ahead_refused(struct stepaf_batch_obj *batch, const struct ste
 /* Nothing of them is in use any more: the slot's next batch comes, or the peer is lost. */
 void stepaf_batch_ahead_complete(struct stepaf_batch_obj *batch);
 void stepaf_batch_ahead_free(struct stepaf_batch_obj *batch);
+/* Bytes of memory that they take. */
+size_t stepaf_batch_ahead_bytes(const struct stepaf_batch_obj *batch);
 
 #endif

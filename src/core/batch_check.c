@@ -6,7 +6,7 @@
 #include "core/region.h"
 #include "core/remote_plan.h"
 
-stepaf_status_t stepaf_batch_check_state(const struct stepaf_batch_obj *batch)
+stepaf_status_t stepaf_batch_refuse(const struct stepaf_batch_obj *batch)
 {
     const struct stepaf_peer *peer = batch->remote->peer;
 
@@ -17,11 +17,9 @@ stepaf_status_t stepaf_batch_check_state(const struct stepaf_batch_obj *batch)
         return stepaf_error_set_peer(STEPAF_ERR_PEER_LOST, STEPAF_PHASE_RESPOND, peer->who,
                                      STEPAF_WHO_FORMAT " is lost: %s", STEPAF_WHO_ARGS(peer->who),
                                      peer->reason);
-    if (batch->canceled)
-        return stepaf_error_set_peer(STEPAF_ERR_CANCELED, STEPAF_PHASE_RESPOND, peer->who,
-                                     STEPAF_WHO_FORMAT " has canceled the operation",
-                                     STEPAF_WHO_ARGS(peer->who));
-    return STEPAF_OK;
+    return stepaf_error_set_peer(STEPAF_ERR_CANCELED, STEPAF_PHASE_RESPOND, peer->who,
+                                 STEPAF_WHO_FORMAT " has canceled the operation",
+                                 STEPAF_WHO_ARGS(peer->who));
 }
 
 stepaf_status_t stepaf_batch_refuse_tensor(const struct stepaf_batch_obj *batch,

@@ -5,10 +5,19 @@
 
 #include <stepaf/stepaf.h>
 
-struct stepaf_batch_obj;
+#include "core/batch.h"
+#include "core/ctx.h"
+#include "core/remote_plan.h"
 
-/* Whether the batch can be answered at all. */
-stepaf_status_t stepaf_batch_check_state(const struct stepaf_batch_obj *batch);
+/* Why a batch cannot be answered. */
+stepaf_status_t stepaf_batch_refuse(const struct stepaf_batch_obj *batch) __attribute__((cold));
+/* Whether it can be answered at all. */
+static inline stepaf_status_t stepaf_batch_check_state(const struct stepaf_batch_obj *batch)
+{
+    if (__builtin_expect(batch->answered | batch->canceled | batch->remote->peer->lost, 0))
+        return stepaf_batch_refuse(batch);
+    return STEPAF_OK;
+}
 /* What is wrong with tensor @a i of an answer. */
 stepaf_status_t stepaf_batch_refuse_tensor(const struct stepaf_batch_obj *batch,
                                            const stepaf_tensor_t *tensor, int i)

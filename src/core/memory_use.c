@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "core/memory_use.h"
 #include "core/batch.h"
+#include "core/batch_ahead.h"
 #include "core/key.h"
 #include "core/key_recv.h"
 #include "core/op.h"
@@ -36,9 +37,9 @@ static void count_plans(const struct stepaf_ctx *ctx, stepaf_memory_use_t *use)
         size_t per_peer =
             sizeof(plan->partial.skipped[0]) + sizeof(plan->partial.posts[0]) +
             plan->n_pull * sizeof(plan->pull[0]) +
-            plan->depth *
-                (sizeof(struct stepaf_op_peer) + sizeof(struct stepaf_post *) +
-                 plan->n_push * sizeof(struct stepaf_xfer) + plan->n_pull * sizeof(uint32_t));
+            plan->depth * (sizeof(struct stepaf_op_peer) + sizeof(struct stepaf_post *) +
+                           plan->n_push * sizeof(struct stepaf_xfer) +
+                           plan->n_pull * sizeof(uint32_t) + sizeof(struct stepaf_op_landed));
         use->declared +=
             sizeof(*plan) + plan->depth * (sizeof(struct stepaf_op) + plan->ops[0].template_bytes);
         use->per_key += ctx->n_peers * per_peer;
@@ -60,6 +61,8 @@ static void count_remotes(const struct stepaf_ctx *ctx, stepaf_memory_use_t *use
                             remote->depth * (sizeof(struct stepaf_batch_obj) +
                                              remote->n_pull * sizeof(struct stepaf_xfer) +
                                              remote->n_push * sizeof(uint32_t));
+            for (uint8_t s = 0; s < remote->depth; s++)
+                use->per_key += stepaf_batch_ahead_bytes(&remote->batches[s]);
             use->key_peers += (size_t)(remote->n_push + remote->n_pull) * remote->depth;
         }
 }

@@ -244,8 +244,8 @@ void stepaf_op_landed(struct stepaf_peer *peer, const struct stepaf_msg *msg)
         op->pull_bytes[first + i] = msg->word[STEPAF_MSG_HERE];
         op_peer->odd = op_peer->odd || msg->word[STEPAF_MSG_HERE] != plan->pull[first + i].bytes;
     }
-    op_peer->landed = stepaf_op_has_landed(op, peer->index) | bit;
-    op_peer->landed_of = op->seq;
+    op->landed[peer->index] = (struct stepaf_op_landed){
+        .seq = op->seq, .bits = stepaf_op_has_landed(op, peer->index) | bit};
 }
 
 void stepaf_op_response(struct stepaf_peer *peer, const struct stepaf_msg *msg)

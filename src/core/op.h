@@ -46,9 +46,12 @@ struct stepaf_op_peer {
         };
         uint16_t unusual; /* one of them */
     };
-    uint32_t
-        landed; /* bit i: tensor i has landed ahead of the answer; STEPAF_OP_PUSHED: the push has */
-    uint32_t landed_of; /* of the operation with this number */
+};
+
+/* What has landed at a peer, or of a peer, before its answer. */
+struct stepaf_op_landed {
+    uint32_t seq;  /* of the operation that it is about */
+    uint32_t bits; /* bit i: tensor i of the answer is here; STEPAF_OP_PUSHED: the push is there */
 };
 
 enum { STEPAF_OP_PUSHED = 1 << STEPAF_MAX_TENSORS };
@@ -103,6 +106,7 @@ struct stepaf_op {
     struct stepaf_post **posts;      /* the parts', in the same order */
     struct stepaf_xfer *xfers;       /* per peer: n_push */
     uint32_t *pull_bytes;            /* per peer: n_pull; what landed, as planned at first */
+    struct stepaf_op_landed *landed; /* per peer */
     uint32_t imm;                    /* START in 32 bits; answers differ from it only in the code */
     /* What each transport, by index, has put together for its posts as planned, or NULL. */
     void *templates[STEPAF_MAX_TRANSPORTS];
@@ -124,7 +128,7 @@ void stepaf_op_landed(struct stepaf_peer *peer, const struct stepaf_msg *msg);
 /* What is told of that for peer @a p's part. */
 static inline uint32_t stepaf_op_has_landed(const struct stepaf_op *op, uint32_t p)
 {
-    return op->op_peers[p].landed_of == op->seq ? op->op_peers[p].landed : 0;
+    return op->landed[p].seq == op->seq ? op->landed[p].bits : 0;
 }
 /* An answer that was ARRIVING is where it belongs. */
 void stepaf_op_arrived(struct stepaf_op *op, const struct stepaf_peer *peer);
