@@ -156,6 +156,41 @@ static PyObject *batch_respond(batch_obj *self, PyObject *const *args, Py_ssize_
     return respond(self, tensors, release);
 }
 
+static PyObject *batch_respond_tensor(batch_obj *self, PyObject *args, PyObject *kwargs)
+{
+    static const char *const names[] = {"index", "tensor", NULL};
+    stepaf_tensor_info_t info = {.size = sizeof(info)};
+    context_obj *ctx = self->hold->ctx;
+    struct tensors tensors;
+    stepaf_status_t status;
+    PyObject *object;
+    int index;
+
+    if (!stepaf_py_parse(args, kwargs, "iO", names, &index, &object) || !batch_is_open(self))
+        return NULL;
+    if (PyList_Check(object) || PyTuple_Check(object))
+        return PyErr_Format(PyExc_TypeError, "respond_tensor takes one tensor");
+    BRIEFLY(ctx, status = LIB(batch_answer)(self->hold->batch, index, &info));
+    if (status)
+        return stepaf_py_raise(status);
+    if (!stepaf_py_tensors_of(&tensors, object, &info.key, 1))
+        return NULL;
+    BRIEFLY(ctx, status = LIB(respond_tensor)(self->hold->batch, index, tensors.array));
+    stepaf_py_tensors_free(&tensors);
+    return stepaf_py_done(status);
+}
+
+static PyObject *batch_confirm(batch_obj *self, PyObject *unused)
+{
+    stepaf_status_t status;
+    (void)unused;
+
+    if (!batch_is_open(self))
+        return NULL;
+    BRIEFLY(self->hold->ctx, status = LIB(confirm)(self->hold->batch));
+    return stepaf_py_done(status);
+}
+
 static PyObject *batch_release(batch_obj *self, PyObject *unused)
 {
     stepaf_status_t status;
@@ -233,6 +268,12 @@ static PyMethodDef methods[] = {
      "Answer, in the order of answers; None is a tensor of no bytes. Returns the Request to wait\n"
      "for before the sources are overwritten. With release the batch goes back with the same\n"
      "message: its tensors, and arrays made of them, are not to be read any more."},
+    {"respond_tensor", METHOD(batch_respond_tensor), METH_VARARGS | METH_KEYWORDS,
+     "respond_tensor(index, tensor)\n\n"
+     "Send one tensor of the answer before the others. respond still takes all, this one as it\n"
+     "was here, and returns the Request to wait for before its source is overwritten."},
+    {"confirm", (PyCFunction)batch_confirm, METH_NOARGS,
+     "Confirm that the push has arrived, for Request.wait_push."},
     {"release", (PyCFunction)batch_release, METH_NOARGS,
      "Give the receive buffers back. Without an answer, the operation ends as canceled."},
     {"__enter__", batch_enter, METH_NOARGS, NULL},

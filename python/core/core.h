@@ -27,7 +27,7 @@
 /* clang-format off */
 #define LIBRARY_MAP(_) \
     _(alloc) _(barrier) _(batch_answer) _(batch_query) _(batch_tensor) _(cancel) \
-    _(clock_ns) _(commit) _(counters_query) _(default_timeout_us) _(deregister) \
+    _(clock_ns) _(commit) _(confirm) _(counters_query) _(default_timeout_us) _(deregister) \
     _(dtype_bytes) _(dtype_name) _(epoch) _(event_name) _(finalize) _(free) _(init) \
     _(key_declare) _(key_set_recv) _(key_withdraw) _(last_error) _(link_query) \
     _(map_check) _(memory_query) _(n_peers) _(peer_index) _(peer_rank) _(phase_name) \
@@ -35,10 +35,10 @@
     _(plan_origin) _(plan_set_answers) _(plan_status) _(plan_tensor) _(progress) _(push_pull) _(rank) _(recv) \
     _(recv_on_stream) _(register) _(release) _(request_answers) _(request_peer) _(request_sent) \
     _(request_slot) _(request_tensor) _(respond) _(respond_many) _(respond_on_stream) \
-    _(role) _(size) _(start) _(start_on_stream) _(start_with) _(status_name) \
+    _(respond_tensor) _(role) _(size) _(start) _(start_on_stream) _(start_with) _(status_name) \
     _(status_text) _(test) _(timeline_query) _(trace_clear) _(trace_read) \
     _(transport_name) _(wait) _(wait_any) _(wait_on_stream) _(wait_peer) \
-    _(wait_rest) _(wait_tensor) _(world_rank)
+    _(wait_push) _(wait_rest) _(wait_tensor) _(world_rank)
 /* clang-format on */
 
 struct library {

@@ -196,6 +196,17 @@ static PyObject *request_wait_tensor(request_obj *self, PyObject *args, PyObject
     return wait_part(self, LIB(wait_tensor), index, timeout);
 }
 
+static PyObject *request_wait_push(request_obj *self, PyObject *args, PyObject *kwargs)
+{
+    static const char *const names[] = {"ffn_rank", "timeout", NULL};
+    PyObject *timeout = Py_None;
+    int rank;
+
+    if (!stepaf_py_parse(args, kwargs, "i|O", names, &rank, &timeout))
+        return NULL;
+    return wait_part(self, LIB(wait_push), rank, timeout);
+}
+
 static PyObject *request_wait_rest(request_obj *self, PyObject *args, PyObject *kwargs)
 {
     static const char *const names[] = {"timeout", NULL};
@@ -366,6 +377,9 @@ static PyMethodDef methods[] = {
      "on."},
     {"wait_tensor", METHOD(request_wait_tensor), METH_VARARGS | METH_KEYWORDS,
      "wait_tensor(index, timeout=None)\n\nWait until pull tensor number index has arrived."},
+    {"wait_push", METHOD(request_wait_push), METH_VARARGS | METH_KEYWORDS,
+     "wait_push(ffn_rank, timeout=None)\n\nWait until this FFN rank has confirmed that the push "
+     "has\narrived (Batch.confirm), or has sent a tensor of its answer."},
     {"wait_rest", METHOD(request_wait_rest), METH_VARARGS | METH_KEYWORDS,
      "wait_rest(timeout=None)\n\nWait until nothing is to come to the slot any more: see "
      "stepaf_answers(7)."},

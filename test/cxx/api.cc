@@ -92,6 +92,19 @@ static void attention(stepaf_boot_t *boot)
     CHECK(done.sent() && done.peer(0) && done.timeline(0).start_ns > 0);
     throws<stepaf::error>(STEPAF_ERR_STATE, [&] { done.wait(); });
 
+    /* One that is answered step by step. */
+    auto steps = plan.start(stepaf::start_params().wait());
+    throws<stepaf::timeout_error>(STEPAF_ERR_TIMEOUT, [&] { steps.ref().wait_push(0, 0us); });
+    ctx.barrier(STEPAF_GROUP_WORLD);
+    steps.ref().wait_push(0);
+    throws<stepaf::timeout_error>(STEPAF_ERR_TIMEOUT, [&] { steps.ref().wait_tensor(0, 0us); });
+    ctx.barrier(STEPAF_GROUP_WORLD);
+    steps.ref().wait_tensor(0);
+    CHECK(steps.ref().tensor(0).as<float>()[N - 1] == 3 * N && !steps.ref().peer(0));
+    CHECK(!steps.test());
+    ctx.barrier(STEPAF_GROUP_WORLD);
+    steps.wait().wait_push(0);
+
     /* A smaller one, and slots that run out. */
     stepaf::tensor less[] = {{X, x.data(), 16}};
     stepaf::request two[] = {plan.start(stepaf::start_params().wait(5s).push(less)),
@@ -168,6 +181,22 @@ static void ffn(stepaf_boot_t *boot)
     throws<stepaf::error>(STEPAF_ERR_INVALID, [&] { batch.respond({}); });
     CHECK(batch);
     twice(batch, ys);
+
+    /* The push is confirmed, then its answer sent, then the batch answered. */
+    batch = ctx.recv();
+    ctx.barrier(STEPAF_GROUP_WORLD);
+    batch.confirm();
+    ctx.barrier(STEPAF_GROUP_WORLD);
+    for (std::size_t i = 0; i < N; i++)
+        ys[i] = 3 * batch.tensor(0).as<const float>()[i];
+    stepaf::tensor thrice = {Y, y.data(), N * sizeof(float)};
+    throws<stepaf::error>(STEPAF_ERR_INVALID, [&] { batch.respond_tensor(1, thrice); });
+    batch.respond_tensor(0, thrice);
+    throws<stepaf::error>(STEPAF_ERR_STATE, [&] { batch.respond_tensor(0, thrice); });
+    CHECK(batch);
+    ctx.barrier(STEPAF_GROUP_WORLD);
+    batch.respond({{thrice}});
+    throws<stepaf::error>(STEPAF_ERR_HANDLE, [&] { batch.confirm(); });
 
     /* Two of one worker, by rows. */
     ctx.barrier(STEPAF_GROUP_WORLD);

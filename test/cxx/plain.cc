@@ -29,6 +29,11 @@ static void attention(stepaf_boot_t *boot)
     bytes[3] = 21;
     auto request = plan->try_start();
     CHECK(request);
+    auto ref = request->ref();
+    CHECK(ref.try_wait_push(0) && ref.try_wait_push(1).error() == STEPAF_ERR_INVALID);
+    CHECK(ref.try_wait_tensor(0) && bytes[BYTES + 3] == 42);
+    CHECK(ref.try_peer(0).error() == STEPAF_INPROGRESS);
+    CHECK(ctx.try_barrier(STEPAF_GROUP_WORLD)); /* the FFN rank answers from here on */
     auto done = request->try_wait();
     CHECK(done && !*request && bytes[BYTES + 3] == 42);
     CHECK(done->try_tensor(0)->bytes == BYTES && done->try_tensor(1).error() == STEPAF_ERR_INVALID);
@@ -49,7 +54,11 @@ static void ffn(stepaf_boot_t *boot)
     for (int i = 0; i < BYTES; i++)
         memory->as<unsigned char>()[i] = 2 * in->as<unsigned char>()[i];
     stepaf::tensor answer = stepaf::make_tensor(Y, memory->as<unsigned char>());
+    CHECK(batch->try_confirm() && batch->try_respond_tensor(0, answer) && *batch);
+    CHECK(batch->try_respond_tensor(0, answer).error() == STEPAF_ERR_STATE);
+    CHECK(ctx.try_barrier(STEPAF_GROUP_WORLD));
     CHECK(batch->try_respond({&answer, 1}) && !*batch);
+    CHECK(batch->try_confirm().error() == STEPAF_ERR_HANDLE);
     CHECK(ctx.try_recv(stepaf::timeout(0)).error() == STEPAF_ERR_TIMEOUT);
     CHECK(ctx.try_barrier(STEPAF_GROUP_WORLD));
 }

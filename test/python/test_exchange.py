@@ -197,6 +197,78 @@ def some(ctx):
             pass
 
 
+def raises(kind, call, *args, **options):
+    try:
+        call(*args, **options)
+    except kind:
+        return
+    raise AssertionError(f"{call} has to raise {kind}")
+
+
+def stepwise(ctx):
+    """A push that is confirmed, and an answer tensor by tensor, in the order in which they are made."""
+    x_key, y_key = keys(ctx)
+    z_key = ctx.pull_key(3, (N, 4), "f32")
+    if ctx.role == stepaf.Role.ATTENTION:
+        memory = ctx.alloc((3, N, 4), "f32")
+        plan = ctx.plan({x_key: memory[0]}, [(y_key, memory[1]), (z_key, memory[2])])
+        ctx.commit()
+        fill(memory[0], ctx.rank)
+        request = plan.start()
+        raises(TimeoutError, request.wait_push, 0, 0)
+        raises(TimeoutError, request.wait_push, ffn_rank=0, timeout=0.01)
+        raises(stepaf.InvalidError, request.wait_push, 1)
+        raises(TypeError, request.wait_push)
+        raises(TypeError, request.wait_push, "0")
+        ctx.barrier()
+        request.wait_push(0)
+        raises(TimeoutError, request.wait_tensor, 1, 0)
+        ctx.barrier()
+        request.wait_tensor(1)
+        arrived = request.tensor(1)
+        assert arrived.key == 3 and arrived.shape == (7, 4) and holds(arrived, ctx.rank, 3)
+        assert request.tensor(0) is None and not request.peer(0) and not request.test()
+        ctx.barrier()
+        request.wait()
+        request.wait_push(0, timeout=0)
+        assert holds(request.tensor(0), ctx.rank, 2) and holds(request.tensor(1), ctx.rank, 3)
+        request = plan.start(wait=True)
+        request.wait_tensor(index=0)
+        request.wait()
+        assert request.tensor(0).nbytes == 0 and holds(request.tensor(1), ctx.rank, 3)
+        return
+    memory = ctx.alloc((ctx.n_attention, 2, N, 4), "f32")
+    ctx.commit()
+    batches = ctx.recv_each()
+    ctx.barrier()
+    for batch in batches:
+        batch.confirm()
+    ctx.barrier()
+    for batch in batches:
+        z = memory[batch.attention_rank][1]
+        double(batch[0][:7], z, 3)
+        raises(stepaf.InvalidError, batch.respond_tensor, 2, z)
+        raises(stepaf.InvalidError, batch.respond_tensor, -1, z)
+        raises(TypeError, batch.respond_tensor, 1, [z])
+        raises(TypeError, batch.respond_tensor, 1)
+        raises(stepaf.UnregisteredError, batch.respond_tensor, 1, bytearray(64))
+        raises(stepaf.SizeError, batch.respond_tensor, 1, memory)
+        batch.respond_tensor(1, z[:7])
+        raises(stepaf.StateError, batch.respond_tensor, index=1, tensor=z[:7])
+    ctx.barrier()
+    for batch in batches:
+        y, z = memory[batch.attention_rank][0], memory[batch.attention_rank][1]
+        double(batch[0], y)
+        raises(stepaf.InvalidError, batch.respond, [y, z])
+        batch.respond([y, z[:7]])
+        raises(stepaf.HandleError, batch.confirm)
+        raises(stepaf.HandleError, batch.respond_tensor, 1, z)
+    for batch in ctx.recv_each():
+        batch.respond_tensor(0, None)
+        batch.respond([None, memory[batch.attention_rank][1][:7]])
+    ctx.barrier(stepaf.Group.FFN)
+
+
 def lives(ctx):
     """Every way in which a batch goes back."""
     x_key, y_key = ctx.push_key(X, 64, depth=1), None
@@ -358,6 +430,12 @@ class Exchange(job.TestCase):
 
     def test_some(self):
         self.run_job(some, 1, 2)
+
+    def test_stepwise(self):
+        self.run_job(stepwise, 2, 1)
+
+    def test_stepwise_over_tcp(self):
+        self.run_job(stepwise, env={"STEPAF_TRANSPORTS": "tcp"})
 
     def test_lives(self):
         self.run_job(lives)

@@ -69,6 +69,13 @@ class [[nodiscard]] batch : public detail::owner<stepaf_batch_h, detail::release
             handle_ = nullptr;
         return request_ref(handle);
     }
+    /** As stepaf_respond_tensor; the batch still has to be answered. */
+    result<void> try_respond_tensor(int index, const stepaf_tensor_t &source) noexcept
+    {
+        return stepaf_respond_tensor(handle_, index, &source);
+    }
+    /** As stepaf_confirm. */
+    result<void> try_confirm() noexcept { return stepaf_confirm(handle_); }
     /** As stepaf_release. */
     result<void> try_release() noexcept { return stepaf_release(detach()); }
 
@@ -103,6 +110,16 @@ class [[nodiscard]] batch : public detail::owner<stepaf_batch_h, detail::release
         if (flags & STEPAF_RESPOND_RELEASE)
             handle_ = nullptr;
         return request_ref(handle);
+    }
+    /** Send tensor @a index of the answer before the others; the batch still has to be answered. */
+    void respond_tensor(int index, const stepaf_tensor_t &source)
+    {
+        check(stepaf_respond_tensor(handle_, index, &source));
+    }
+    /** Confirm to the attention rank that the push has arrived. */
+    void confirm()
+    {
+        check(stepaf_confirm(handle_));
     }
     void release()
     {

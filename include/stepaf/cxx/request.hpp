@@ -42,6 +42,11 @@ class request_ref
     {
         return stepaf_wait_tensor(handle_, index, limit.count());
     }
+    /** As stepaf_wait_push. */
+    result<void> try_wait_push(int ffn_rank, timeout limit = timeout_default) const noexcept
+    {
+        return stepaf_wait_push(handle_, ffn_rank, limit.count());
+    }
     /** As stepaf_wait_rest. */
     result<void> try_wait_rest(timeout limit = timeout_default) const noexcept
     {
@@ -89,6 +94,10 @@ class request_ref
     void wait_tensor(int index, timeout limit = timeout_default) const
     {
         check(stepaf_wait_tensor(handle_, index, limit.count()), limit.count() == 0);
+    }
+    void wait_push(int ffn_rank, timeout limit = timeout_default) const
+    {
+        check(stepaf_wait_push(handle_, ffn_rank, limit.count()), limit.count() == 0);
     }
     void wait_rest(timeout limit = timeout_default) const
     {
