@@ -19,8 +19,9 @@ int64_t stepaf_boot_deadline(int64_t timeout_us);
 int64_t stepaf_boot_pause_ns(int64_t most_ns);
 
 /* For a process that has found itself the only one: STEPAF_OK if it may well be; STEPAF_ERR_BOOT if
- * the environment says that a launcher has started several, so that each of them would be alone. The
- * sentence says who and what to do. @a library: what found the process alone, "MPI" or "PMIx". */
+ * the environment says that a launcher has started several, so that each of them would be alone.
+ * The sentence says who and what to do. @a library: what found the process alone, "MPI" or
+ * "PMIx". */
 stepaf_status_t stepaf_boot_check_alone(const char *library);
 
 #endif

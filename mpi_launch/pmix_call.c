@@ -299,9 +299,10 @@ static void on_answer(pmix_status_t code, pmix_value_t *value, void *arg)
     finish(call, code == PMIX_ERR_NOT_FOUND ? PMIX_SUCCESS : code);
 }
 
-/* What keeps a server from answering by what it has fetched of a rank before. A server of version 5 gives no answer
- * to a question with PMIX_GET_REFRESH_CACHE (5.0.7). Of its own ranks it has all, and is told not to wait until they
- * put more; of others it has what the last fence brought, and asks their server unless it is told not to. */
+/* What keeps a server from answering by what it has fetched of a rank before. A server of version 5
+ * gives no answer to a question with PMIX_GET_REFRESH_CACHE (5.0.7). Of its own ranks it has all,
+ * and is told not to wait until they put more; of others it has what the last fence brought, and
+ * asks their server unless it is told not to. */
 static const char *fresh_flag(const struct stepaf_pmix_session *session, int rank)
 {
     const char *version = PMIx_Get_version(), *number = version + strcspn(version, "0123456789");

@@ -25,10 +25,11 @@ stepaf_status_t stepaf_pmix_get(const struct stepaf_pmix_session *session, const
                                 const unsigned char *wanted, struct stepaf_pmix_value *values_p,
                                 int64_t deadline_ns);
 
-/* Ask at once whether ranks @a first to @a first + @a n - 1 have put @a key since the last fence: answers_p[i] is 1,
- * or 0 where the server says that it has not, which ends it. Without an answer yet it is -1 where one comes either way,
- * -2 where it may be that none comes before the rank has put the key. All are set on failure too, which is of the
- * action @a what. */
+/* Ask at once whether ranks @a first to @a first + @a n - 1 have put @a key since the last fence:
+ * answers_p[i] is 1, or 0 where the server says that it has not, which ends it. Without an answer
+ * yet it is -1 where one comes either way,
+ * -2 where it may be that none comes before the rank has put the key. All are set on failure too,
+ * which is of the action @a what. */
 stepaf_status_t stepaf_pmix_ask(const struct stepaf_pmix_session *session, const char *key,
                                 int first, int n, int64_t deadline_ns, const char *what,
                                 signed char *answers_p);

@@ -15,8 +15,8 @@ enum {
     FIND_NS = 500000000,  /* at most, beyond the deadline, to find the first that has put nothing */
     FIND_SHARE = 4,       /* or of a short one this part */
     FIND_RANKS = 32,      /* asked at once */
-    /* Of whom there is no answer after that long, has put nothing. That a key is there PMIx 5 says with all that the
-     * rank has put so far, which takes tens of milliseconds for some MiB. */
+    /* Of whom there is no answer after that long, has put nothing. That a key is there PMIx 5 says
+     * with all that the rank has put so far, which takes tens of milliseconds for some MiB. */
     ANSWER_NS = 200000000
 };
 
@@ -173,8 +173,8 @@ static stepaf_status_t get_all(struct exchange *exchange, size_t *offsets_p)
     return status;
 }
 
-/* The first of @a n that has put nothing, as the server says, or, if it has had the time, of which it says nothing
- * and need not; -1: none. */
+/* The first of @a n that has put nothing, as the server says, or, if it has had the time, of which
+ * it says nothing and need not; -1: none. */
 static int first_missing(const signed char *answers, int n, int64_t waited_ns)
 {
     for (int i = 0; i < n; i++)

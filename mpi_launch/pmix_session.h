@@ -16,7 +16,8 @@ struct stepaf_pmix_session {
     pmix_proc_t self;
     int size;       /* of the job */
     int app_number; /* -1 where there is only one application */
-    /* By rank: whether it is on this node, so that its data are at this rank's server; NULL: not known. */
+    /* By rank: whether it is on this node, so that its data are at this rank's server; NULL: not
+     * known. */
     unsigned char *is_near;
     /* Ranks that the launcher has reported lost, in the order in which it did. Only PMIx's thread
      * writes: the rank first, then the number of them. */

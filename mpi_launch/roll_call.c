@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Who has not come to an exchange: a collective does not say. Shortly before its deadline a rank calls
- * all others by messages on our communicator, and those that wait in an exchange answer. */
+/* Who has not come to an exchange: a collective does not say. Shortly before its deadline a rank
+ * calls all others by messages on our communicator, and those that wait in an exchange answer. */
 #include "roll_call.h"
 
 #include <stdio.h>

@@ -16,8 +16,8 @@ struct stepaf_roll_call {
 struct stepaf_roll_call stepaf_roll_call_begin(const struct stepaf_mpi *mpi, int64_t deadline_ns);
 /* It waits on: answer those that call, call them when it is time, and hear who answers. */
 void stepaf_roll_call_step(struct stepaf_roll_call *call, int64_t now_ns);
-/* Write the ranks that have not said that they wait, too, with words before; nothing, if all have, or
- * nobody was called. */
+/* Write the ranks that have not said that they wait, too, with words before; nothing, if all have,
+ * or nobody was called. */
 void stepaf_roll_call_list(const struct stepaf_roll_call *call, char *list, size_t room);
 void stepaf_roll_call_end(struct stepaf_roll_call *call);
 

@@ -47,15 +47,16 @@ int launch_detected_rank(void);
 int launch_mpi(const struct launch_params *params, int *argc, char ***argv, launch_body_t body,
                void *arg);
 
-/* Run @a body in this process, which takes a lost rank's place: STEPAF_JOIN is set. Returns the exit code. */
+/* Run @a body in this process, which takes a lost rank's place: STEPAF_JOIN is set. Returns the
+ * exit code. */
 int launch_return(const struct launch_params *params, launch_body_t body, void *arg);
 
 /* Fork @a n processes and run @a body in each. Returns the exit code: the first that was not 0.
  * If a process is ended by a signal and none of the others says so by failing, the caller's
  * process does.
  *
- * With restarts, one that a signal ends is started again, with STEPAF_JOIN, once launch->address has a text. It is the
- * others' codes that count then. */
+ * With restarts, one that a signal ends is started again, with STEPAF_JOIN, once launch->address
+ * has a text. It is the others' codes that count then. */
 int launch_fork(const struct launch_params *params, int n, launch_body_t body, void *arg);
 
 #endif

@@ -59,8 +59,9 @@ void exchange_destroy(struct exchange *exchange);
 int exchange_start(struct exchange *exchange, int layer, int rows, int64_t timeout_us,
                    struct trouble *trouble);
 
-/* After the request has ended: check the answers and add them to @a x, in the order of parts. If an FFN rank was lost,
- * another one that has its part is asked instead: then it is 1, and there is a new request. */
+/* After the request has ended: check the answers and add them to @a x, in the order of parts. If an
+ * FFN rank was lost, another one that has its part is asked instead: then it is 1, and there is a
+ * new request. */
 int exchange_collect(struct exchange *exchange, int layer, float *x, int64_t timeout_us,
                      struct trouble *trouble);
 

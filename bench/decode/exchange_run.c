@@ -48,7 +48,8 @@ static int is_picked(const struct exchange *exchange, int layer)
     return exchange->scatter && exchange->config->sparse[layer];
 }
 
-/* The push tensors of @a rows rows, from row @a at on; none, not even a header, where there are no rows. */
+/* The push tensors of @a rows rows, from row @a at on; none, not even a header, where there are no
+ * rows. */
 static void fill_push(const struct exchange *exchange, int slice, int layer, int rows, size_t at)
 {
     const struct model_config *config = exchange->config;

@@ -21,8 +21,8 @@ void measure_add(const struct exchange_times *times, const stepaf_timeline_t *sl
                  struct layer_stats *stats);
 
 /* The timeline of the FFN rank that answered last; -1 if none has. To be called for every exchange,
- * in the order of their answers: @a busy_until_ns holds for each FFN rank when the last one came,
- * 0 at first. While an FFN rank was at work on an earlier exchange, a later one was in its queue. */
+ * in the order of their answers: @a busy_until_ns holds for each FFN rank when the last one came, 0
+ * at first. While an FFN rank was at work on an earlier exchange, a later one was in its queue. */
 int measure_slowest(stepaf_request_h request, int ffn_ranks, int64_t *busy_until_ns,
                     stepaf_timeline_t *slowest_p);
 

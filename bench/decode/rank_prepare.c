@@ -79,7 +79,8 @@ static int write_address(const struct rank *rank, const char *address)
     return 0;
 }
 
-/* For whoever starts a lost rank again. The first attention rank says it: without that, there is no job. */
+/* For whoever starts a lost rank again. The first attention rank says it: without that, there is no
+ * job. */
 static int tell_address(const struct rank *rank)
 {
     char address[LAUNCH_ADDRESS_BYTES] = "";

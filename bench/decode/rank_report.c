@@ -153,7 +153,8 @@ static int report_together(struct rank *rank)
 
 int rank_report(struct rank *rank)
 {
-    /* Where an FFN rank was replaced, the job's channel has a hole. All that are left know of it. */
+    /* Where an FFN rank was replaced, the job's channel has a hole. All that are left know of
+     * it. */
     int is_whole = !rank->launch->returns && stepaf_epoch(rank->ctx) == 1;
     int result = is_whole ? report_together(rank) : 0;
     /* Or it dies only now. */

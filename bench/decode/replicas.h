@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Which FFN ranks have which part of the experts, who of them lives, and the commits by which a lost one is left
- * and one that returns is taken in. With --replicas R, FFN rank f of F has part f mod (F / R). */
+/* Which FFN ranks have which part of the experts, who of them lives, and the commits by which a
+ * lost one is left and one that returns is taken in. With --replicas R, FFN rank f of F has part f
+ * mod (F / R). */
 #ifndef DECODE_REPLICAS_H
 #define DECODE_REPLICAS_H
 

@@ -84,7 +84,8 @@ double stats_quantile(const float *sorted, size_t n, double q)
 {
     if (n == 0)
         return 0;
-    /* The small term keeps shares such as 0.99 of 100, which are not exact in binary, at rank 99. */
+    /* The small term keeps shares such as 0.99 of 100, which are not exact in binary, at rank
+     * 99. */
     double rank = ceil(q * (double)n - 1e-9 * (double)n);
     if (rank < 1)
         return sorted[0];

@@ -61,8 +61,8 @@ struct layer_stats stats_total(const struct layer_stats *layers, int n);
 /* Add @a other to *sum. */
 void layer_stats_add(struct layer_stats *sum, const struct layer_stats *other);
 
-/* The smallest of the @a n sorted values that at least a share @a q of them does not exceed ("nearest
- * rank"); 0 if there are none. */
+/* The smallest of the @a n sorted values that at least a share @a q of them does not exceed
+ * ("nearest rank"); 0 if there are none. */
 double stats_quantile(const float *sorted, size_t n, double q);
 
 void stats_sort(float *values, size_t n);

@@ -22,7 +22,8 @@ int words_create(struct replicas *replicas, struct words *words_p, struct troubl
 /* Say that this rank has no more rows, until every FFN rank knows that no attention rank has. */
 int words_stop(struct words *words, int64_t timeout_us, struct trouble *trouble);
 
-/* With nothing in flight: commit with all others, which leaves lost FFN ranks and takes in those that return. */
+/* With nothing in flight: commit with all others, which leaves lost FFN ranks and takes in those
+ * that return. */
 int words_hold(struct words *words, int64_t timeout_us, struct trouble *trouble);
 
 /* Tell the FFN ranks that are left that rank @a lost is lost. Does what it can. */

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A long line between two network namespaces, for kernels without netem: line MICROSECONDS NAMESPACE NAMESPACE
+/* A long line between two network namespaces, for kernels without netem: line MICROSECONDS
+ * NAMESPACE NAMESPACE
  *
- * Makes a tun device eth0 in either, and holds each packet back for so long. Packets are as large as TCP makes
- * them where a network card would cut them (TSO), so that the line is not what takes the time. The queue is
- * for 256 MiB each way. What goes beyond waits in the device's own. Ends by SIGTERM, and says then what went
- * over it and how late packets were. */
+ * Makes a tun device eth0 in either, and holds each packet back for so long. Packets are as large
+ * as TCP makes them where a network card would cut them (TSO), so that the line is not what takes
+ * the time. The queue is for 256 MiB each way. What goes beyond waits in the device's own. Ends by
+ * SIGTERM, and says then what went over it and how late packets were. */
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/if.h>

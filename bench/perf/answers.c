@@ -14,7 +14,8 @@
 #include "row.h"
 #include "stats.h"
 
-/* Kinds of blocks, which take turns: all answers; some; some, while the last FFN rank is stopped. */
+/* Kinds of blocks, which take turns: all answers; some; some, while the last FFN rank is
+ * stopped. */
 enum { ALL, SOME, STOPPED, KINDS };
 
 struct answers {

@@ -30,7 +30,8 @@ static void find_program(char path_p[PATH_MAX])
     memcpy(path_p, program, sizeof(program));
 }
 
-/* Run it and wait. Not by fork, which MPI libraries warn of. Returns its exit code, or -1 with errno.
+/* Run it and wait. Not by fork, which MPI libraries warn of. Returns its exit code, or -1 with
+ * errno.
  * @a quiet: what it says is of no interest. */
 static int run_program(char *const *argv, int quiet)
 {

@@ -3,12 +3,12 @@
 #ifndef PERF_HTML_H
 #define PERF_HTML_H
 
-/* Find out, before anything is measured, whether stepaf-report and what it needs are there. -1 with a
- * sentence that says what to install. */
+/* Find out, before anything is measured, whether stepaf-report and what it needs are there. -1 with
+ * a sentence that says what to install. */
 int perf_html_ask(void);
 
-/* Have it read @a json_file and write @a report_file. What goes wrong there it says itself; -1 with a
- * sentence. */
+/* Have it read @a json_file and write @a report_file. What goes wrong there it says itself; -1 with
+ * a sentence. */
 int perf_html_make(const char *json_file, const char *report_file);
 
 #endif

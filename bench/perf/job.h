@@ -29,7 +29,8 @@ int perf_launched_rank(void);
 /* Run @a body in every process of the job that a launcher has started. Returns the exit code. */
 int perf_job_run_mpi(int *argc, char ***argv, perf_job_body_t body, void *arg);
 
-/* Run @a body in a process that meets the others where STEPAF_MEET and the like say. Returns the exit code. */
+/* Run @a body in a process that meets the others where STEPAF_MEET and the like say. Returns the
+ * exit code. */
 int perf_job_run_meet(perf_job_body_t body, void *arg);
 
 /* Fork @a n_procs processes and run @a body in each. Returns the exit code. */
@@ -53,8 +54,8 @@ static inline int perf_job_settle(struct perf_job *job, stepaf_context_h ctx)
 /* Let others have this core for a moment. */
 void perf_job_give_way(void);
 
-/* For settle: advance @a ctx (which may be NULL), give way, and see whether a rank is lost, for which
- * all would wait in vain. -1 with a sentence if so. */
+/* For settle: advance @a ctx (which may be NULL), give way, and see whether a rank is lost, for
+ * which all would wait in vain. -1 with a sentence if so. */
 int perf_job_idle(stepaf_context_h ctx);
 
 /* The end of a block: settle, and agree on @a rc. */

@@ -105,7 +105,8 @@ static pid_t wait_one(const pid_t *pids, int n, int *status_p, int *grace_ms_p)
     }
 }
 
-/* What the end of @a rank means for the program: its exit code. @a stopped: this process ended it. */
+/* What the end of @a rank means for the program: its exit code. @a stopped: this process ended
+ * it. */
 static int exit_code_of(int rank, int status, int stopped)
 {
     if (WIFEXITED(status))

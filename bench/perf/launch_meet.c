@@ -19,7 +19,8 @@ static stepaf_status_t meet_join(struct perf_job *job, const stepaf_params_t *pa
     return stepaf_init(&boot, params, ctx_p);
 }
 
-/* The library's barrier lets the context go on while it waits; the bootstrap's has none to care for. */
+/* The library's barrier lets the context go on while it waits; the bootstrap's has none to care
+ * for. */
 static int meet_settle(struct perf_job *job, stepaf_context_h ctx)
 {
     const stepaf_boot_t *channel = &job->channel;

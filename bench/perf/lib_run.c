@@ -95,7 +95,8 @@ int perf_lib_batch_place(struct perf_lib *lib, stepaf_batch_h batch,
     return m + (int)(info->sequence % c->depth * c->microbatches);
 }
 
-/* Every batch is the next of the only plan there is: nothing to ask, as in a program that has one. */
+/* Every batch is the next of the only plan there is: nothing to ask, as in a program that has
+ * one. */
 static int handle_plain(struct perf_lib *lib, stepaf_batch_h batch)
 {
     stepaf_status_t status = stepaf_respond(batch, lib->answers, 1, STEPAF_RESPOND_RELEASE, NULL);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The floor of libfabric inside: between ofi.c, which works messages out and meets, ofi_fabric.c, which opens
- * libfabric, and ofi_run.c, the loops. */
+/* The floor of libfabric inside: between ofi.c, which works messages out and meets, ofi_fabric.c,
+ * which opens libfabric, and ofi_run.c, the loops. */
 #ifndef PERF_OFI_STATE_H
 #define PERF_OFI_STATE_H
 
@@ -22,7 +22,8 @@ struct perf_ofi_message {
     uint64_t to[PERF_MAX_PUSH];
 };
 
-/* The next one of an endless sequence of messages, of which each stage of each turn has one for each place. */
+/* The next one of an endless sequence of messages, of which each stage of each turn has one for
+ * each place. */
 struct perf_ofi_turn {
     unsigned place;
     int stage;

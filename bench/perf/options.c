@@ -231,7 +231,8 @@ static int parse_plain_option(int key, const char *arg, struct parse *parse)
     }
 }
 
-/* Options are of all tests of a run: a line of --batch cannot have them. 0, or -1 with a sentence. */
+/* Options are of all tests of a run: a line of --batch cannot have them. 0, or -1 with a
+ * sentence. */
 static int check_line_option(int key)
 {
     static const int keys[] = {KEY_PROCS,     KEY_LISTEN, KEY_CONNECT, KEY_SPLIT,

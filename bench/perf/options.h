@@ -76,13 +76,15 @@ struct perf_options {
     } output;
 };
 
-/* Parse the command line. -1 with a sentence; under a launcher, where ranks agree on it later, nothing
- * is printed then. --help and the like end the process; @a rank 0 alone says what was asked for. */
+/* Parse the command line. -1 with a sentence; under a launcher, where ranks agree on it later,
+ * nothing is printed then. --help and the like end the process; @a rank 0 alone says what was asked
+ * for. */
 int perf_options_parse(int argc, char **argv, int launched, int rank,
                        struct perf_options *options_p);
 
-/* The same for the command line with the @a n_words words of one line of --batch behind it, whose options
- * override; those of the whole job are refused there. The words have to stay while the options do. */
+/* The same for the command line with the @a n_words words of one line of --batch behind it, whose
+ * options override; those of the whole job are refused there. The words have to stay while the
+ * options do. */
 int perf_options_parse_line(int argc, char **argv, int n_words, char **words,
                             struct perf_options *options_p);
 

@@ -17,8 +17,8 @@ int perf_rows_make(const struct perf_row_input *input, struct perf_options *opti
 /* Whether the options go together; -1 with a sentence. */
 int perf_options_agree(const struct perf_options *options);
 
-/* What --report shows is in a file as well, of the same name if none is given. The name stays as long as
- * the options do, which is until the process ends. -1 with a sentence. */
+/* What --report shows is in a file as well, of the same name if none is given. The name stays as
+ * long as the options do, which is until the process ends. -1 with a sentence. */
 int perf_options_name(struct perf_options *options);
 
 #endif

@@ -35,8 +35,8 @@ static void describe_self(stepaf_context_h ctx, struct perf_rank *rank)
     if (sched_getaffinity(0, sizeof(rank->cpus), &rank->cpus) != 0)
         CPU_ZERO(&rank->cpus);
     perf_cores_list(&rank->cpus, rank->cores, sizeof(rank->cores));
-    /* Ranks with the same number can reach each other's files under /proc, and the library takes them
-     * for ranks of one node: it counts the host name, as launchers do. */
+    /* Ranks with the same number can reach each other's files under /proc, and the library takes
+     * them for ranks of one node: it counts the host name, as launchers do. */
     rank->node_id = perf_kernel_hash(perf_kernel_id("pid"), rank->host);
     rank->pid = (int)getpid();
     rank->role = (int)stepaf_role(ctx);

@@ -48,8 +48,9 @@ static int open_ofi(struct perf_row *row, const struct perf_buffers *buffers)
     return 0;
 }
 
-/* The floor is that of the fabric: plain verbs where links are RDMA, plain writes where they are libfabric's, plain
- * active messages where they are UCX's, plain sockets where they are TCP, or would be, as the ranks do not share memory. */
+/* The floor is that of the fabric: plain verbs where links are RDMA, plain writes where they are
+ * libfabric's, plain active messages where they are UCX's, plain sockets where they are TCP, or
+ * would be, as the ranks do not share memory. */
 static int open_floor(struct perf_row *row, const struct perf_buffers *buffers)
 {
     struct perf_contender *contender = &row->contenders[PERF_FLOOR_LOOP];
@@ -128,8 +129,8 @@ static double wait_s(const struct perf_options *options)
     return set_s > LEAST_WAIT_S ? set_s : LEAST_WAIT_S;
 }
 
-/* From here on a block of @a ops operations, of @a op_us each if that is known, has to end some day:
- * only the library's waits have deadlines. */
+/* From here on a block of @a ops operations, of @a op_us each if that is known, has to end some
+ * day: only the library's waits have deadlines. */
 static void guard_block(const struct perf_row *row, uint64_t ops, double op_us)
 {
     double wait = wait_s(row->options);

@@ -122,7 +122,8 @@ static void describe(const struct perf_row *row, struct perf_result *r)
              row->lib.ctx != NULL ? row->transport : alone);
 }
 
-/* Numbers that went over another way than the one that is named, or over none, are worth nothing. */
+/* Numbers that went over another way than the one that is named, or over none, are worth
+ * nothing. */
 static int check_links(const struct perf_row *row)
 {
     stepaf_status_t status;

@@ -36,8 +36,9 @@ struct perf_startup {
 /* From so many keys on the same is measured with an eighth of them: how the times grow. */
 enum { PERF_GROWTH_KEYS = 4096, PERF_GROWTH_TIMES = 8 };
 
-/* Measure. *few_p: with the eighth, if there are so many keys. To be called before anything else has used the library, so that what is paid only once
- * is in it. Collective; -1 with a sentence on every rank. */
+/* Measure. *few_p: with the eighth, if there are so many keys. To be called before anything else
+ * has used the library, so that what is paid only once is in it. Collective; -1 with a sentence on
+ * every rank. */
 int perf_startup_measure(struct perf_job *job, const struct perf_options *options,
                          struct perf_startup *startup_p, struct perf_startup *few_p);
 

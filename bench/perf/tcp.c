@@ -112,8 +112,8 @@ static double round_trip_us(int fd)
     return us;
 }
 
-/* How many ways are worth a trial: over a long line those alone that have the system's congestion control, whose window
- * would have to grow again after the others. */
+/* How many ways are worth a trial: over a long line those alone that have the system's congestion
+ * control, whose window would have to grow again after the others. */
 static int count_ways(struct perf_job *job, const struct perf_tcp *tcp, int *ways_p)
 {
     double longest = 0;

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The floor of UCX: what the same pattern costs by plain active messages of UCP between the very processes: one worker
- * of the bench's own in each rank, by UCX's own choice of transports as the library's. A message is the tensors that
- * one rank has for the other, each an active message that is brought to its place; where there is none, an empty one.
- * It is there when as many have come. No tokens, no checks, no deadlines, no lost peers. */
+/* The floor of UCX: what the same pattern costs by plain active messages of UCP between the very
+ * processes: one worker of the bench's own in each rank, by UCX's own choice of transports as the
+ * library's. A message is the tensors that one rank has for the other, each an active message that
+ * is brought to its place; where there is none, an empty one. It is there when as many have come.
+ * No tokens, no checks, no deadlines, no lost peers. */
 #ifndef PERF_UCX_H
 #define PERF_UCX_H
 

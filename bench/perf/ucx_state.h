@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The floor of UCX inside: between ucx.c, which works messages out and meets, ucx_worker.c, which opens UCX, and
- * ucx_run.c, the loops. */
+/* The floor of UCX inside: between ucx.c, which works messages out and meets, ucx_worker.c, which
+ * opens UCX, and ucx_run.c, the loops. */
 #ifndef PERF_UCX_STATE_H
 #define PERF_UCX_STATE_H
 
@@ -9,7 +9,8 @@
 #include "parts.h"
 #include "ucx.h"
 
-/* Up to so many bytes a message is a header alone, with a copy of them: UCX has a shorter way for that. */
+/* Up to so many bytes a message is a header alone, with a copy of them: UCX has a shorter way for
+ * that. */
 enum { PERF_UCX_ADDRESS = 2048, PERF_UCX_ID = 0, PERF_UCX_SMALL = 512 };
 
 /* What an active message begins with. */
@@ -18,7 +19,8 @@ struct perf_ucx_head {
     uint16_t place, part;
 };
 
-/* The next one of an endless sequence of messages, of which each stage of each turn has one for each place. */
+/* The next one of an endless sequence of messages, of which each stage of each turn has one for
+ * each place. */
 struct perf_ucx_turn {
     unsigned place;
     int stage;

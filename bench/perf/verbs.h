@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The floor of RDMA: what the same pattern costs by plain verbs between the very processes, on the
- * device that the library's links are on: a queue pair of the bench's own for each pair of ranks.
- * A message is the tensors that one rank has for the other, written straight to their places by
- * work requests that were made beforehand and are posted by one call, the last of them with 32
- * bits; where there is none, a write of no bytes. As the library does, what fits goes inline, the
- * other messages are signalled, and receives are posted in batches. No checks, no deadlines, no lost
+ * device that the library's links are on: a queue pair of the bench's own for each pair of ranks. A
+ * message is the tensors that one rank has for the other, written straight to their places by work
+ * requests that were made beforehand and are posted by one call, the last of them with 32 bits;
+ * where there is none, a write of no bytes. As the library does, what fits goes inline, the other
+ * messages are signalled, and receives are posted in batches. No checks, no deadlines, no lost
  * peers. */
 #ifndef PERF_VERBS_H
 #define PERF_VERBS_H

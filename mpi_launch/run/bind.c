@@ -259,8 +259,8 @@ static hwloc_obj_t find_nic(const struct machine *machine, hwloc_const_bitmap_t 
     return best;
 }
 
-/* A progress thread polls, so it should not share the rank's only core: it gets the rank's own cores
- * near the device where they are two or more, else all that are near it. */
+/* A progress thread polls, so it should not share the rank's only core: it gets the rank's own
+ * cores near the device where they are two or more, else all that are near it. */
 static void place_progress(const struct machine *machine, hwloc_obj_t gpu, hwloc_bitmap_t cores,
                            struct run_place *place)
 {

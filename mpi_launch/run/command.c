@@ -47,9 +47,9 @@ static int compare_names(const void *first, const void *second)
     return strcmp(*(char *const *)first, *(char *const *)second);
 }
 
-/* A secret is for ranks that meet by themselves, and some launchers have values in their command lines.
- * Names in the order of the alphabet, so that a line does not depend on how the environment lies in
- * memory. */
+/* A secret is for ranks that meet by themselves, and some launchers have values in their command
+ * lines. Names in the order of the alphabet, so that a line does not depend on how the environment
+ * lies in memory. */
 static void collect_names(const struct run_job *job, const struct run_words *env,
                           struct run_words *names)
 {

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Open MPI's mpirun. Of several programs it gets one, stepaf-run itself: the one of Debian 13 (5.0.7) and of Ubuntu
- * since 25.04 crashes where it is to start two, whatever they are (open-mpi/ompi#13303). */
+/* Open MPI's mpirun. Of several programs it gets one, stepaf-run itself: the one of Debian 13
+ * (5.0.7) and of Ubuntu since 25.04 crashes where it is to start two, whatever they are
+ * (open-mpi/ompi#13303). */
 #include <string.h>
 
 #include "command.h"

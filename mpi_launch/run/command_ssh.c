@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Hosts by ssh, without MPI: stepaf-run itself starts an ssh for each (ssh.c), and serves there (serve.c). */
+/* Hosts by ssh, without MPI: stepaf-run itself starts an ssh for each (ssh.c), and serves there
+ * (serve.c). */
 #include <string.h>
 
 #include "command.h"

@@ -25,7 +25,8 @@ int run_hosts_read(const char *path, struct run_hosts *hosts_p);
 int run_hosts_read_stream(void *stream, const char *path, struct run_hosts *hosts_p);
 
 /* Give out @a ranks, the first hosts first where they have room given, else in equal shares; or
- * with @a per_node, exactly that many to each. Hosts that get none are dropped. -1 with a sentence if there is too little room. */
+ * with @a per_node, exactly that many to each. Hosts that get none are dropped. -1 with a sentence
+ * if there is too little room. */
 int run_hosts_deal(struct run_hosts *hosts, int ranks, int per_node);
 
 void run_hosts_free(struct run_hosts *hosts);

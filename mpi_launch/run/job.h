@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What a host is told by ssh's standard input, where no other user sees it: which ranks it gets, their
- * environment, and what they run. On the way it is the number of its bytes, a line, and then words, each
- * ended by a zero. */
+/* What a host is told by ssh's standard input, where no other user sees it: which ranks it gets,
+ * their environment, and what they run. On the way it is the number of its bytes, a line, and then
+ * words, each ended by a zero. */
 #ifndef RUN_JOB_H
 #define RUN_JOB_H
 

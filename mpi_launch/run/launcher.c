@@ -54,7 +54,8 @@ static const char *first_line(char *text)
     return *text ? text : "nothing";
 }
 
-/* Ask @a program who it is. -1 with a sentence; 1, with one as well, if there is no such program. */
+/* Ask @a program who it is. -1 with a sentence; 1, with one as well, if there is no such
+ * program. */
 static int ask_version(const char *program, const struct rule *rule,
                        struct run_launcher *launcher_p)
 {

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Which rank of its node, and of the job, this process is: what launchers put into the environment. */
+/* Which rank of its node, and of the job, this process is: what launchers put into the
+ * environment. */
 #ifndef RUN_RANK_H
 #define RUN_RANK_H
 

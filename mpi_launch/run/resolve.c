@@ -79,7 +79,8 @@ static int find_value(const char *lines, const char *key, char value_p[NAME_MAX_
     return 0;
 }
 
-/* Whether the user's ssh knows better: the name stands for another there, or is looked up elsewhere. */
+/* Whether the user's ssh knows better: the name stands for another there, or is looked up
+ * elsewhere. */
 static int ssh_knows(const char *name)
 {
     char said[SSH_SAID_MAX], value[NAME_MAX_BYTES];

@@ -39,12 +39,12 @@ struct fleet {
 
 /* ---- ssh_start.c ---- */
 
-/* What each host is told: its ranks, which run @a words, where they meet, and their secret. -1 with a
- * sentence. */
+/* What each host is told: its ranks, which run @a words, where they meet, and their secret. -1 with
+ * a sentence. */
 int run_fleet_make_jobs(struct fleet *fleet, char **words);
 
-/* The one command that a remote shell gets: the caller's to free. NULL: this program does not know its
- * name. */
+/* The one command that a remote shell gets: the caller's to free. NULL: this program does not know
+ * its name. */
 char *run_fleet_command(void);
 
 /* Start the ssh, with @a mask of signals. -1 with a sentence. */

@@ -5,8 +5,8 @@
 
 #include "core/ctx.h"
 
-/* Between begin and end, whatever this thread calls of the bootstrap lets the rank go on: without a progress
- * thread, operations make progress and the handler is called. The lock is not held. */
+/* Between begin and end, whatever this thread calls of the bootstrap lets the rank go on: without a
+ * progress thread, operations make progress and the handler is called. The lock is not held. */
 void stepaf_boot_wait_begin(struct stepaf_ctx *ctx);
 void stepaf_boot_wait_end(void);
 

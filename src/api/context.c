@@ -163,8 +163,8 @@ void stepaf_finalize(stepaf_context_h handle)
     stepaf_handle_retire(slot, n_generations);
 }
 
-/* A commit needs nothing to go on while it waits in the bootstrap: all has come to rest before. But a rank may be
- * lost, or members may know of one: then it waits there in vain. */
+/* A commit needs nothing to go on while it waits in the bootstrap: all has come to rest before. But
+ * a rank may be lost, or members may know of one: then it waits there in vain. */
 static int64_t go_on_in_commit(void *arg)
 {
     struct stepaf_ctx *ctx = arg;

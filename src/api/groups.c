@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What a context says of the job: never changes after init, but for the epoch. No lock is taken, so that
- * these never block; the pin keeps the context. */
+/* What a context says of the job: never changes after init, but for the epoch. No lock is taken, so
+ * that these never block; the pin keeps the context. */
 #include <stepaf/context.h>
 
 #include "api/handles.h"

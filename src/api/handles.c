@@ -15,7 +15,8 @@ struct stepaf_place stepaf_contexts[STEPAF_HANDLE_CONTEXTS];
 static pthread_mutex_t contexts_lock = PTHREAD_MUTEX_INITIALIZER; /* for what follows */
 static bool is_taken[STEPAF_HANDLE_CONTEXTS];                     /* also by one still to come */
 static uint32_t next_generation;
-/* Of plans, operations and batches: so that handles of a context that is gone are of no other one. */
+/* Of plans, operations and batches: so that handles of a context that is gone are of no other
+ * one. */
 static uint32_t last_generations[STEPAF_HANDLE_CONTEXTS];
 
 int stepaf_handle_reserve(void)

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* From handles to objects. "enter" functions pin the context, so that no thread frees it, and take its lock;
- * each is matched by leave. */
+/* From handles to objects. "enter" functions pin the context, so that no thread frees it, and take
+ * its lock; each is matched by leave. */
 #ifndef STEPAF_API_HANDLES_H
 #define STEPAF_API_HANDLES_H
 
@@ -13,8 +13,8 @@
 #include "core/remote_plan.h"
 #include "core/table.h"
 
-/* A place in the process's table. Where several threads may call, their calls are counted: the context
- * is not freed before all have left. */
+/* A place in the process's table. Where several threads may call, their calls are counted: the
+ * context is not freed before all have left. */
 struct stepaf_place {
     _Alignas(64) _Atomic(struct stepaf_ctx *) ctx; /* NULL: none, or one that is being finalized */
     _Atomic bool counts;
@@ -23,8 +23,8 @@ struct stepaf_place {
 
 extern struct stepaf_place stepaf_contexts[STEPAF_HANDLE_CONTEXTS];
 
-/* Enter the context of any handle, if it is of @a kind, without its lock; NULL otherwise, and then there
- * is nothing to leave. */
+/* Enter the context of any handle, if it is of @a kind, without its lock; NULL otherwise, and then
+ * there is nothing to leave. */
 static inline struct stepaf_ctx *stepaf_handle_pin(const void *handle, enum stepaf_handle_kind kind)
 {
     struct stepaf_place *place = &stepaf_contexts[stepaf_handle_context(handle)];
@@ -59,7 +59,8 @@ int stepaf_handle_reserve(void);
 void stepaf_handle_unreserve(int slot);
 /* Give the place @a slot to a context, so that handles of it are good. */
 void stepaf_handle_add(struct stepaf_ctx *ctx, int slot);
-/* Take the handles of a context that is pinned out of use, once; unpins it. False: another thread has. */
+/* Take the handles of a context that is pinned out of use, once; unpins it. False: another thread
+ * has. */
 bool stepaf_handle_remove(struct stepaf_ctx *ctx);
 /* Then wait until no thread is in a call any more. False: one still is, or the handler, when @a
  * deadline_ns has passed. */
@@ -75,9 +76,9 @@ stepaf_status_t stepaf_enter_context(stepaf_context_h handle, struct stepaf_ctx 
 stepaf_status_t stepaf_enter_plan(stepaf_plan_h handle, struct stepaf_plan_obj **plan_p);
 /* An operation's request. */
 stepaf_status_t stepaf_enter_op(stepaf_request_h handle, struct stepaf_op **op_p);
-/* An operation's request, or a response's: the other is NULL. Both are, and there is no lock to leave,
- * if it is a response's whose plan the attention rank has destroyed, or a commit has ended: that rank
- * has had the answer. */
+/* An operation's request, or a response's: the other is NULL. Both are, and there is no lock to
+ * leave, if it is a response's whose plan the attention rank has destroyed, or a commit has ended:
+ * that rank has had the answer. */
 stepaf_status_t stepaf_enter_request(stepaf_request_h handle, struct stepaf_op **op_p,
                                      struct stepaf_batch_obj **batch_p);
 /* A response's batch, found anew after the lock was free; NULL: the peer has had the answer. */

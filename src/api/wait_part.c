@@ -7,7 +7,8 @@
 #include "core/progress.h"
 #include "core/wait.h"
 
-/* Look whether something has come to pass; @a which: a peer's or a tensor's index, if it is about one. */
+/* Look whether something has come to pass; @a which: a peer's or a tensor's index, if it is about
+ * one. */
 typedef stepaf_status_t (*look_t)(struct stepaf_op *op, uint32_t which);
 
 static stepaf_status_t look_for_push(struct stepaf_op *op, uint32_t p)
@@ -79,7 +80,8 @@ stepaf_status_t stepaf_wait_rest(stepaf_request_h request, int64_t timeout_us)
     return stepaf_leave_wait(ctx, status);
 }
 
-/* Wait for something of peer @a p; the lock is held, and is given back. @a what: what it has not done with the operation. */
+/* Wait for something of peer @a p; the lock is held, and is given back. @a what: what it has not
+ * done with the operation. */
 static stepaf_status_t wait_for_part(struct stepaf_op *op, look_t look, uint32_t which, uint32_t p,
                                      const char *what, int64_t timeout_us)
 {

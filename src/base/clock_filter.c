@@ -8,11 +8,13 @@ static const double DRIFT = STEPAF_CLOCK_DRIFT_PPM * 1e-6;
 static const int64_t WINDOW_NS = 2000000000;
 static const int64_t WINDOWS_NS =
     2 * STEPAF_CLOCK_WINDOWS * 2000000000LL; /* older ones are forgotten */
-/* There is a rate once there are windows over so long. Before that, limits get worse with time by so much. */
+/* There is a rate once there are windows over so long. Before that, limits get worse with time by
+ * so much. */
 static const int64_t RATE_OVER_NS = 8000000000;
 static const double WORSE_UNRATED = 20e-6;
-/* A rate stays while it leaves a corridor that is narrower than the widest by no more than this and a fifth of what
- * windows differ by. Windows contradict each other if it is narrower than they are by this and one and a half of that. */
+/* A rate stays while it leaves a corridor that is narrower than the widest by no more than this and
+ * a fifth of what windows differ by. Windows contradict each other if it is narrower than they are
+ * by this and one and a half of that. */
 static const int64_t AS_WIDE_NS = 500, CONTRADICTED_NS = 1000;
 enum { FIT_STEPS = 24 };                                          /* of 400 ppm, halved each time */
 static const int64_t SLEW_MIN_NS = 250000000, SLEW_FACTOR = 2000; /* at most 500 ppm */
@@ -77,7 +79,8 @@ static void note_limits(struct stepaf_clock_filter *filter, const struct stepaf_
     }
 }
 
-/* Of a window: its shortest way there and its shortest way back together, as the rate has them at one time. */
+/* Of a window: its shortest way there and its shortest way back together, as the rate has them at
+ * one time. */
 static int64_t width_of(const struct stepaf_clock_filter *filter,
                         const struct stepaf_clock_window *window)
 {
@@ -104,8 +107,8 @@ static struct widths compare_widths(const struct stepaf_clock_filter *filter)
     return (struct widths){sorted[0], sorted[filter->n_windows / 2] - sorted[0]};
 }
 
-/* How wide the corridor is that limits of all windows leave, if the other clock runs at @a rate. @a higher_p: whether a
- * higher rate leaves a wider one. */
+/* How wide the corridor is that limits of all windows leave, if the other clock runs at @a rate. @a
+ * higher_p: whether a higher rate leaves a wider one. */
 static int64_t corridor(const struct stepaf_clock_filter *filter, double rate, bool *higher_p)
 {
     const struct stepaf_clock_window *first = &filter->windows[0];
@@ -131,9 +134,9 @@ static int64_t corridor(const struct stepaf_clock_filter *filter, double rate, b
     return (int64_t)(high - low);
 }
 
-/* The rate at which no limit cuts off anything that another has left: ways cannot be shorter than the shortest, so
- * the right rate leaves the widest corridor, and what is wider at another one is chance. The corridor's width is a
- * concave function of the rate. */
+/* The rate at which no limit cuts off anything that another has left: ways cannot be shorter than
+ * the shortest, so the right rate leaves the widest corridor, and what is wider at another one is
+ * chance. The corridor's width is a concave function of the rate. */
 static double find_widest(const struct stepaf_clock_filter *filter)
 {
     double from = -DRIFT, to = DRIFT;
@@ -176,8 +179,9 @@ static bool spans_enough(const struct stepaf_clock_filter *filter)
            RATE_OVER_NS;
 }
 
-/* Find the rate, and forget the oldest windows as long as none is right for all: the other clock's rate has changed, or
- * the ways there and back have. What is left may be too little for a rate: then the last one is a guess. */
+/* Find the rate, and forget the oldest windows as long as none is right for all: the other clock's
+ * rate has changed, or the ways there and back have. What is left may be too little for a rate:
+ * then the last one is a guess. */
 static void fit(struct stepaf_clock_filter *filter)
 {
     bool higher;

@@ -4,8 +4,8 @@
 #include <math.h>
 #include <string.h>
 
-/* Forget the one whose neighbours are the closest to each other, for their age: what is left of it is the
- * sparser the older it is, by the square root. */
+/* Forget the one whose neighbours are the closest to each other, for their age: what is left of it
+ * is the sparser the older it is, by the square root. */
 static void forget_one(struct stepaf_clock_history *history)
 {
     const struct stepaf_clock_point *points = history->points;

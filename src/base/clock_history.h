@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What ticks were on CLOCK_MONOTONIC, and how far the common clock was from it: a line from each reading
- * of both to the next. The system slews its clock, so that no one rate holds for long; between two
- * readings of before and after, whatever it does, a stamp is as good as these are.
+/* What ticks were on CLOCK_MONOTONIC, and how far the common clock was from it: a line from each
+ * reading of both to the next. The system slews its clock, so that no one rate holds for long;
+ * between two readings of before and after, whatever it does, a stamp is as good as these are.
  *
- * The readings are as dense as they were taken for the last of them, and the older the sparser: what has
- * been is forgotten bit by bit. */
+ * The readings are as dense as they were taken for the last of them, and the older the sparser:
+ * what has been is forgotten bit by bit. */
 #ifndef STEPAF_BASE_CLOCK_HISTORY_H
 #define STEPAF_BASE_CLOCK_HISTORY_H
 
@@ -26,8 +26,8 @@ struct stepaf_clock_history {
 /* Add a reading. One that is no later than the last is left out. */
 void stepaf_clock_history_add(struct stepaf_clock_history *history,
                               struct stepaf_clock_point point);
-/* The point of a stamp: on the line between its neighbours, or on that of the two last or first ones; its
- * offset is then that of the nearest. There are two at least. */
+/* The point of a stamp: on the line between its neighbours, or on that of the two last or first
+ * ones; its offset is then that of the nearest. There are two at least. */
 struct stepaf_clock_point stepaf_clock_history_at(const struct stepaf_clock_history *history,
                                                   uint64_t ticks);
 
@@ -37,8 +37,8 @@ static inline const struct stepaf_clock_point *stepaf_clock_history_last(
     return &history->points[history->n - 1];
 }
 
-/* Ticks from the first reading to the last. A line of so long can be gone on with for as long again: what
- * its ends are off by no more than doubles. */
+/* Ticks from the first reading to the last. A line of so long can be gone on with for as long
+ * again: what its ends are off by no more than doubles. */
 static inline uint64_t stepaf_clock_history_span(const struct stepaf_clock_history *history)
 {
     return stepaf_clock_history_last(history)->ticks - history->points[0].ticks;

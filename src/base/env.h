@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What a setting is, and how its value is read and shown. Which settings there are, settings/ says. */
+/* What a setting is, and how its value is read and shown. Which settings there are, settings/
+ * says. */
 #ifndef STEPAF_BASE_ENV_H
 #define STEPAF_BASE_ENV_H
 
@@ -37,8 +38,8 @@ struct stepaf_env_row {
 };
 
 /* Set *field, an int64_t, an int or an allocated char * by @a row's kind, to what @a value says; a
- * former string is freed. A bad value is STEPAF_ERR_SETTING, its sentence naming variable, value and
- * syntax, and *field is unchanged. */
+ * former string is freed. A bad value is STEPAF_ERR_SETTING, its sentence naming variable, value
+ * and syntax, and *field is unchanged. */
 stepaf_status_t stepaf_env_row_parse(const struct stepaf_env_row *row, const char *value,
                                      void *field);
 

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What settings that are text have to look like. Whether there is what they name is not looked at. */
+/* What settings that are text have to look like. Whether there is what they name is not looked
+ * at. */
 #ifndef STEPAF_BASE_ENV_TEXT_H
 #define STEPAF_BASE_ENV_TEXT_H
 

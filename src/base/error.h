@@ -17,8 +17,8 @@ struct stepaf_who {
 
 #define STEPAF_NOBODY ((struct stepaf_who){-1, -1, -1})
 
-/* Record a failure that involves no peer, and return @a status. One sentence, no newline. The text of
- * the last failure, stepaf_last_error()->text, may be among the arguments. */
+/* Record a failure that involves no peer, and return @a status. One sentence, no newline. The text
+ * of the last failure, stepaf_last_error()->text, may be among the arguments. */
 stepaf_status_t stepaf_error_set(stepaf_status_t status, stepaf_phase_t phase, const char *format,
                                  ...) __attribute__((format(printf, 3, 4)));
 

@@ -19,7 +19,8 @@
 
 enum { WORD_BITS = 64 };
 
-/* The descriptors, a bit for each number. fork() takes the lock, so that a child finds all of them. */
+/* The descriptors, a bit for each number. fork() takes the lock, so that a child finds all of
+ * them. */
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static uint64_t *bits;
 static size_t n_words, n_descriptors;
@@ -76,7 +77,8 @@ static void unmap_line(const char *line)
     (void)munmap((void *)from, to - from); /* NOLINT(performance-no-int-to-ptr) */
 }
 
-/* By one look after another, since the list changes as it is read: lines that do not fit are no files'. */
+/* By one look after another, since the list changes as it is read: lines that do not fit are no
+ * files'. */
 static void unmap_all(void)
 {
     char text[1024];

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Descriptors that a child of fork() must not keep. As long as one process holds a socket, its peer
- * cannot see that the one that used it has ended, and its port stays taken; close-on-exec is of no use
- * where the child executes nothing. In a child each such number becomes a descriptor of nothing:
- * whatever the child still does with it, the parent's connection is out of its reach.
+ * cannot see that the one that used it has ended, and its port stays taken; close-on-exec is of no
+ * use where the child executes nothing. In a child each such number becomes a descriptor of
+ * nothing: whatever the child still does with it, the parent's connection is out of its reach.
  *
  * A child that is made without fork()'s handlers, by clone() or _Fork(), keeps them. */
 #ifndef STEPAF_BASE_FORK_H
@@ -22,7 +22,8 @@ void stepaf_fork_forget(int fd);
  * where the number is still that file's. */
 int stepaf_fork_add_file(int fd);
 
-/* A mapping keeps a file as a descriptor does: have children drop theirs of all files whose names begin with
+/* A mapping keeps a file as a descriptor does: have children drop theirs of all files whose names
+ * begin with
  * @a prefix, which stays the caller's. For one prefix at a time; NULL: none any more. */
 void stepaf_fork_unmap(const char *prefix);
 

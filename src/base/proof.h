@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* How one end of a connection shows the other that it knows a secret, which never goes over the wire: by
- * a keyed hash of what it claims. Where a claim has numbers that both ends have drawn for this
- * connection, its proof is of no use anywhere else. And how both talk then, so that nobody on the way can
- * read or change anything. */
+/* How one end of a connection shows the other that it knows a secret, which never goes over the
+ * wire: by a keyed hash of what it claims. Where a claim has numbers that both ends have drawn for
+ * this connection, its proof is of no use anywhere else. And how both talk then, so that nobody on
+ * the way can read or change anything. */
 #ifndef STEPAF_BASE_PROOF_H
 #define STEPAF_BASE_PROOF_H
 
@@ -23,8 +23,8 @@ void stepaf_proof_make(const uint8_t *key, const void *claim, size_t bytes, uint
 bool stepaf_proof_is_right(const uint8_t *key, const void *claim, size_t bytes,
                            const uint8_t *proof);
 
-/* Encrypt @a bytes bytes in place, and make a mark of them and of @a head, which stays as it is. No two
- * messages may have the same key and @a number. */
+/* Encrypt @a bytes bytes in place, and make a mark of them and of @a head, which stays as it is. No
+ * two messages may have the same key and @a number. */
 void stepaf_proof_seal(const uint8_t *key, uint64_t number, const void *head, size_t head_bytes,
                        void *text, size_t bytes, uint8_t *mark_p);
 /* Decrypt them in place; false, and they are of no use, if this is not what was sealed. */

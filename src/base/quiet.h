@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* System calls that fail by a signal, which would end a program that has no handler for it: SIGPIPE
- * where nobody reads, SIGXFSZ beyond RLIMIT_FSIZE. In between the calling thread gets neither, and the
- * call's errno is all that says so. What the program has pending already stays. */
+ * where nobody reads, SIGXFSZ beyond RLIMIT_FSIZE. In between the calling thread gets neither, and
+ * the call's errno is all that says so. What the program has pending already stays. */
 #ifndef STEPAF_BASE_QUIET_H
 #define STEPAF_BASE_QUIET_H
 

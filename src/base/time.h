@@ -14,7 +14,8 @@ static inline int64_t stepaf_monotonic_ns(void)
     return now.tv_sec * 1000000000LL + now.tv_nsec;
 }
 
-/* Microseconds until a time of that clock; never negative, which in many calls stands for the default. */
+/* Microseconds until a time of that clock; never negative, which in many calls stands for the
+ * default. */
 static inline int64_t stepaf_left_us(int64_t deadline_ns)
 {
     int64_t left = deadline_ns - stepaf_monotonic_ns();
@@ -22,8 +23,8 @@ static inline int64_t stepaf_left_us(int64_t deadline_ns)
     return left > 0 ? left / 1000 : 0;
 }
 
-/* How ticks relate to CLOCK_MONOTONIC: ns = base_ns + (ticks - base_ticks) * ns_per_tick. Where
- * the processor has no counter that runs at a constant rate, ticks are nanoseconds. Good to 20 ppm: for
+/* How ticks relate to CLOCK_MONOTONIC: ns = base_ns + (ticks - base_ticks) * ns_per_tick. Where the
+ * processor has no counter that runs at a constant rate, ticks are nanoseconds. Good to 20 ppm: for
  * durations and deadlines. What a stamp was on the clock, clock_history.h says. */
 struct stepaf_clock {
     uint64_t base_ticks;
@@ -52,8 +53,8 @@ static inline uint64_t stepaf_ticks(void)
     return (uint64_t)stepaf_monotonic_ns();
 }
 
-/* One reading of both clocks at (nearly) the same time: ns was read somewhere in width ticks, of which
- * ticks is the middle. */
+/* One reading of both clocks at (nearly) the same time: ns was read somewhere in width ticks, of
+ * which ticks is the middle. */
 struct stepaf_clock_sample {
     uint64_t ticks;
     int64_t ns;
@@ -63,8 +64,8 @@ struct stepaf_clock_sample {
 /* Read both clocks, the best of so many tries, which take some 50 ns each. */
 struct stepaf_clock_sample stepaf_clock_read(int tries);
 
-/* Measure *clock_p against CLOCK_MONOTONIC (a few ms the first time in a process; a later call takes
- * the base anew, and the rate over all the time since). */
+/* Measure *clock_p against CLOCK_MONOTONIC (a few ms the first time in a process; a later call
+ * takes the base anew, and the rate over all the time since). */
 void stepaf_clock_calibrate(struct stepaf_clock *clock_p);
 /* The process's first reading, from which the rate is measured; it is calibrated. */
 struct stepaf_clock_sample stepaf_clock_first(void);

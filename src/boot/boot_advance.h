@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the calling thread's rank does while a bootstrap's function waits: see stepaf_boot_advance. */
+/* What the calling thread's rank does while a bootstrap's function waits: see
+ * stepaf_boot_advance. */
 #ifndef STEPAF_BOOT_BOOT_ADVANCE_H
 #define STEPAF_BOOT_BOOT_ADVANCE_H
 

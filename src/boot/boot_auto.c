@@ -36,9 +36,9 @@ static int is_mpi(struct dl_phdr_info *info, size_t bytes, void *arg)
     return strncmp(name, "libmpi", strlen("libmpi")) == 0;
 }
 
-/* Launchers within each other's jobs leave their variables to each other. torchrun that has started this
- * process itself is the innermost; what sets no more than torchrun's variables may be a script around a
- * launcher of MPI programs. */
+/* Launchers within each other's jobs leave their variables to each other. torchrun that has started
+ * this process itself is the innermost; what sets no more than torchrun's variables may be a script
+ * around a launcher of MPI programs. */
 static int is_torch(int has_launcher)
 {
     return stepaf_place_is_torch() && (getenv("TORCHELASTIC_RUN_ID") || !has_launcher);
@@ -56,7 +56,8 @@ int stepaf_boot_choose(const struct stepaf_env *env)
         return STEPAF_ENV_BOOT_local;
     if (*env->meet || is_torch(has_pmix || has_mpi))
         return STEPAF_ENV_BOOT_tcp;
-    /* A program that has MPI has it initialized by now, or is told to; PMIx may be there as well. */
+    /* A program that has MPI has it initialized by now, or is told to; PMIx may be there as
+     * well. */
     if (dl_iterate_phdr(is_mpi, NULL))
         return STEPAF_ENV_BOOT_mpi;
     if (has_pmix)

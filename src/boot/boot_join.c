@@ -7,7 +7,8 @@
 
 #include "base/error.h"
 
-/* stepaf_boot_t's self: the place in the job, and from the first exchange on what the ranks share. */
+/* stepaf_boot_t's self: the place in the job, and from the first exchange on what the ranks
+ * share. */
 struct joined {
     struct stepaf_join join;
     stepaf_boot_local_t *local;

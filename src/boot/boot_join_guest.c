@@ -43,8 +43,8 @@ static int call_host(const struct stepaf_join *join)
     return -1;
 }
 
-/* Read the answer. 0 if there is none: the listener has gone, perhaps to come again. *is_cut_p: the kernel has
- * left out files that find no descriptor here. */
+/* Read the answer. 0 if there is none: the listener has gone, perhaps to come again. *is_cut_p: the
+ * kernel has left out files that find no descriptor here. */
 static int receive_answer(int fd, struct stepaf_join_answer *answer_p, int *fds_p, int *is_cut_p)
 {
     union {

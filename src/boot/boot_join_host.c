@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Rank 0 of a local job: gather the others, give each what they share, then tell all to go on, or why not. */
+/* Rank 0 of a local job: gather the others, give each what they share, then tell all to go on, or
+ * why not. */
 #define _GNU_SOURCE 1 /* accept4 */
 
 #include <errno.h>

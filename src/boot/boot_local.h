@@ -37,7 +37,8 @@ struct shared {
     struct slot slots[];
 };
 
-/* Files without names: one is mapped, ranks meet there; the other grows to what an exchange needs. */
+/* Files without names: one is mapped, ranks meet there; the other grows to what an exchange
+ * needs. */
 enum { STEPAF_LOCAL_MAP, STEPAF_LOCAL_EXCHANGE, STEPAF_LOCAL_FILES };
 
 struct stepaf_boot_local {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The local bootstrap's life: what its ranks share is in files without names, so that nothing can be
- * left behind. Forked ranks inherit them; others are sent them (boot_join.c). */
+/* The local bootstrap's life: what its ranks share is in files without names, so that nothing can
+ * be left behind. Forked ranks inherit them; others are sent them (boot_join.c). */
 #define _GNU_SOURCE 1 /* memfd_create */
 
 #include "boot/boot_local.h"

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Whether a rank's process is still there. Each holds a lock on a byte of the file that all have mapped, and
- * the kernel gives it back with the process, whatever ends that, in any PID namespace. Such locks belong to
- * a process: a child that it has forked keeps none, and two ranks in one process could not be told apart, so
- * these are not watched. */
+/* Whether a rank's process is still there. Each holds a lock on a byte of the file that all have
+ * mapped, and the kernel gives it back with the process, whatever ends that, in any PID namespace.
+ * Such locks belong to a process: a child that it has forked keeps none, and two ranks in one
+ * process could not be told apart, so these are not watched. */
 #include "boot/boot_local.h"
 
 #include <fcntl.h>

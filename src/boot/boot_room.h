@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Room for ranks that come later: behind the ranks that a bootstrap knows, a job has numbers that nobody has yet. In
- * exchanges they have said nothing, and barriers do not wait for them. */
+/* Room for ranks that come later: behind the ranks that a bootstrap knows, a job has numbers that
+ * nobody has yet. In exchanges they have said nothing, and barriers do not wait for them. */
 #ifndef STEPAF_BOOT_BOOT_ROOM_H
 #define STEPAF_BOOT_BOOT_ROOM_H
 

@@ -83,8 +83,8 @@ static int tcp_lost(void *self, int *ranks_p, int capacity)
     return n;
 }
 
-/* Say goodbye, and see to it that it is heard: what has come and was not read would have the system throw
- * away what is on its way to the other end. */
+/* Say goodbye, and see to it that it is heard: what has come and was not read would have the system
+ * throw away what is on its way to the other end. */
 static void take_leave(struct stepaf_control_link *link, int64_t limit_ns)
 {
     struct stepaf_control_frame bye = {.type = STEPAF_CONTROL_BYE};

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Members that net to each other, whatever bootstrap has started them: each listens from init on, and calls
- * another when it has something to say. Whoever calls anything here holds the context's lock. */
+/* Members that net to each other, whatever bootstrap has started them: each listens from init on,
+ * and calls another when it has something to say. Whoever calls anything here holds the context's
+ * lock. */
 #ifndef STEPAF_BOOT_MEMBER_NET_H
 #define STEPAF_BOOT_MEMBER_NET_H
 
@@ -47,7 +48,8 @@ void stepaf_member_net_vacate(struct stepaf_member_net *net, int rank);
 /* Why @a rank is lost; "": not known, or it is not. */
 const char *stepaf_member_net_reason(const struct stepaf_member_net *net, int rank);
 
-/* Tell all members that this rank waits for the commit by which it leaves, or that it does so no more. */
+/* Tell all members that this rank waits for the commit by which it leaves, or that it does so no
+ * more. */
 void stepaf_member_net_tell_leaving(struct stepaf_member_net *net, bool leaves);
 /* Whether @a rank, a member, has said so. */
 bool stepaf_member_net_leaves(const struct stepaf_member_net *net, int rank);

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What members tell each other in other forms: their contacts in hellos, and decisions as exchanges have them. */
+/* What members tell each other in other forms: their contacts in hellos, and decisions as exchanges
+ * have them. */
 #include <stdlib.h>
 #include <string.h>
 

@@ -13,7 +13,8 @@ static void drop_words(struct stepaf_consensus_blob *blob)
     *blob = (struct stepaf_consensus_blob){0};
 }
 
-/* Words may be none: then there is a byte that is not counted, since no data means that nobody has said it. */
+/* Words may be none: then there is a byte that is not counted, since no data means that nobody has
+ * said it. */
 static bool keep_words(struct stepaf_consensus_blob *blob, const void *words, size_t bytes)
 {
     uint8_t *copy = malloc(bytes + 1);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Members that wait for each other outside of commits, once the bootstrap does not know all of them any more: each
- * says some words, or none, to the first of them, which says to all what all have said. There are some channels,
- * each with one such gathering after the other. Who has not come by a deadline can go on waiting, since the epoch's
- * next one begins only when this one is over. */
+/* Members that wait for each other outside of commits, once the bootstrap does not know all of them
+ * any more: each says some words, or none, to the first of them, which says to all what all have
+ * said. There are some channels, each with one such gathering after the other. Who has not come by
+ * a deadline can go on waiting, since the epoch's next one begins only when this one is over. */
 #ifndef STEPAF_BOOT_MEMBER_NET_GATHER_H
 #define STEPAF_BOOT_MEMBER_NET_GATHER_H
 
@@ -17,8 +17,8 @@ struct stepaf_member_group {
     int n;
 };
 
-/* Say the words of this rank: in the next gathering of this epoch, or again in that which is not over. They are
- * copied. False: no memory. */
+/* Say the words of this rank: in the next gathering of this epoch, or again in that which is not
+ * over. They are copied. False: no memory. */
 bool stepaf_member_gather_begin(struct stepaf_member_net *net,
                                 const struct stepaf_member_group *group, uint32_t epoch,
                                 const void *words, size_t bytes);
@@ -32,7 +32,8 @@ void stepaf_member_gather_hint(struct stepaf_member_net *net,
 /* After STEPAF_OK, where somebody had words: what all have said, for stepaf_member_net_deal. */
 const struct stepaf_consensus_blob *stepaf_member_gather_value(const struct stepaf_member_net *net,
                                                                int channel);
-/* Whom this rank knows to be lost, the first of the group is to know, and by that one all of them. */
+/* Whom this rank knows to be lost, the first of the group is to know, and by that one all of
+ * them. */
 void stepaf_member_gather_report(struct stepaf_member_net *net,
                                  const struct stepaf_member_group *group);
 

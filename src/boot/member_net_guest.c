@@ -90,8 +90,9 @@ static bool become_member(struct stepaf_member_net *net, uint32_t number, const 
     return stepaf_control_open_door(&net->control);
 }
 
-/* What was called in a life that is over may not have ended here yet: once this process is a member, that would be
- * taken for the end of the process that has the place now. Not what is being read. */
+/* What was called in a life that is over may not have ended here yet: once this process is a
+ * member, that would be taken for the end of the process that has the place now. Not what is being
+ * read. */
 static void part_with_earlier(struct stepaf_member_net *net, const struct stepaf_control_link *read)
 {
     struct stepaf_control_link **links = net->control.links;
@@ -159,8 +160,8 @@ static bool hear_refusal(struct member_return *returns, const struct stepaf_cont
     return true;
 }
 
-/* Until it is a member. What it is told afterwards goes to the machine; so does what a member says that has
- * admitted it, and does not know that another one has not told it yet: in vain. */
+/* Until it is a member. What it is told afterwards goes to the machine; so does what a member says
+ * that has admitted it, and does not know that another one has not told it yet: in vain. */
 bool stepaf_member_guest_take(struct stepaf_member_net *net, const struct stepaf_control_link *link,
                               const struct stepaf_control_frame *frame, const void *data)
 {
@@ -189,7 +190,8 @@ static void send_ask(struct stepaf_member_net *net, struct stepaf_control_link *
     free(pack.data);
 }
 
-/* One call, to its end. True: it has told what there is to know, or that this one knows another secret. */
+/* One call, to its end. True: it has told what there is to know, or that this one knows another
+ * secret. */
 static bool call_once(struct stepaf_member_net *net, const struct stepaf_control_address *address,
                       uint16_t port, int64_t deadline_ns)
 {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What a member does for processes that want the places of lost ranks. They have shown that they know the job's
- * secret; what they say is input all the same. */
+/* What a member does for processes that want the places of lost ranks. They have shown that they
+ * know the job's secret; what they say is input all the same. */
 #include <arpa/inet.h>
 #include <netinet/in.h>
 #include <stdio.h>
@@ -9,8 +9,8 @@
 
 #include "boot/member_net_inside.h"
 
-/* Members that tell an admitted guest the decision, beside its home: some may not know it yet, as they have returned
- * since it last heard of them, and some may die. */
+/* Members that tell an admitted guest the decision, beside its home: some may not know it yet, as
+ * they have returned since it last heard of them, and some may die. */
 enum { TELLERS = 3 };
 
 void stepaf_member_net_let_ask(struct stepaf_member_net *net, const uint8_t *key)
@@ -175,7 +175,8 @@ static void take_over(struct stepaf_member_net *net, int rank)
     net->others[rank].is_new = true;
 }
 
-/* It was admitted while its connections were broken, and has called again, since nobody could tell it. */
+/* It was admitted while its connections were broken, and has called again, since nobody could tell
+ * it. */
 static bool welcome_late(struct stepaf_member_net *net, struct stepaf_control_link *link,
                          uint64_t id)
 {
@@ -189,7 +190,8 @@ static bool welcome_late(struct stepaf_member_net *net, struct stepaf_control_li
     return true;
 }
 
-/* What a guest says: whether it asks, its number, and words for its home. False: it does not fit. */
+/* What a guest says: whether it asks, its number, and words for its home. False: it does not
+ * fit. */
 static bool read_ask(struct stepaf_unpack *unpack, bool *asks_p, uint64_t *id_p)
 {
     *asks_p = stepaf_unpack_u32(unpack) != 0;
@@ -254,8 +256,9 @@ static bool hear_guest(struct stepaf_member_net *net, struct stepaf_control_link
     return true;
 }
 
-/* Of one that another member has admitted already, which this one has not come to: the machine lets it wait. Or of one
- * that this member has admitted before this connection of the guest's had come. */
+/* Of one that another member has admitted already, which this one has not come to: the machine lets
+ * it wait. Or of one that this member has admitted before this connection of the guest's had
+ * come. */
 static bool hear_early_word(struct stepaf_member_net *net, int rank, const void *data, size_t bytes)
 {
     struct stepaf_consensus_message message;
@@ -301,8 +304,8 @@ void stepaf_member_net_excuse(struct stepaf_member_net *net, int rank, const cha
         refuse_guest(net->control.guests.links[rank], false, why);
 }
 
-/* What there was with the process that is lost must not be taken for what there is with this one, which may have
- * called already. */
+/* What there was with the process that is lost must not be taken for what there is with this one,
+ * which may have called already. */
 static void part_with(struct stepaf_member_net *net, int rank)
 {
     struct stepaf_control *control = &net->control;

@@ -60,7 +60,8 @@ struct member_return {
     char text[STEPAF_MEMBER_NET_REASON_MAX];
 };
 
-/* What members gather on one channel. A stamp is an epoch and how many there have been in it, so that it grows. */
+/* What members gather on one channel. A stamp is an epoch and how many there have been in it, so
+ * that it grows. */
 struct member_gathering {
     uint64_t stamp; /* of the last that this rank has begun */
     bool is_over;   /* and come to the end of */
@@ -116,7 +117,8 @@ void stepaf_member_gather_free(struct stepaf_member_net *net);
 bool stepaf_member_host_take(struct stepaf_member_net *net, struct stepaf_control_link *link,
                              const struct stepaf_control_frame *frame, const void *data);
 void stepaf_member_host_forget(struct stepaf_member_net *net, int rank);
-/* An admitted guest asks again, by the connection that is the rank's by now. False: it does not fit. */
+/* An admitted guest asks again, by the connection that is the rank's by now. False: it does not
+ * fit. */
 bool stepaf_member_host_tell_again(struct stepaf_member_net *net, struct stepaf_control_link *link,
                                    const void *data, size_t bytes);
 /* A member has said something to this guest, over @a link. */

@@ -42,8 +42,8 @@ static bool take_push_sizes(struct stepaf_batch_obj *batch, const struct stepaf_
     return true;
 }
 
-/* Whether the peer cannot mean this slot: its last batch is not over, or what ends it is still here.
- * An answer that is POSTED has arrived, or the peer would not use the slot again. */
+/* Whether the peer cannot mean this slot: its last batch is not over, or what ends it is still
+ * here. An answer that is POSTED has arrived, or the peer would not use the slot again. */
 bool stepaf_batch_busy(const struct stepaf_batch_obj *batch)
 {
     return batch->state != STEPAF_BATCH_FREE || batch->answer.state == STEPAF_POST_QUEUED ||

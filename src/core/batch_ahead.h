@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What an FFN rank tells of a batch before it answers: single tensors of the answer, and that the push is here. Each is
- * a post of its own: one write or none, and LANDED. The answer then has the other tensors. */
+/* What an FFN rank tells of a batch before it answers: single tensors of the answer, and that the
+ * push is here. Each is a post of its own: one write or none, and LANDED. The answer then has the
+ * other tensors. */
 #ifndef STEPAF_CORE_BATCH_AHEAD_H
 #define STEPAF_CORE_BATCH_AHEAD_H
 
@@ -28,7 +29,8 @@ stepaf_status_t stepaf_batch_send_ahead(struct stepaf_batch_obj *batch, int inde
                                         const stepaf_tensor_t *tensor);
 /* Tell the attention rank that its push is here. */
 stepaf_status_t stepaf_batch_confirm(struct stepaf_batch_obj *batch);
-/* Take out of the answer's writes those that have gone ahead; a tensor of another size is refused. */
+/* Take out of the answer's writes those that have gone ahead; a tensor of another size is
+ * refused. */
 stepaf_status_t stepaf_batch_skip_ahead(struct stepaf_batch_obj *batch);
 /* Whether @a post is one of these; then it was not sent, since its source cannot be read. */
 bool stepaf_batch_ahead_refused(struct stepaf_batch_obj *batch, const struct stepaf_post *post);

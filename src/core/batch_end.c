@@ -6,8 +6,8 @@
 #include "core/remote_plan.h"
 #include "core/send.h"
 
-/* A batch that ends without an answer tells its times with the release. One that was never taken has no
- * work; of one that ended before, as its answer was refused, they are not known any more. */
+/* A batch that ends without an answer tells its times with the release. One that was never taken
+ * has no work; of one that ended before, as its answer was refused, they are not known any more. */
 static uint32_t put_times(struct stepaf_msg *msg, const struct stepaf_ctx *ctx,
                           const struct stepaf_batch_obj *batch, uint64_t now)
 {

@@ -41,8 +41,8 @@ void stepaf_batch_finish(struct stepaf_batch_obj *batch);
 void stepaf_batch_cancel(struct stepaf_peer *peer, const struct stepaf_msg *msg);
 /* An FFN rank keeps the batches that have come; of answers nobody hears any more. */
 void stepaf_batches_peer_lost(struct stepaf_peer *peer);
-/* The answer was not sent, since its sources cannot be read: there is none, as long as it is not given
- * another. */
+/* The answer was not sent, since its sources cannot be read: there is none, as long as it is not
+ * given another. */
 void stepaf_batch_refused(struct stepaf_peer *peer, struct stepaf_post *post);
 
 #endif

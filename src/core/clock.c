@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The common clock: the monotonic clock of world rank 0's node. Ranks of that node share it already. Others
- * estimate how far theirs is from it, at commit by some probes one after the other, and later by those that
- * clock_keep.c sends.
+/* The common clock: the monotonic clock of world rank 0's node. Ranks of that node share it
+ * already. Others estimate how far theirs is from it, at commit by some probes one after the other,
+ * and later by those that clock_keep.c sends.
  *
  * Links join only ranks of different roles in one lane. Each lane has a reference, whose clock is
  * right as it is: of its ranks on rank 0's node the first, or, if none is there, the lane's first
@@ -99,8 +99,8 @@ static uint32_t find_server(const struct stepaf_ctx *ctx, int reference)
     return stepaf_mesh_index(&ctx->job.mesh, ctx->job.ranks[reference].rank);
 }
 
-/* Whether the common clock is the node's of @a reference as it is. It is not where an earlier reference, on
- * another node, is gone: then the new one goes on with what it knows. */
+/* Whether the common clock is the node's of @a reference as it is. It is not where an earlier
+ * reference, on another node, is gone: then the new one goes on with what it knows. */
 static bool is_zero(struct stepaf_ctx *ctx, int reference)
 {
     const struct stepaf_rank *ranks = ctx->job.ranks;

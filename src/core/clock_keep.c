@@ -41,7 +41,8 @@ static int64_t rough_ns(const struct stepaf_ctx *ctx, uint64_t ticks)
     return (int64_t)((double)ticks * ctx->clock.own.ns_per_tick);
 }
 
-/* Ticks after which the last reading is too old: @a us, or at first less, as the rate is not known so well. */
+/* Ticks after which the last reading is too old: @a us, or at first less, as the rate is not known
+ * so well. */
 static uint64_t due_after(const struct stepaf_ctx *ctx, int64_t us)
 {
     uint64_t ticks = ticks_in(ctx, us);
@@ -85,8 +86,8 @@ void stepaf_clock_begin(struct stepaf_ctx *ctx)
     clock->ns_scale = (uint64_t)(clock->own.ns_per_tick * (1 << STEPAF_NS_SCALE_BITS));
 }
 
-/* The line goes on from the last reading. Whoever reads it meanwhile sees that the version is odd, or has
- * changed: each field comes after that. */
+/* The line goes on from the last reading. Whoever reads it meanwhile sees that the version is odd,
+ * or has changed: each field comes after that. */
 static void set_line(struct stepaf_ctx *ctx, struct stepaf_clock_line line)
 {
     struct stepaf_clock_history *history = &ctx->clock.history;
@@ -105,8 +106,9 @@ static void set_line(struct stepaf_ctx *ctx, struct stepaf_clock_line line)
     atomic_store_explicit(&told->version, version + 2, memory_order_release);
 }
 
-/* Go on as the filter says, from a reading that is both the end of the line so far and the begin of the
- * next one. As long as nobody goes by this clock yet, it jumps: the first probe may have been a bad one. */
+/* Go on as the filter says, from a reading that is both the end of the line so far and the begin of
+ * the next one. As long as nobody goes by this clock yet, it jumps: the first probe may have been a
+ * bad one. */
 static void turn(struct stepaf_ctx *ctx)
 {
     struct stepaf_ctx_clock *clock = &ctx->clock;
@@ -151,8 +153,8 @@ int64_t stepaf_clock_common_ns(const struct stepaf_ctx *ctx, uint64_t ticks)
     return point.ns + point.offset_ns;
 }
 
-/* How far this rank's common clock is off, at most; -1: not known. @a for_peer: what it will be at most, if
- * time does nothing: anywhere in the range. */
+/* How far this rank's common clock is off, at most; -1: not known. @a for_peer: what it will be at
+ * most, if time does nothing: anywhere in the range. */
 static int64_t own_bound_ns(const struct stepaf_ctx *ctx, bool for_peer)
 {
     const struct stepaf_ctx_clock *clock = &ctx->clock;
@@ -256,7 +258,8 @@ void stepaf_clock_pong(struct stepaf_peer *peer, const struct stepaf_msg *msg)
     turn(ctx);
 }
 
-/* Ask, unless the last answer is still to come, or the question would have to wait, which would say nothing. */
+/* Ask, unless the last answer is still to come, or the question would have to wait, which would say
+ * nothing. */
 static void probe(struct stepaf_peer *peer)
 {
     if (peer->link && !peer->lost && !peer->is_out && !peer->link->has_backlog &&

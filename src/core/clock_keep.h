@@ -1,15 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Keeping time: what stamps of this rank are on the common clock (clock.c says whose that is), and how far
- * from right that may be.
+/* Keeping time: what stamps of this rank are on the common clock (clock.c says whose that is), and
+ * how far from right that may be.
  *
- * The common clock is CLOCK_MONOTONIC and an offset. Not CLOCK_MONOTONIC_RAW, though that runs evenly: the
- * caller's own stamps are of the former, and one node's processes share it to the nanosecond however the
- * system slews it. What is asked for now is read from that clock. Stamps of the hot path are ticks, and are
- * converted when they are read, by readings of both clocks (base/clock_history.h), which stepaf_clock_keep
- * takes where transports look for dead peers, and who reads stamps.
+ * The common clock is CLOCK_MONOTONIC and an offset. Not CLOCK_MONOTONIC_RAW, though that runs
+ * evenly: the caller's own stamps are of the former, and one node's processes share it to the
+ * nanosecond however the system slews it. What is asked for now is read from that clock. Stamps of
+ * the hot path are ticks, and are converted when they are read, by readings of both clocks
+ * (base/clock_history.h), which stepaf_clock_keep takes where transports look for dead peers, and
+ * who reads stamps.
  *
  * The offset is 0 on the node whose clock it is. Elsewhere it follows probes, PING and PONG, which
- * stepaf_clock_keep sends ten times a second; all that the clock says of itself is in base/clock_filter.h. */
+ * stepaf_clock_keep sends ten times a second; all that the clock says of itself is in
+ * base/clock_filter.h. */
 #ifndef STEPAF_CORE_CLOCK_KEEP_H
 #define STEPAF_CORE_CLOCK_KEEP_H
 
@@ -30,11 +32,12 @@ int64_t stepaf_clock_bound_ns(const struct stepaf_ctx *ctx, const struct stepaf_
 bool stepaf_clock_ask(struct stepaf_peer *peer);
 void stepaf_clock_ping(struct stepaf_peer *peer, const struct stepaf_msg *msg);
 void stepaf_clock_pong(struct stepaf_peer *peer, const struct stepaf_msg *msg);
-/* From now on this rank goes by the clock of peer @a server, or, if that is negative, by its own. @a zero:
- * its own is its node's. */
+/* From now on this rank goes by the clock of peer @a server, or, if that is negative, by its own.
+ * @a zero: its own is its node's. */
 void stepaf_clock_follow(struct stepaf_ctx *ctx, int server, bool zero);
 
-/* The common clock now; any thread, without the lock. The line is read anew if it was changed meanwhile. */
+/* The common clock now; any thread, without the lock. The line is read anew if it was changed
+ * meanwhile. */
 static inline int64_t stepaf_clock_now(const struct stepaf_ctx *ctx)
 {
     const struct stepaf_clock_told *told = &ctx->clock.told;

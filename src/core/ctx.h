@@ -235,7 +235,8 @@ struct stepaf_clock_told {
 struct stepaf_ctx_clock {
     struct stepaf_clock own;
     uint64_t ns_scale; /* ns a tick, times 2^STEPAF_NS_SCALE_BITS */
-    /* Ticks: answers to what took so long tell its times at any cost. 0 while times are measured, see metrics.h. */
+    /* Ticks: answers to what took so long tell its times at any cost. 0 while times are measured,
+     * see metrics.h. */
     uint64_t told_from;
     struct stepaf_clock_history history;
     struct stepaf_clock_line line; /* what to add to this node's clock for the common one */

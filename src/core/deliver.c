@@ -16,8 +16,8 @@
 #include "core/remote_plan.h"
 #include "core/watch.h"
 
-/* Something is there of an operation that is not all there: a whole tensor of an answer, or a part, of which only streams
- * want to know. */
+/* Something is there of an operation that is not all there: a whole tensor of an answer, or a part,
+ * of which only streams want to know. */
 static void take_landed(struct stepaf_peer *peer, const struct stepaf_msg *msg)
 {
     if (msg->epoch != (uint16_t)peer->ctx->epoch)
@@ -146,8 +146,9 @@ void stepaf_core_lost(struct stepaf_upcalls *up, struct stepaf_link *link, const
     ctx->n_alive--;
     ctx->counters.peers_lost += !peer->is_out; /* else it was never here */
     stepaf_log_info(STEPAF_WHO_FORMAT " is lost: %s", STEPAF_WHO_ARGS(peer->who), reason);
-    /* Who has decided that this rank leaves closes its link, maybe before this one knows: that is no loss to tell of.
-     * Nor is what a process that has only just returned cannot reach (wireup/agree_return.h). */
+    /* Who has decided that this rank leaves closes its link, maybe before this one knows: that is
+     * no loss to tell of. Nor is what a process that has only just returned cannot reach
+     * (wireup/agree_return.h). */
     if (ctx->job.members.net && !ctx->job.members.will.leaves && !ctx->job.members.is_on_trial) {
         stepaf_member_net_lose(ctx->job.members.net, peer->who.world_rank, reason);
         stepaf_core_notice_lost(ctx);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What a kind of plan, or a kind of memory, adds to the host's path: the only way from core/ and
- * wireup/ up to it. gpu/ is the one there is: plans on streams, and GPU memory in plans that the host
- * starts. The host's path asks one flag of a plan, a remote plan or a post before it calls one of
- * these, and where that is not set pays no more for them.
+ * wireup/ up to it. gpu/ is the one there is: plans on streams, and GPU memory in plans that the
+ * host starts. The host's path asks one flag of a plan, a remote plan or a post before it calls one
+ * of these, and where that is not set pays no more for them.
  *
  * All operations are there. The context's lock is held, unless it says otherwise. */
 #ifndef STEPAF_CORE_FEATURE_H
@@ -29,8 +29,8 @@ struct stepaf_feature_ops {
     /* Advance what ctx->n_polled counts; return how much happened. */
     unsigned (*progress)(struct stepaf_ctx *ctx);
     void (*peer_lost)(struct stepaf_peer *peer);
-    /* Whether streams have yet to pass what was enqueued for the proxy: until then, nothing may wait
-     * for the GPU. */
+    /* Whether streams have yet to pass what was enqueued for the proxy: until then, nothing may
+     * wait for the GPU. */
     bool (*is_ahead)(const struct stepaf_ctx *ctx);
     /* For the map: how a peer's link carries GPU memory, or ""; how streams write to the peer, in a
      * word, or "" where there are none. */
@@ -48,10 +48,10 @@ struct stepaf_feature_ops {
     /* Check what all ranks have told, by the same rules everywhere. @a kinds_differ: keys are of
      * several kinds of memory. */
     stepaf_status_t (*check)(const struct stepaf_advert *adverts, int n, bool kinds_differ);
-    /* The adverts are in order, and some rank asks (ctx->gpu.asks) who can write to its GPU's memory: all
-     * try, and tell, in one exchange more. *again_p, which is the same on all ranks: what was prepared is
-     * to be undone, prepared and told anew, and then nobody asks. @a offsets: room for the exchange. A
-     * failure is this rank's alone. */
+    /* The adverts are in order, and some rank asks (ctx->gpu.asks) who can write to its GPU's
+     * memory: all try, and tell, in one exchange more. *again_p, which is the same on all ranks:
+     * what was prepared is to be undone, prepared and told anew, and then nobody asks. @a offsets:
+     * room for the exchange. A failure is this rank's alone. */
     stepaf_status_t (*agree_reach)(struct stepaf_ctx *ctx, const struct stepaf_advert *adverts,
                                    size_t *offsets, int64_t timeout_us, bool *again_p);
     /* The commit was refused: what was in force stays so. */
@@ -65,8 +65,9 @@ struct stepaf_feature_ops {
 
     /* ---- plans on streams ---- */
 
-    /* Of an operation on streams, what the host has carried of it for peer @a p: an operation of another
-     * plan; NULL: nothing yet. False: it does not go by way of the host, or nobody knows which it is. */
+    /* Of an operation on streams, what the host has carried of it for peer @a p: an operation of
+     * another plan; NULL: nothing yet. False: it does not go by way of the host, or nobody knows
+     * which it is. */
     bool (*carrier)(const struct stepaf_op *op, uint32_t p, const struct stepaf_op **carrier_p);
     stepaf_status_t (*plan_make)(struct stepaf_plan_obj *plan, uint32_t flags);
     bool (*plan_busy)(const struct stepaf_plan_obj *plan);
@@ -75,11 +76,13 @@ struct stepaf_feature_ops {
     void (*plan_free)(struct stepaf_plan_obj *plan);
     /* FFN: where a stream plan receives @a key from @a peer through the host; NULL: nowhere. */
     uint8_t *(*recv_place)(const struct stepaf_key *key, const struct stepaf_peer *peer);
-    /* FFN: a peer's plan whose keys are received there is complete; it goes; a batch of it is here. */
+    /* FFN: a peer's plan whose keys are received there is complete; it goes; a batch of it is
+     * here. */
     void (*bind)(struct stepaf_remote_plan *remote);
     void (*unbind)(struct stepaf_remote_plan *remote);
     void (*arrived)(struct stepaf_batch_obj *batch);
-    /* A part of a tensor has landed; the message is of this epoch, and nothing else of it is checked. */
+    /* A part of a tensor has landed; the message is of this epoch, and nothing else of it is
+     * checked. */
     void (*landed)(struct stepaf_peer *peer, const struct stepaf_msg *msg);
 
     /* ---- GPU memory in plans of the host's ---- */
@@ -90,12 +93,12 @@ struct stepaf_feature_ops {
     stepaf_status_t (*op_source)(struct stepaf_op *op, const stepaf_tensor_t *tensors, int n);
     stepaf_status_t (*batch_source)(struct stepaf_batch_obj *batch, const stepaf_tensor_t *tensors,
                                     int n, bool *bounced_p);
-    /* Have those posts queued that send something copied, until @a event has passed; whether it has,
-     * for one of these. */
+    /* Have those posts queued that send something copied, until @a event has passed; whether it
+     * has, for one of these. */
     void (*gate)(struct stepaf_post *const *posts, unsigned n, void *event);
     bool (*gate_open)(struct stepaf_peer *peer, struct stepaf_post *post);
-    /* Bring what has come to the GPU. STEPAF_OK: it is there. STEPAF_INPROGRESS: it will be, and then
-     * stepaf_op_arrived or stepaf_batch_arrived is called. Else the peer is lost by that. */
+    /* Bring what has come to the GPU. STEPAF_OK: it is there. STEPAF_INPROGRESS: it will be, and
+     * then stepaf_op_arrived or stepaf_batch_arrived is called. Else the peer is lost by that. */
     stepaf_status_t (*op_bring)(struct stepaf_op *op, struct stepaf_peer *peer);
     stepaf_status_t (*batch_bring)(struct stepaf_batch_obj *batch);
 };

@@ -78,7 +78,8 @@ static stepaf_status_t check_rank(const struct stepaf_ctx *ctx, const struct ste
     return STEPAF_OK;
 }
 
-/* Fill ranks_p with the attention ranks meant, and check them. @a is_named: for each peer, false. */
+/* Fill ranks_p with the attention ranks meant, and check them. @a is_named: for each peer,
+ * false. */
 static stepaf_status_t receive_ranks(const struct stepaf_ctx *ctx, const struct stepaf_key *key,
                                      const int *ranks, uint32_t n, bool *is_named,
                                      uint32_t *ranks_p)

@@ -28,8 +28,8 @@ stepaf_status_t stepaf_key_receive(struct stepaf_ctx *ctx, uint64_t id, void *bu
  * were given since the last commit. */
 stepaf_status_t stepaf_key_allocate(struct stepaf_ctx *ctx);
 void stepaf_key_allocate_undo(struct stepaf_ctx *ctx);
-/* Take its buffers from a key that peers do not know, or not any more. What the library has allocated
- * goes, once nothing is received in it. */
+/* Take its buffers from a key that peers do not know, or not any more. What the library has
+ * allocated goes, once nothing is received in it. */
 void stepaf_key_release_bufs(struct stepaf_ctx *ctx, struct stepaf_key *key);
 /* Note that the next commit ends those of a key. */
 void stepaf_recv_bufs_leave(struct stepaf_key *key);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Withdrawing keys: a key leaves ctx->memory.keys at once, and is freed by the next commit, which ends what
- * peers know of it. */
+/* Withdrawing keys: a key leaves ctx->memory.keys at once, and is freed by the next commit, which
+ * ends what peers know of it. */
 #define _GNU_SOURCE 1 /* tdestroy */
 
 #include <search.h>
@@ -26,8 +26,8 @@ static stepaf_status_t refuse_named(const struct stepaf_ctx *ctx, const struct s
                             (unsigned long long)key->id);
 }
 
-/* End the plans that name @a key, if they are none of the caller's. A stream plan's proxy plan that has
- * outlived it goes at the next commit, before the key does. */
+/* End the plans that name @a key, if they are none of the caller's. A stream plan's proxy plan that
+ * has outlived it goes at the next commit, before the key does. */
 static stepaf_status_t end_plans(struct stepaf_ctx *ctx, const struct stepaf_key *key)
 {
     stepaf_status_t status = STEPAF_OK;

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The context's lock: a ticket lock, taken only in contexts that several threads may enter. It is
- * held for as long as a call looks and posts, copies through shared memory among it; a commit holds it
- * from when all peers have entered it to its end: nothing may change of what it tells. Who has to wait
- * for long sleeps until it is its turn: the holder may have lost its core, and where threads outnumber
- * cores, those that only gave up theirs would get it back again and again before the one whose turn it
- * is. */
+ * held for as long as a call looks and posts, copies through shared memory among it; a commit holds
+ * it from when all peers have entered it to its end: nothing may change of what it tells. Who has
+ * to wait for long sleeps until it is its turn: the holder may have lost its core, and where
+ * threads outnumber cores, those that only gave up theirs would get it back again and again before
+ * the one whose turn it is. */
 #ifndef STEPAF_CORE_LOCK_H
 #define STEPAF_CORE_LOCK_H
 

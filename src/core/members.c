@@ -94,8 +94,8 @@ static void lose_patience(struct stepaf_ctx *ctx)
                                "it has not come through the commit in which it returned");
 }
 
-/* Links are not read meanwhile: what peers say may be of the epoch that they have entered already, and is let lie
- * until this rank is there too. */
+/* Links are not read meanwhile: what peers say may be of the epoch that they have entered already,
+ * and is let lie until this rank is there too. */
 static void await_decision(struct stepaf_ctx *ctx, int64_t deadline_ns)
 {
     struct stepaf_member_net *net = ctx->job.members.net;

@@ -83,8 +83,8 @@ static void measure_if_asked(struct stepaf_ctx *ctx, struct stepaf_metrics *metr
 
 /* ---- open and close ---- */
 
-/* World rank 0's process tells jobs apart. It is the first one for all but those that have come after another
- * had taken its place: for these STEPAF_METRICS_JOB is there. */
+/* World rank 0's process tells jobs apart. It is the first one for all but those that have come
+ * after another had taken its place: for these STEPAF_METRICS_JOB is there. */
 static uint64_t job_number(const struct stepaf_ctx *ctx)
 {
     const struct stepaf_rank *first = &ctx->job.ranks[0];

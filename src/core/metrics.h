@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What a rank shows of itself to tools of the same machine (metrics_layout.h). Counters and peers are copied there
- * where transports look for dead peers, ten times a second at most, so that the data path knows nothing of it.
+/* What a rank shows of itself to tools of the same machine (metrics_layout.h). Counters and peers
+ * are copied there where transports look for dead peers, ten times a second at most, so that the
+ * data path knows nothing of it.
  *
- * Times are measured while a tool asks, or always with STEPAF_METRICS=on. Then transports of an attention rank deliver
- * to functions that measure on their way to the usual ones (meter.c), and an FFN rank looks at each answer as at those
- * that took long; else nothing of it is on the way. */
+ * Times are measured while a tool asks, or always with STEPAF_METRICS=on. Then transports of an
+ * attention rank deliver to functions that measure on their way to the usual ones (meter.c), and an
+ * FFN rank looks at each answer as at those that took long; else nothing of it is on the way. */
 #ifndef STEPAF_CORE_METRICS_H
 #define STEPAF_CORE_METRICS_H
 
@@ -33,8 +34,8 @@ struct stepaf_metrics {
     struct stepaf_metrics_path plain, measured;
 };
 
-/* Show this rank, unless STEPAF_METRICS=off; peers are known. Where that cannot be it is said, and nothing else
- * happens. @a measured: an attention rank's; told_from is not looked at. */
+/* Show this rank, unless STEPAF_METRICS=off; peers are known. Where that cannot be it is said, and
+ * nothing else happens. @a measured: an attention rank's; told_from is not looked at. */
 void stepaf_metrics_open(struct stepaf_ctx *ctx, const struct stepaf_metrics_path *measured);
 void stepaf_metrics_close(struct stepaf_ctx *ctx);
 /* See to what is due. @a now: ticks. */

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What a rank shows of itself to tools of the same machine: a file in memory, which they find by its name among the
- * descriptors of a process, so that nothing has to be prepared. tools/stepaf_regions.py reads it.
+/* What a rank shows of itself to tools of the same machine: a file in memory, which they find by
+ * its name among the descriptors of a process, so that nothing has to be prepared.
+ * tools/stepaf_regions.py reads it.
  *
  *   head          who this is, and where the rest lies
  *   counters      stepaf_counters_t, but for its size
@@ -8,11 +9,13 @@
  *   histograms    STEPAF_TIMES of each peer: only while somebody asks for them
  *   late          late operations of each peer and of this rank: only where verdicts are on
  *
- * A tool copies it all and looks at live.sequence before and after; odd or changed: once more. Histograms are not
- * under it: each of their words is right at any time. The only word that a tool writes is wish.until_ns. What this
- * process reads of the file is that word alone: whatever else is put there changes figures, and nothing else.
+ * A tool copies it all and looks at live.sequence before and after; odd or changed: once more.
+ * Histograms are not under it: each of their words is right at any time. The only word that a tool
+ * writes is wish.until_ns. What this process reads of the file is that word alone: whatever else is
+ * put there changes figures, and nothing else.
  *
- * Appended to, it keeps its version, since all sizes are in it; a change of what is there takes the next one. */
+ * Appended to, it keeps its version, since all sizes are in it; a change of what is there takes the
+ * next one. */
 #ifndef STEPAF_CORE_METRICS_LAYOUT_H
 #define STEPAF_CORE_METRICS_LAYOUT_H
 
@@ -98,7 +101,8 @@ struct stepaf_metrics_verdict {
     uint32_t spare;
 };
 
-/* Late operations ever, by their verdicts: of those that name a peer, or, in the last entry, of all others. */
+/* Late operations ever, by their verdicts: of those that name a peer, or, in the last entry, of all
+ * others. */
 struct stepaf_metrics_late {
     uint32_t by_phase[STEPAF_METRICS_PHASES];
     /* Of these, those that name a rail: way there, way back, network. */

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* STEPAF_LOG_LEVEL=trace: each message between ranks has a line, when it is with the transport and when it has come. Where
- * the level is another one at stepaf_init, transports and the core call each other as ever, and it costs nothing. */
+/* STEPAF_LOG_LEVEL=trace: each message between ranks has a line, when it is with the transport and
+ * when it has come. Where the level is another one at stepaf_init, transports and the core call
+ * each other as ever, and it costs nothing. */
 #ifndef STEPAF_CORE_MSG_LOG_H
 #define STEPAF_CORE_MSG_LOG_H
 

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* That a rank is lost, or out, is told to callers who want to know: by a descriptor, and by a callback. */
+/* That a rank is lost, or out, is told to callers who want to know: by a descriptor, and by a
+ * callback. */
 #ifndef STEPAF_CORE_NEWS_H
 #define STEPAF_CORE_NEWS_H
 

@@ -108,8 +108,8 @@ struct stepaf_op *stepaf_op_find(const struct stepaf_peer *peer, const struct st
     return op->seq == msg->seq && op->generation ? op : NULL;
 }
 
-/* Whether the peer may answer: it cannot before it was told. What claims otherwise would free a slot
- * whose post still waits for room. */
+/* Whether the peer may answer: it cannot before it was told. What claims otherwise would free a
+ * slot whose post still waits for room. */
 static inline bool is_awaited(const struct stepaf_op_peer *op_peer)
 {
     return op_peer->state == STEPAF_OP_PEER_WAITING && op_peer->post.state != STEPAF_POST_QUEUED;
@@ -162,7 +162,8 @@ static __attribute__((noinline)) bool has_enough_for_watch(struct stepaf_op *op,
     return has_enough(op) && (!op->answers.watched || tell_watch(op, now));
 }
 
-/* All answers that the operation needs are here, and it is none of the usual. False: it waits for others. */
+/* All answers that the operation needs are here, and it is none of the usual. False: it waits for
+ * others. */
 static __attribute__((noinline)) bool has_all_answers(struct stepaf_op *op, uint64_t now)
 {
     if (__builtin_expect(op->answers.spare | op->answers.enough, 0))
@@ -170,8 +171,8 @@ static __attribute__((noinline)) bool has_all_answers(struct stepaf_op *op, uint
     return tell_watch(op, now); /* then it is watched */
 }
 
-/* A peer's answer is complete, its post is through, and its sizes are known. @a spares: the operation may
- * be complete without others. */
+/* A peer's answer is complete, its post is through, and its sizes are known. @a spares: the
+ * operation may be complete without others. */
 static inline __attribute__((always_inline)) void take_answer(struct stepaf_ctx *ctx,
                                                               struct stepaf_op *op,
                                                               struct stepaf_op_peer *op_peer,

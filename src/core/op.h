@@ -40,7 +40,8 @@ struct stepaf_op_peer {
     bool held;         /* the peer has not released the slot */
     union {
         struct {
-            /* Its answer is none of the usual: pull_bytes are not as planned, or the operation may do without it. */
+            /* Its answer is none of the usual: pull_bytes are not as planned, or the operation may
+             * do without it. */
             bool odd;
             bool watched; /* as the operation */
         };
@@ -62,7 +63,8 @@ static inline bool stepaf_op_peer_is_open(const struct stepaf_op_peer *op_peer)
     return op_peer->state == STEPAF_OP_PEER_WAITING || op_peer->state == STEPAF_OP_PEER_ARRIVING;
 }
 
-/* Whether the peer is still about an operation of before, in the slot of this part: see core/late.h. */
+/* Whether the peer is still about an operation of before, in the slot of this part: see
+ * core/late.h. */
 static inline bool stepaf_op_peer_owes(const struct stepaf_op_peer *op_peer)
 {
     return op_peer->state == STEPAF_OP_PEER_LEFT_OUT && op_peer->held;

@@ -124,7 +124,8 @@ void stepaf_op_drop_templates(struct stepaf_op *op)
     op->template_bytes = 0;
 }
 
-/* Have each transport put together what its posts have in common, by the first of them that can be. */
+/* Have each transport put together what its posts have in common, by the first of them that can
+ * be. */
 static bool make_templates(struct stepaf_op *op)
 {
     for (uint32_t p = 0; p < op->plan->ctx->n_peers; p++) {

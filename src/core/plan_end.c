@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Ending a plan: not while anything of it is under way. And those that stepaf_push_pull has made, which
- * nobody else would end. */
+/* Ending a plan: not while anything of it is under way. And those that stepaf_push_pull has made,
+ * which nobody else would end. */
 #include "core/plan_end.h"
 #include "core/ctx.h"
 #include "core/feature.h"

@@ -9,8 +9,8 @@
 stepaf_status_t stepaf_plan_check(const struct stepaf_ctx *ctx, const stepaf_tensor_t *push,
                                   int n_push, const stepaf_tensor_t *pull, int n_pull,
                                   uint32_t flags);
-/* Find the key and the memory of each tensor, check that it fits, and set the plan's depth: the least of
- * its keys'. */
+/* Find the key and the memory of each tensor, check that it fits, and set the plan's depth: the
+ * least of its keys'. */
 stepaf_status_t stepaf_plan_take_tensors(struct stepaf_plan_obj *plan, const stepaf_tensor_t *push,
                                          const stepaf_tensor_t *pull);
 

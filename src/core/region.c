@@ -9,7 +9,8 @@
 #include "core/region_kind.h"
 #include "device/device.h"
 
-/* Regions do not overlap: those that do are one, to the tree. A probe is a region that has only its memory. */
+/* Regions do not overlap: those that do are one, to the tree. A probe is a region that has only its
+ * memory. */
 static int compare_ranges(const void *one, const void *other)
 {
     const struct stepaf_mem *a = one, *b = other;

@@ -56,8 +56,8 @@ stepaf_status_t stepaf_region_refuse(const struct stepaf_ctx *ctx, const void *d
 stepaf_status_t stepaf_region_alloc(struct stepaf_ctx *ctx, size_t bytes, stepaf_mem_kind_t kind,
                                     struct stepaf_region **region_p);
 stepaf_status_t stepaf_region_register(struct stepaf_ctx *ctx, void *base, size_t bytes);
-/* CUDA waits for all streams in some calls, and these may wait for the host, which then could not go on:
- * STEPAF_ERR_STATE. */
+/* CUDA waits for all streams in some calls, and these may wait for the host, which then could not
+ * go on: STEPAF_ERR_STATE. */
 stepaf_status_t stepaf_region_check_streams(const struct stepaf_ctx *ctx);
 /* Let the GPU read and write host memory, until the region is dropped. */
 stepaf_status_t stepaf_region_pin(struct stepaf_ctx *ctx, struct stepaf_region *region);

@@ -31,8 +31,8 @@ static struct stepaf_region *removable(struct stepaf_ctx *ctx, void *base, bool 
     return *status_p ? NULL : region;
 }
 
-/* A peer to which a device may send again what it reads anew, or a lost one that still writes; NULL:
- * none. */
+/* A peer to which a device may send again what it reads anew, or a lost one that still writes;
+ * NULL: none. */
 static const struct stepaf_peer *unsettled(struct stepaf_ctx *ctx, bool begin)
 {
     const struct stepaf_peer *peer = NULL;

@@ -130,7 +130,8 @@ static struct stepaf_remote_plan *find_remote_plan(struct stepaf_peer *peer, uin
     return number < peer->n_remotes ? peer->remotes[number] : NULL;
 }
 
-/* Nothing that the peer starts by the plan could be taken: in a commit it is told so, else it is lost. */
+/* Nothing that the peer starts by the plan could be taken: in a commit it is told so, else it is
+ * lost. */
 static void starve(struct stepaf_peer *peer)
 {
     if (peer->ready_epoch == peer->ctx->epoch)

@@ -21,8 +21,8 @@ static inline void stepaf_core_post_one(struct stepaf_ctx *ctx, struct stepaf_po
 {
     stepaf_core_post(ctx, &post, 1);
 }
-/* Send a message without tensors (not on the hot path). False: it would have to wait for room behind
- * another one, and there is no memory for that. */
+/* Send a message without tensors (not on the hot path). False: it would have to wait for room
+ * behind another one, and there is no memory for that. */
 bool stepaf_core_send(struct stepaf_peer *peer, const struct stepaf_msg *msg);
 /* Send it if there is a link that is not lost; a peer that cannot be told is given up. */
 void stepaf_core_tell(struct stepaf_peer *peer, const struct stepaf_msg *msg);
@@ -38,8 +38,8 @@ static inline bool stepaf_post_in_flight(const struct stepaf_post *post)
 {
     return post->state == STEPAF_POST_QUEUED || post->state == STEPAF_POST_POSTED;
 }
-/* The peer has told that all of @a post is there, or the post goes: its sources are free, even if the
- * transport does not know yet. */
+/* The peer has told that all of @a post is there, or the post goes: its sources are free, even if
+ * the transport does not know yet. */
 static inline void stepaf_post_complete(struct stepaf_post *post)
 {
     if (__builtin_expect(post->state != STEPAF_POST_POSTED, 1))

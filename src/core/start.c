@@ -15,8 +15,8 @@
 
 static const stepaf_start_params_t no_params;
 
-/* Whether @a op, the next one, can go as planned and at once, to all peers: all that could be in the
- * way in one question. What has never been compiled is custom, so there has been a commit. */
+/* Whether @a op, the next one, can go as planned and at once, to all peers: all that could be in
+ * the way in one question. What has never been compiled is custom, so there has been a commit. */
 static inline bool is_usual(const struct stepaf_ctx *ctx, const struct stepaf_plan_obj *plan,
                             const struct stepaf_op *op)
 {
@@ -87,7 +87,8 @@ static void override_op_peer(struct stepaf_op *op, const stepaf_start_params_t *
     op->not_as_planned = true;
 }
 
-/* Take the slot and the keys' buffers at @a n peers, beside @a n_held that have not released them. */
+/* Take the slot and the keys' buffers at @a n peers, beside @a n_held that have not released
+ * them. */
 static inline void take_buffers(struct stepaf_plan_obj *plan, struct stepaf_op *op, uint32_t n,
                                 uint32_t n_held)
 {

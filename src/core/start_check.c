@@ -107,8 +107,8 @@ static bool is_enough_alive(const struct stepaf_plan_obj *plan, const stepaf_sta
 }
 
 /* Whether the plan's next slot can be used: it is free, or enough peers have released it for an
- * operation that does not need all. Not while bytes are on their way into a GPU's memory, or out of it
- * to a late peer: these have one place for a slot. */
+ * operation that does not need all. Not while bytes are on their way into a GPU's memory, or out of
+ * it to a late peer: these have one place for a slot. */
 static bool can_use_slot(const struct stepaf_plan_obj *plan, const stepaf_start_params_t *params)
 {
     struct stepaf_op *op = plan->next;

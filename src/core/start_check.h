@@ -8,7 +8,8 @@
 /* Check everything that could refuse a start, or have it wait; whether it leaves peer @a p out. */
 stepaf_status_t stepaf_start_check(struct stepaf_plan_obj *plan,
                                    const stepaf_start_params_t *params);
-/* Whether a plan's operations can be complete with so many answers, and wait so long for the others. */
+/* Whether a plan's operations can be complete with so many answers, and wait so long for the
+ * others. */
 stepaf_status_t stepaf_start_check_answers(const struct stepaf_plan_obj *plan, int n_answers,
                                            int64_t patience_us);
 bool stepaf_start_skips(const struct stepaf_plan_obj *plan, const stepaf_start_params_t *params,

@@ -15,7 +15,8 @@ bool stepaf_core_in_handler(const struct stepaf_ctx *ctx);
 stepaf_status_t stepaf_core_thread_start(struct stepaf_ctx *ctx);
 /* Ask it to stop, without waiting for that. */
 void stepaf_core_thread_ask(struct stepaf_ctx *ctx);
-/* Stop it. False: it is still in a call of the handler when @a deadline_ns has passed, and goes on. */
+/* Stop it. False: it is still in a call of the handler when @a deadline_ns has passed, and goes
+ * on. */
 bool stepaf_core_thread_stop(struct stepaf_ctx *ctx, int64_t deadline_ns);
 /* Leave a thread that has not stopped to itself: it ends when the handler returns. */
 void stepaf_core_thread_abandon(struct stepaf_ctx *ctx);

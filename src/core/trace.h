@@ -13,7 +13,8 @@ enum {
     STEPAF_TRACE_ALL = 0xffff,
     STEPAF_TRACE_EACH = 0xfffe, /* the same of each peer: is read as so many records */
     STEPAF_TRACE_WHOLE = 0xff,
-    /* In an entry's event: records of the same time and operation, to be read before it and after. */
+    /* In an entry's event: records of the same time and operation, to be read before it and
+     * after. */
     STEPAF_TRACE_EVENT = 0x1f,
     STEPAF_TRACE_STARTED = 0x20,   /* START, then this */
     STEPAF_TRACE_NOTIFIED = 0x40,  /* this, then NOTIFIED of the same peers */
@@ -78,7 +79,8 @@ static inline struct stepaf_trace_cursor stepaf_trace_begin(const struct stepaf_
                                         .seq = seq};
 }
 
-/* What an entry says beside time, sequence and bytes, as one word. Little-endian, as messages are. */
+/* What an entry says beside time, sequence and bytes, as one word. Little-endian, as messages
+ * are. */
 static inline uint64_t stepaf_trace_word(uint32_t event, uint32_t plan, uint32_t peer,
                                          uint32_t tensor)
 {

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* From records to events: spans of an operation at its attention rank and of its batch at each FFN rank, and
- * arrows between them, whose two ends have the same number although each rank prints its own alone. Of one plan
- * several operations may be in flight: each is on the first track that is free. */
+/* From records to events: spans of an operation at its attention rank and of its batch at each FFN
+ * rank, and arrows between them, whose two ends have the same number although each rank prints its
+ * own alone. Of one plan several operations may be in flight: each is on the first track that is
+ * free. */
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -102,7 +103,8 @@ static void print_span(struct printer *printer, const char *name, int64_t from_n
             (unsigned)record->sequence);
 }
 
-/* One end of the arrow between an attention and an FFN rank: "s" where it begins, "f" where it ends. */
+/* One end of the arrow between an attention and an FFN rank: "s" where it begins, "f" where it
+ * ends. */
 static void print_arrow(struct printer *printer, const char *phase, int way,
                         const stepaf_trace_record_t *record, int64_t time_ns)
 {

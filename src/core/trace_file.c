@@ -122,8 +122,8 @@ static char *make_text(const struct stepaf_ctx *ctx, size_t *bytes_p)
     return NULL;
 }
 
-/* A file that others have locked is given up before this rank gives up its own thread: that one is left behind only
- * where the file system hangs. */
+/* A file that others have locked is given up before this rank gives up its own thread: that one is
+ * left behind only where the file system hangs. */
 static int64_t patience_with_others_us(const struct stepaf_ctx *ctx)
 {
     return ctx->env.timeout_us / 2;

@@ -5,7 +5,8 @@
 
 #include "core/ctx.h"
 
-/* Copy the newest @a capacity records, or as many as there are, oldest first; return how many. The clock is fresh.
+/* Copy the newest @a capacity records, or as many as there are, oldest first; return how many. The
+ * clock is fresh.
  * @a records_p: @a record_size bytes apart, which is the room that each has. */
 size_t stepaf_trace_copy(const struct stepaf_ctx *ctx, void *records_p, size_t record_size,
                          size_t capacity);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Adding a rank's events to a trace file that others add to as well; by a thread, since a file system
- * that takes its time, or hangs, is to hold up nobody. */
+/* Adding a rank's events to a trace file that others add to as well; by a thread, since a file
+ * system that takes its time, or hangs, is to hold up nobody. */
 #ifndef STEPAF_CORE_TRACE_SAVE_H
 #define STEPAF_CORE_TRACE_SAVE_H
 
@@ -15,8 +15,8 @@
 
 struct stepaf_trace_text {
     const char *path;
-    /* Events, with STEPAF_TRACE_BETWEEN before them and STEPAF_TRACE_TAIL behind; malloc()ed, is freed. NULL: there
-     * was no memory for it, which is said. */
+    /* Events, with STEPAF_TRACE_BETWEEN before them and STEPAF_TRACE_TAIL behind; malloc()ed, is
+     * freed. NULL: there was no memory for it, which is said. */
     char *text;
     size_t bytes;
     int world_rank;
@@ -25,8 +25,8 @@ struct stepaf_trace_text {
 
 struct stepaf_trace_saver;
 
-/* Begin to add it. What goes wrong is logged; errno says why there is no text. NULL: there can be no thread, and it is
- * done. */
+/* Begin to add it. What goes wrong is logged; errno says why there is no text. NULL: there can be
+ * no thread, and it is done. */
 struct stepaf_trace_saver *stepaf_trace_save_begin(const struct stepaf_trace_text *what);
 /* Whether it is done; then @a saver is gone. */
 bool stepaf_trace_save_is_over(struct stepaf_trace_saver *saver);

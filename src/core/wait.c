@@ -120,7 +120,8 @@ static __attribute__((noinline)) void see_who_lives(struct stepaf_ctx *ctx, uint
         find_dead_peers(ctx, now);
 }
 
-/* Of a context that is watched each poll comes here: this is for those after which something is due. */
+/* Of a context that is watched each poll comes here: this is for those after which something is
+ * due. */
 static __attribute__((noinline)) void see_what_is_due(struct stepaf_ctx *ctx, uint64_t now,
                                                       bool has_come)
 {
@@ -145,8 +146,8 @@ void stepaf_core_check_liveness(struct stepaf_ctx *ctx, uint64_t now, bool has_c
     }
 }
 
-/* Have transports tell when something comes; return by how many descriptors. @a all: every one does,
- * and nothing waits for room, or for a GPU's word, of which nobody would tell. */
+/* Have transports tell when something comes; return by how many descriptors. @a all: every one
+ * does, and nothing waits for room, or for a GPU's word, of which nobody would tell. */
 static unsigned arm(struct stepaf_ctx *ctx, struct pollfd *polls, bool *all)
 {
     int fds[WAKE_FDS];
@@ -164,7 +165,8 @@ static unsigned arm(struct stepaf_ctx *ctx, struct pollfd *polls, bool *all)
     return n;
 }
 
-/* The lock is free while its holder has nothing to do, but for a commit's. Returns whether it is. */
+/* The lock is free while its holder has nothing to do, but for a commit's. Returns whether it
+ * is. */
 static bool step_out(struct stepaf_ctx *ctx)
 {
     bool leaves = !ctx->commit.exclusive;
@@ -180,8 +182,8 @@ static void step_in(struct stepaf_ctx *ctx, bool has_left)
         stepaf_lock_enter(&ctx->lock);
 }
 
-/* How long a sleep that nothing may end lasts: as little as pays, but for a commit, which is not in a hurry once it has
- * waited: an eighth of that at most is added. */
+/* How long a sleep that nothing may end lasts: as little as pays, but for a commit, which is not in
+ * a hurry once it has waited: an eighth of that at most is added. */
 static long sleep_ns(const struct stepaf_ctx *ctx, uint64_t idle_ticks)
 {
     long most_ns = SLEEP_NS;
@@ -192,8 +194,9 @@ static long sleep_ns(const struct stepaf_ctx *ctx, uint64_t idle_ticks)
     return most_ns < SLEEP_LONG_NS ? most_ns : SLEEP_LONG_NS;
 }
 
-/* Sleep without the lock, until a transport wakes this thread, but not for long. Another thread that
- * sleeps at the same time just sleeps: had it taken what wakes this one, this one would sleep on. */
+/* Sleep without the lock, until a transport wakes this thread, but not for long. Another thread
+ * that sleeps at the same time just sleeps: had it taken what wakes this one, this one would sleep
+ * on. */
 __attribute__((noinline)) static void sleep_for(struct stepaf_ctx *ctx, uint64_t idle_ticks)
 {
     struct pollfd polls[WAKE_FDS];

@@ -32,12 +32,12 @@ bool stepaf_core_advance(struct stepaf_ctx *ctx, struct stepaf_waiter *waiter, i
 /* Send what is queued, as far as peers take it in time. */
 void stepaf_core_flush(struct stepaf_ctx *ctx, int64_t timeout_us);
 
-/* A poll is over, which has brought something or not, and look_at has passed: look for dead peers, if it
- * is time to. */
+/* A poll is over, which has brought something or not, and look_at has passed: look for dead peers,
+ * if it is time to. */
 void stepaf_core_check_liveness(struct stepaf_ctx *ctx, uint64_t now, bool has_come)
     __attribute__((cold));
-/* Look at once for ranks that have ended, and take in what members say, if that was not done within the last
- * millisecond. */
+/* Look at once for ranks that have ended, and take in what members say, if that was not done within
+ * the last millisecond. */
 void stepaf_core_look_for_lost(struct stepaf_ctx *ctx);
 
 #endif

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Who watches operations, to tell later whose time it was: the only way from core/ up to verdict/. The host's path
- * asks only where something is none of the usual already (an operation's answers, an answer in 32 bits, a poll
- * after which is to be looked for dead peers): so it costs nothing where nobody watches. */
+/* Who watches operations, to tell later whose time it was: the only way from core/ up to verdict/.
+ * The host's path asks only where something is none of the usual already (an operation's answers,
+ * an answer in 32 bits, a poll after which is to be looked for dead peers): so it costs nothing
+ * where nobody watches. */
 #ifndef STEPAF_CORE_WATCH_H
 #define STEPAF_CORE_WATCH_H
 
@@ -21,8 +22,8 @@ struct stepaf_watch;
 
 enum { STEPAF_WATCH_GAPS = 2048 };
 
-/* A time from the begin of a poll that has found nothing to the end of the next such: what was noticed meanwhile may
- * have lain there since. */
+/* A time from the begin of a poll that has found nothing to the end of the next such: what was
+ * noticed meanwhile may have lain there since. */
 struct stepaf_watch_gap {
     uint64_t to; /* ticks */
     uint64_t took;
@@ -32,8 +33,8 @@ struct stepaf_watch_gap {
 struct stepaf_watch_ops {
     /* A plan is made. False: its operations are not to be watched. */
     bool (*meet)(struct stepaf_watch *watch, const struct stepaf_plan_obj *plan);
-    /* One of its operations is complete, with all that it needs: once for each. @a now: ticks. Always true, so
-     * that whoever says that can leave it to this. */
+    /* One of its operations is complete, with all that it needs: once for each. @a now: ticks.
+     * Always true, so that whoever says that can leave it to this. */
     bool (*done)(struct stepaf_watch *watch, const struct stepaf_op *op, uint64_t now);
     /* What is due, or has been asked for (stepaf_watch_soon), after a poll. */
     void (*look)(struct stepaf_watch *watch, uint64_t now);
@@ -68,8 +69,9 @@ static inline void stepaf_watch_soon(struct stepaf_watch *watch)
     watch->due = 0;
 }
 
-/* A poll is over, which has brought something or not. Whether anything is due. A thread may lose its core within a
- * poll, between its look and the stamp: that nothing was there is known of the time before it began only. */
+/* A poll is over, which has brought something or not. Whether anything is due. A thread may lose
+ * its core within a poll, between its look and the stamp: that nothing was there is known of the
+ * time before it began only. */
 static inline bool stepaf_watch_poll(struct stepaf_watch *watch, uint64_t now, bool has_come)
 {
     if (!has_come) {

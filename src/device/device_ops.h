@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What a device that computes on tensors is: a table of operations, without its own library's types.
+/* What a device that computes on tensors is: a table of operations, without its own library's
+ * types.
  *
- * A device is a directory beside this file, a const table, and a line in the registry (registry.def).
- * Callers see gpu.h only. README.md says how to add a device. */
+ * A device is a directory beside this file, a const table, and a line in the registry
+ * (registry.def). Callers see gpu.h only. README.md says how to add a device. */
 #ifndef STEPAF_DEVICE_DEVICE_OPS_H
 #define STEPAF_DEVICE_DEVICE_OPS_H
 
@@ -63,12 +64,12 @@ struct stepaf_gpu_rdma {
     char no_dmabuf[STEPAF_GPU_REASON]; /* why memory cannot be exported as dma-buf; "": it can */
     char
         no_peermem[STEPAF_GPU_REASON]; /* why a driver's peer-memory module cannot have it, or "" */
-    /* A card's writes may still be on their way to the GPU when the host hears that they are done: to
-     * be flushed before the GPU may read them. */
+    /* A card's writes may still be on their way to the GPU when the host hears that they are done:
+     * to be flushed before the GPU may read them. */
     bool flush;
-    /* The device has two ways to its memory, as on Grace: PCIe, by which cards write, and another by which
-     * the host hears of it. The device's own flush, and what it says of ordering, is of one of them
-     * only; a card's read flushes what it has written. */
+    /* The device has two ways to its memory, as on Grace: PCIe, by which cards write, and another
+     * by which the host hears of it. The device's own flush, and what it says of ordering, is of
+     * one of them only; a card's read flushes what it has written. */
     bool two_ways;
     char no_flush[STEPAF_GPU_REASON]; /* why that cannot be done where it is asked for, or "" */
 };
@@ -81,8 +82,8 @@ struct stepaf_gpu_word {
 enum { STEPAF_GPU_WORDS = STEPAF_KERNEL_TENSORS };
 
 /* The table. A failure is a status with its sentence (stepaf_error_set), and leaves nothing behind.
- * Any thread may call any of it; one open device is used by one thread at a time, but for what is "on
- * a stream", which several threads may call at once for different streams.
+ * Any thread may call any of it; one open device is used by one thread at a time, but for what is
+ * "on a stream", which several threads may call at once for different streams.
  *
  * What is not marked "optional" has to be there: open is refused without it. Where an optional one
  * is NULL, the registry puts in what is said of it, so that callers ask for none. */
@@ -97,26 +98,27 @@ struct stepaf_device_ops {
     /* Whether there may be one, without what takes long: false where there is surely none for this
      * process. Optional: what probe says. */
     bool (*likely)(void);
-    /* Open the one that is current to the calling thread, or the first: everything that could make a
-     * launch wait is loaded now. Fill in facts; ops is the registry's. STEPAF_ERR_UNSUPPORTED with the
-     * reason: it cannot be used here, and the next device of the registry is tried. */
+    /* Open the one that is current to the calling thread, or the first: everything that could make
+     * a launch wait is loaded now. Fill in facts; ops is the registry's. STEPAF_ERR_UNSUPPORTED
+     * with the reason: it cannot be used here, and the next device of the registry is tried. */
     stepaf_status_t (*open)(struct stepaf_gpu **gpu_p);
     void (*close)(struct stepaf_gpu *gpu); /* also what is imported still */
-    /* Say what is at @a ptr, if it is this device's or managed by it; else leave @a place_p, which is
-     * zeroed, alone. Works without an open device, and takes no time in a process that has not used
-     * one. */
+    /* Say what is at @a ptr, if it is this device's or managed by it; else leave @a place_p, which
+     * is zeroed, alone. Works without an open device, and takes no time in a process that has not
+     * used one. */
     void (*classify)(const void *ptr, struct stepaf_gpu_place *place_p);
 
     /* ---- memory: set-up only, may wait for the device ---- */
 
-    /* Memory of the device: zeroed, aligned to 512 bytes at least, shareable if there is an export. */
+    /* Memory of the device: zeroed, aligned to 512 bytes at least, shareable if there is an
+     * export. */
     stepaf_status_t (*alloc)(struct stepaf_gpu *gpu, size_t bytes, void **ptr_p);
     void (*free)(struct stepaf_gpu *gpu, void *ptr); /* NULL: nothing */
     /* Zeroed host memory that the device reads and writes at the same address. */
     stepaf_status_t (*alloc_host)(struct stepaf_gpu *gpu, size_t bytes, void **ptr_p);
     void (*free_host)(struct stepaf_gpu *gpu, void *ptr); /* NULL: nothing */
-    /* Let the device read and write host memory that exists already, at the same address; unpin ends
-     * it. *own_p: false if it could before, by somebody else's doing, who also ends it. */
+    /* Let the device read and write host memory that exists already, at the same address; unpin
+     * ends it. *own_p: false if it could before, by somebody else's doing, who also ends it. */
     stepaf_status_t (*pin)(struct stepaf_gpu *gpu, void *ptr, size_t bytes, bool *own_p);
     void (*unpin)(struct stepaf_gpu *gpu, void *ptr);
     /* Write memory of the device, and fill it with 0: done on return, whatever streams wait for. */
@@ -126,8 +128,8 @@ struct stepaf_device_ops {
     /* ---- memory of other processes: set-up only ---- */
 
     /* Make a piece of memory known to other processes, and map one of theirs. A mapping of the same
-     * allocation is shared and counted; offset and bytes are a peer's word, to be checked. Optional,
-     * all three or none: no memory can be shared, so that peers write to host memory. */
+     * allocation is shared and counted; offset and bytes are a peer's word, to be checked.
+     * Optional, all three or none: no memory can be shared, so that peers write to host memory. */
     stepaf_status_t (*export)(struct stepaf_gpu *gpu, const void *ptr,
                               struct stepaf_gpu_export *export_p);
     stepaf_status_t (*import)(struct stepaf_gpu *gpu, const struct stepaf_gpu_export *exported,
@@ -138,13 +140,13 @@ struct stepaf_device_ops {
 
     /* What the device says of them. Optional: they cannot. */
     const struct stepaf_gpu_rdma *(*rdma)(struct stepaf_gpu *gpu);
-    /* Export a piece of memory as dma-buf, by whole pages of the host: a file, which the caller closes,
-     * and where in it the piece begins. @a by_pcie: of two ways that one, STEPAF_ERR_UNSUPPORTED where
-     * it cannot be told. Optional, where rdma says so. */
+    /* Export a piece of memory as dma-buf, by whole pages of the host: a file, which the caller
+     * closes, and where in it the piece begins. @a by_pcie: of two ways that one,
+     * STEPAF_ERR_UNSUPPORTED where it cannot be told. Optional, where rdma says so. */
     stepaf_status_t (*dmabuf)(struct stepaf_gpu *gpu, const void *ptr, size_t bytes, bool by_pcie,
                               int *fd_p, uint64_t *offset_p);
-    /* Have synchronous copies and fills of the allocation at @a ptr be so in fact, since a card that
-     * reads the memory next knows nothing of those under way. Optional: they are. */
+    /* Have synchronous copies and fills of the allocation at @a ptr be so in fact, since a card
+     * that reads the memory next knows nothing of those under way. Optional: they are. */
     stepaf_status_t (*sync_memops)(struct stepaf_gpu *gpu, const void *ptr);
     /* Wait until the device sees all that cards have written to it. Optional: it does. */
     stepaf_status_t (*flush)(struct stepaf_gpu *gpu);
@@ -167,8 +169,8 @@ struct stepaf_device_ops {
      * one and pinned host memory. */
     stepaf_status_t (*copy)(struct stepaf_gpu *gpu, void *dst, const void *src, size_t bytes,
                             void *stream);
-    /* Store at most STEPAF_GPU_WORDS words, in order, when all that the stream holds is done and can
-     * be seen. */
+    /* Store at most STEPAF_GPU_WORDS words, in order, when all that the stream holds is done and
+     * can be seen. */
     stepaf_status_t (*store)(struct stepaf_gpu *gpu, const struct stepaf_gpu_word *words,
                              uint32_t n, void *stream);
 

@@ -13,8 +13,8 @@ bool stepaf_gpu_probe(char *reason);
  * surely none for this process. */
 bool stepaf_gpu_likely(void);
 
-/* Open a GPU of the first device in the registry that has one: the one that is current to the calling
- * thread, or the first. STEPAF_ERR_UNSUPPORTED with the reason if there is none. */
+/* Open a GPU of the first device in the registry that has one: the one that is current to the
+ * calling thread, or the first. STEPAF_ERR_UNSUPPORTED with the reason if there is none. */
 stepaf_status_t stepaf_gpu_open(struct stepaf_gpu **gpu_p);
 
 /* Classify @a ptr. Works without an open GPU; host memory for all that no device knows. */

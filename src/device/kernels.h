@@ -119,7 +119,8 @@ static inline bool stepaf_proto_has_chunks(uint8_t proto)
     return proto == STEPAF_PROTO_CHUNKS || proto == STEPAF_PROTO_PARTS;
 }
 
-/* Bytes of a chunk of a tensor that is no larger than @a most, and of its mailbox behind the head. */
+/* Bytes of a chunk of a tensor that is no larger than @a most, and of its mailbox behind the
+ * head. */
 static inline uint32_t stepaf_chunk_bytes(uint32_t most)
 {
     uint32_t bytes = STEPAF_CHUNK_LEAST;
@@ -136,7 +137,8 @@ static inline uint64_t stepaf_chunks_room(uint32_t most)
     return (most + each - 1) / each * (each + STEPAF_CHUNK_TELLS);
 }
 
-/* Bytes of a part of a tensor that is no larger than @a most; and how many there are of @a bytes. */
+/* Bytes of a part of a tensor that is no larger than @a most; and how many there are of @a
+ * bytes. */
 static inline uint32_t stepaf_part_bytes(uint32_t most)
 {
     uint32_t bytes = STEPAF_CHUNK_LEAST;
@@ -276,10 +278,11 @@ struct stepaf_kernel_args_few {
 
 /* ---- some: operations that are complete before all peers have answered ----
  *
- * The gate ends when enough peers have all their tensors there. Whoever has not is late in that slot. What is late
- * is taken by the next start in the slot, before anything is sent, or its peer is given up: nothing is sent to
- * it, and nothing taken of it, until the next commit. So whoever is asked has given back the slot, and all
- * count as ever. All tensors of the operation are in one launch, so that bits do for the peers. */
+ * The gate ends when enough peers have all their tensors there. Whoever has not is late in that
+ * slot. What is late is taken by the next start in the slot, before anything is sent, or its peer
+ * is given up: nothing is sent to it, and nothing taken of it, until the next commit. So whoever is
+ * asked has given back the slot, and all count as ever. All tensors of the operation are in one
+ * launch, so that bits do for the peers. */
 
 /* Of a slot. The first three words are stepaf_answers_t. */
 struct stepaf_some_slot {

@@ -19,9 +19,9 @@
 
 /* ---- at commit ---- */
 
-/* Attention ranks: what plans without streams name. FFN ranks do not know of these yet, but a key in
- * GPU memory that no stream plan of theirs names is for them: where it is received, and what may be
- * answered from, which is all memory that nothing is received in. */
+/* Attention ranks: what plans without streams name. FFN ranks do not know of these yet, but a key
+ * in GPU memory that no stream plan of theirs names is for them: where it is received, and what may
+ * be answered from, which is all memory that nothing is received in. */
 static bool is_wanted(const struct stepaf_ctx *ctx, const struct stepaf_region *region,
                       bool any_hosted)
 {
@@ -32,7 +32,8 @@ static bool is_wanted(const struct stepaf_ctx *ctx, const struct stepaf_region *
     return region->target ? region->receives_hosted : any_hosted;
 }
 
-/* FFN: note where keys in GPU memory that no stream plan names are received. Whether there is any. */
+/* FFN: note where keys in GPU memory that no stream plan names are received. Whether there is
+ * any. */
 static bool note_hosted(const struct stepaf_ctx *ctx)
 {
     bool any = false;

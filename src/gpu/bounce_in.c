@@ -187,7 +187,8 @@ stepaf_status_t stepaf_bounce_in_op(struct stepaf_op *op, struct stepaf_peer *pe
     return bring_message(&copies, &(struct arrival){.peer = peer, .op = op});
 }
 
-/* The GPU has not taken it. The peer may have gone since it was sent: then its operations were told. */
+/* The GPU has not taken it. The peer may have gone since it was sent: then its operations were
+ * told. */
 static void fail_arrival(const struct arrival *arrival)
 {
     if (arrival->batch)

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What has come into bounce buffers, on its way into GPU memory.
  *
- * The copies are enqueued on a stream of the library's own. A batch or an answer is ARRIVING until they
- * have passed, which the thread that polls asks for and never waits for: the GPU may be waiting for that
- * thread, where streams have proxied peers. */
+ * The copies are enqueued on a stream of the library's own. A batch or an answer is ARRIVING until
+ * they have passed, which the thread that polls asks for and never waits for: the GPU may be
+ * waiting for that thread, where streams have proxied peers. */
 #ifndef STEPAF_GPU_BOUNCE_IN_H
 #define STEPAF_GPU_BOUNCE_IN_H
 

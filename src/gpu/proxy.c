@@ -28,8 +28,8 @@ static bool is_planned(const struct stepaf_proxy *proxy, const stepaf_tensor_t *
     return tensor->data == push->data && tensor->bytes == push->bytes;
 }
 
-/* Gather what the next operation pushes to the proxied peers, and send what is to go ahead. False: not all is
- * there. */
+/* Gather what the next operation pushes to the proxied peers, and send what is to go ahead. False:
+ * not all is there. */
 static bool gather(struct stepaf_proxy *proxy, unsigned *n_sent_p)
 {
     const struct stepaf_stream *stream = proxy->stream;

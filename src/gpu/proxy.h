@@ -14,9 +14,9 @@
  * buffer: the stream writes a head alone, which says where the source is, and the other end's link
  * writes to the tensor in its place.
  *
- * All other tensors go by BCOPY, or by PARTS where some tensor of the plan is large (proxy_parts.c): a
- * head that the host writes or reads carries nothing but size and stamp, 16 bytes in one cache line, which
- * cannot be torn. */
+ * All other tensors go by BCOPY, or by PARTS where some tensor of the plan is large
+ * (proxy_parts.c): a head that the host writes or reads carries nothing but size and stamp, 16
+ * bytes in one cache line, which cannot be torn. */
 #ifndef STEPAF_GPU_PROXY_H
 #define STEPAF_GPU_PROXY_H
 
@@ -97,7 +97,8 @@ bool stepaf_peer_proxied(const struct stepaf_ctx *ctx, uint32_t p);
 
 /* ---- proxy_way.c: the commit ---- */
 
-/* Make GPU memory ready for links that read and write it themselves, before anything is laid out. */
+/* Make GPU memory ready for links that read and write it themselves, before anything is laid
+ * out. */
 stepaf_status_t stepaf_proxies_link(struct stepaf_ctx *ctx);
 /* Whether what is in @a region goes to peer @a p, or comes from there, without a copy. */
 bool stepaf_proxy_is_in_place(const struct stepaf_ctx *ctx, uint32_t p,
@@ -143,8 +144,8 @@ void stepaf_proxies_free(struct stepaf_ctx *ctx, struct stepaf_streams *streams)
 /* ---- proxy_plan.c: attention, at the commit ---- */
 
 stepaf_status_t stepaf_proxy_make_plan(struct stepaf_stream *stream);
-/* The stream's plan ends: give back what peers have sent, and end the proxy plan. STEPAF_ERR_STATE: not
- * yet. */
+/* The stream's plan ends: give back what peers have sent, and end the proxy plan. STEPAF_ERR_STATE:
+ * not yet. */
 stepaf_status_t stepaf_proxy_end_plan(struct stepaf_stream *stream);
 /* Proxy plans that streams had to let go of while they were busy end. */
 void stepaf_proxies_free_plans(struct stepaf_ctx *ctx);
@@ -157,8 +158,8 @@ bool stepaf_proxy_carrier(const struct stepaf_op *op, uint32_t p,
 
 /* Whether one operation more may be enqueued: STEPAF_ERR_WOULD_BLOCK if too many are. */
 stepaf_status_t stepaf_proxy_check_room(const struct stepaf_proxy *proxy);
-/* Mark the end of an operation in its stream, without the lock: then, if @a marked_p, with it, there is
- * one mark more. What is captured has none. */
+/* Mark the end of an operation in its stream, without the lock: then, if @a marked_p, with it,
+ * there is one mark more. What is captured has none. */
 stepaf_status_t stepaf_proxy_mark(struct stepaf_proxy *proxy, void *cuda_stream, bool *marked_p);
 /* Whether the GPU has not come by all that was enqueued. */
 bool stepaf_proxy_is_ahead(const struct stepaf_proxy *proxy);
@@ -169,8 +170,8 @@ void stepaf_proxy_free_events(struct stepaf_proxy *proxy);
 
 /* What operation @a n of a stream, from 0, is stamped with. */
 uint64_t stepaf_proxy_stamp(const struct stepaf_stream *stream, uint64_t n);
-/* Tell the stream that a tensor is here, or of PARTS that it comes: all of it that is here can be seen
- * before. */
+/* Tell the stream that a tensor is here, or of PARTS that it comes: all of it that is here can be
+ * seen before. */
 void stepaf_proxy_stamp_head(const struct stepaf_proxy_buf *buf, uint32_t slot, uint32_t bytes,
                              uint64_t stamp);
 /* Whether the stream has told of all tensors of operation @a n to a peer, and which. */
@@ -181,12 +182,13 @@ void stepaf_proxy_clear_marks(const struct stepaf_proxy *proxy, uint32_t p, uint
 
 /* ---- proxy_parts.c: large tensors, part by part ---- */
 
-/* What tensor @a i to (@a out), or from, peer @a p is at most; whether tensors go so, if not in place. */
+/* What tensor @a i to (@a out), or from, peer @a p is at most; whether tensors go so, if not in
+ * place. */
 uint32_t stepaf_proxy_most(const struct stepaf_stream *stream, uint32_t p, uint32_t i, bool out);
 bool stepaf_proxy_has_parts(const struct stepaf_stream *stream, uint32_t p, bool out);
-/* How much goes next, where @a ready bytes of the @a left that have not gone are there: @a each at least, or
- * all but its last part would wait. Larger ones cost less; each is half of what is left at most, so that the
- * copy at the other end is no longer than what is still to come. */
+/* How much goes next, where @a ready bytes of the @a left that have not gone are there: @a each at
+ * least, or all but its last part would wait. Larger ones cost less; each is half of what is left
+ * at most, so that the copy at the other end is no longer than what is still to come. */
 static inline uint32_t stepaf_proxy_next_part(uint32_t ready, uint32_t left, uint32_t each)
 {
     uint64_t bytes = left / 2, most = (uint64_t)STEPAF_PROXY_MERGED * each;
@@ -196,8 +198,9 @@ static inline uint32_t stepaf_proxy_next_part(uint32_t ready, uint32_t left, uin
     return bytes < each ? each : (uint32_t)(bytes - bytes % each);
 }
 
-/* Send what the stream has written of the next operation to peer @a p, of which it has told. *all_p: all
- * is there, and what is left of it may go with its message. Returns how many parts have left. */
+/* Send what the stream has written of the next operation to peer @a p, of which it has told.
+ * *all_p: all is there, and what is left of it may go with its message. Returns how many parts have
+ * left. */
 unsigned stepaf_proxy_send_ahead(struct stepaf_proxy *proxy, uint32_t p,
                                  const stepaf_tensor_t *tensors, bool *all_p);
 /* It is gone. */
@@ -205,8 +208,8 @@ void stepaf_proxy_forget_ahead(struct stepaf_proxy *proxy, uint32_t p);
 /* Say of the parts of the next operation up to @a end, but not that, that they are here. */
 void stepaf_proxy_flag_parts(struct stepaf_proxy_buf *buf, uint32_t slot, uint32_t end,
                              uint64_t stamp);
-/* All tensors of the next operation from peer @a p are here: tell the stream. False: they are not those that
- * were told of ahead. */
+/* All tensors of the next operation from peer @a p are here: tell the stream. False: they are not
+ * those that were told of ahead. */
 bool stepaf_proxy_take_in(struct stepaf_proxy *proxy, uint32_t p, const uint32_t *bytes);
 /* For the peers of a proxy that is laid out; and the end. */
 stepaf_status_t stepaf_proxy_make_posts(struct stepaf_proxy *proxy);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* How far streams are ahead of the host. A stream that waits for a proxied peer waits for this
- * process: whoever holds the lock must not wait for that stream. So what would wait for the whole GPU is
- * refused meanwhile. What is captured is not counted: its launches are the caller's. */
+ * process: whoever holds the lock must not wait for that stream. So what would wait for the whole
+ * GPU is refused meanwhile. What is captured is not counted: its launches are the caller's. */
 #include "core/plan.h"
 #include "gpu/proxy.h"
 

@@ -22,8 +22,8 @@ static bool is_same_plan(const struct stepaf_plan_obj *plan,
     return same;
 }
 
-/* The peer may begin with any slot: kernels look where it does. Written is only what changes, as it does
- * in commits: at other times a thread may be enqueueing. */
+/* The peer may begin with any slot: kernels look where it does. Written is only what changes, as it
+ * does in commits: at other times a thread may be enqueueing. */
 static void turn_tensors(struct stepaf_proxy *proxy, uint32_t p)
 {
     struct stepaf_stream *stream = proxy->stream;

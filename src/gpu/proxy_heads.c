@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Heads of proxied peers' tensors, in pinned memory of this process: what streams tell the host, and the host
- * the streams. */
+/* Heads of proxied peers' tensors, in pinned memory of this process: what streams tell the host,
+ * and the host the streams. */
 #include "core/plan.h"
 #include "gpu/proxy.h"
 
@@ -24,8 +24,8 @@ void stepaf_proxy_stamp_head(const struct stepaf_proxy_buf *buf, uint32_t slot, 
     __atomic_store_n(&words[1], stamp, __ATOMIC_RELEASE);
 }
 
-/* What the stream has told of a tensor of operation @a n. What a copy engine has written is told without
- * a number, and cleared when all is there. False: nothing. */
+/* What the stream has told of a tensor of operation @a n. What a copy engine has written is told
+ * without a number, and cleared when all is there. False: nothing. */
 static bool take_told(const struct stepaf_stream *stream, const struct stepaf_proxy_buf *buf,
                       uint64_t n, stepaf_tensor_t *tensor_p, bool *guarded_p)
 {

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What peers say of parts of tensors that have landed. It is input: looked at before the stream hears of it. */
+/* What peers say of parts of tensors that have landed. It is input: looked at before the stream
+ * hears of it. */
 #include "core/batch.h"
 #include "core/op.h"
 #include "core/plan.h"

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Where tensors of proxied peers are on their way: first as offsets in memory of each kind, then as places. */
+/* Where tensors of proxied peers are on their way: first as offsets in memory of each kind, then as
+ * places. */
 #include "base/round.h"
 #include "core/key.h"
 #include "core/key_recv.h"

@@ -1,12 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Large tensors of proxied peers, part by part: while the GPU still writes a tensor to pinned memory, what is
- * there of it goes to the peer, ahead of the message that all is there; and the stream takes what has come
- * while the rest is on its way. So both copies and the wire work at once.
+/* Large tensors of proxied peers, part by part: while the GPU still writes a tensor to pinned
+ * memory, what is there of it goes to the peer, ahead of the message that all is there; and the
+ * stream takes what has come while the rest is on its way. So both copies and the wire work at
+ * once.
  *
- * A part on the wire is a post of its own: one write, and LANDED. It goes where the whole tensor would, so a
- * peer without streams does as if nothing had come before START or RESPONSE. These write what is left. Only they
- * end an operation: the last flag of each tensor is set when they have come. A stream that fails in between
- * leaves nothing half sent on a link, and nothing that anybody could take for an operation. */
+ * A part on the wire is a post of its own: one write, and LANDED. It goes where the whole tensor
+ * would, so a peer without streams does as if nothing had come before START or RESPONSE. These
+ * write what is left. Only they end an operation: the last flag of each tensor is set when they
+ * have come. A stream that fails in between leaves nothing half sent on a link, and nothing that
+ * anybody could take for an operation. */
 #include <stdlib.h>
 #include <string.h>
 

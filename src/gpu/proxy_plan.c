@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Proxy plans: plans in host memory that an attention rank starts for its stream plans' proxied peers. */
+/* Proxy plans: plans in host memory that an attention rank starts for its stream plans' proxied
+ * peers. */
 #include <stdlib.h>
 
 #include "core/plan.h"
@@ -59,7 +60,8 @@ stepaf_status_t stepaf_proxy_make_plan(struct stepaf_stream *stream)
     return status;
 }
 
-/* Receive buffers that a proxy plan holds are of the commit before: nobody gives them back any more. */
+/* Receive buffers that a proxy plan holds are of the commit before: nobody gives them back any
+ * more. */
 static void forget_buffers(const struct stepaf_plan_obj *proxy_plan)
 {
     for (uint8_t s = 0; s < proxy_plan->depth; s++)
@@ -91,8 +93,8 @@ static stepaf_status_t check_passed(struct stepaf_stream *stream)
     return STEPAF_OK;
 }
 
-/* End a stream plan's proxy plan, and give back what peers have sent. After a failure peers may still be
- * about to answer the proxy plan: then it ends with the next commit. */
+/* End a stream plan's proxy plan, and give back what peers have sent. After a failure peers may
+ * still be about to answer the proxy plan: then it ends with the next commit. */
 static stepaf_status_t end_proxy(struct stepaf_stream *stream)
 {
     struct stepaf_plan_obj *proxy_plan = stream->proxy->proxy_plan;
@@ -117,8 +119,8 @@ stepaf_status_t stepaf_proxy_end_plan(struct stepaf_stream *stream)
     return status || !stream->proxy ? status : end_proxy(stream);
 }
 
-/* What is replayed by graphs counts on the GPU and in the proxy, but not here: then nobody knows which of them
- * a request means. */
+/* What is replayed by graphs counts on the GPU and in the proxy, but not here: then nobody knows
+ * which of them a request means. */
 bool stepaf_proxy_carrier(const struct stepaf_op *op, uint32_t p,
                           const struct stepaf_op **carrier_p)
 {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Which way the tensors of proxied peers go, region by region: as they are, where the link to the peer
- * reads and writes GPU memory itself; else by way of the proxy's pinned buffers. */
+/* Which way the tensors of proxied peers go, region by region: as they are, where the link to the
+ * peer reads and writes GPU memory itself; else by way of the proxy's pinned buffers. */
 #include <stdio.h>
 
 #include "core/key.h"
@@ -11,8 +11,8 @@
 #include "gpu/bounce.h"
 #include "gpu/proxy.h"
 
-/* What carries what goes to a peer: the link's transport, or before there is a link the one that is asked
- * first. If another one connects, the region's bounce buffer stands for it. */
+/* What carries what goes to a peer: the link's transport, or before there is a link the one that is
+ * asked first. If another one connects, the region's bounce buffer stands for it. */
 static const struct stepaf_transport *carrier_of(const struct stepaf_ctx *ctx, uint32_t p)
 {
     const struct stepaf_peer *peer = &ctx->peers[p];
@@ -76,8 +76,9 @@ stepaf_status_t stepaf_proxies_link(struct stepaf_ctx *ctx)
     return status;
 }
 
-/* An ordinary plan keeps its slot over commits, while streams begin with the first: what comes to another
- * slot than the stream's has to be copied. Whether that is so for a plan of peer @a p with @a key. */
+/* An ordinary plan keeps its slot over commits, while streams begin with the first: what comes to
+ * another slot than the stream's has to be copied. Whether that is so for a plan of peer @a p with
+ * @a key. */
 static bool is_turned(const struct stepaf_ctx *ctx, uint32_t p, const struct stepaf_key *key)
 {
     for (uint32_t i = 0; i < ctx->tables.plans.n; i++) {

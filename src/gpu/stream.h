@@ -4,10 +4,10 @@
  * To the core both sides of a stream plan are the same thing: tensors go out from sources, others
  * come in to destinations. An attention rank's pushes go out and its pulls come in, at an FFN rank
  * it is the other way round. What comes in has a mailbox each (device/kernels.h), for each peer and
- * slot, in one piece of GPU memory of the rank; or, from peers whose GPUs do not reach that, in a piece of
- * host memory for each of them. Commit tells the peers where: then each side makes
- * the kernel args that its kernels are launched with, and nothing is left to do for an operation
- * but to launch them. */
+ * slot, in one piece of GPU memory of the rank; or, from peers whose GPUs do not reach that, in a
+ * piece of host memory for each of them. Commit tells the peers where: then each side makes the
+ * kernel args that its kernels are launched with, and nothing is left to do for an operation but to
+ * launch them. */
 #ifndef STEPAF_GPU_STREAM_H
 #define STEPAF_GPU_STREAM_H
 
@@ -15,8 +15,8 @@
 #include "device/gpu.h"
 #include "wireup/advert.h"
 
-/* Larger tensors are written in place. Alone, pieces are the faster way up to 8 MiB; of several plans at
- * once, far beyond that. */
+/* Larger tensors are written in place. Alone, pieces are the faster way up to 8 MiB; of several
+ * plans at once, far beyond that. */
 enum { STEPAF_PIECES_MAX = 8 << 20 };
 
 /* A tensor that comes from a peer. */
@@ -179,15 +179,15 @@ static inline uint64_t stepaf_piece_groups(uint32_t bytes)
 /* Give @a plan, made with STEPAF_PLAN_STREAM, its stream part. */
 stepaf_status_t stepaf_stream_make(struct stepaf_plan_obj *plan);
 void stepaf_stream_free(struct stepaf_stream *stream);
-/* The stream plan that was made next after @a before, or first of all if that is NULL; NULL: there is
- * none. Peers come to the same order, while numbers are given out again. */
+/* The stream plan that was made next after @a before, or first of all if that is NULL; NULL: there
+ * is none. Peers come to the same order, while numbers are given out again. */
 struct stepaf_stream *stepaf_stream_after(const struct stepaf_ctx *ctx,
                                           const struct stepaf_stream *before);
 /* Whether an operation is enqueued only by half, or its request is open. */
 bool stepaf_stream_busy(const struct stepaf_stream *stream);
 
-/* Commit: lay out the mailboxes, and put together what is to be told of them; tell the peers; join what
- * they tell; let go of what was before. */
+/* Commit: lay out the mailboxes, and put together what is to be told of them; tell the peers; join
+ * what they tell; let go of what was before. */
 stepaf_status_t stepaf_streams_prepare(struct stepaf_ctx *ctx);
 stepaf_status_t stepaf_streams_advertise(struct stepaf_ctx *ctx); /* where there are plans */
 void stepaf_streams_pack(const struct stepaf_ctx *ctx, struct stepaf_pack *pack);
@@ -260,8 +260,8 @@ bool stepaf_stream_is_copied(uint32_t engine, uint8_t proto, uint32_t planned);
 
 /* Blocks that a launch of one of the context's stream plans has at most. */
 uint32_t stepaf_stream_blocks(const struct stepaf_ctx *ctx);
-/* Decide what the gate takes, if it takes pieces at all; return its threads. Then share out the blocks: return how
- * many. */
+/* Decide what the gate takes, if it takes pieces at all; return its threads. Then share out the
+ * blocks: return how many. */
 uint32_t stepaf_stream_set_gate(struct stepaf_kernel_args *args, bool takes);
 uint32_t stepaf_stream_distribute(struct stepaf_kernel_args *args, bool sending, uint32_t limit);
 
@@ -290,8 +290,8 @@ stepaf_status_t stepaf_stream_sent(struct stepaf_op *op);
 
 /* The plan is over because of peer number @a peer: end all its waits. */
 void stepaf_stream_fail(struct stepaf_stream *stream, stepaf_status_t status, int peer);
-/* A part of an operation is enqueued, and CUDA has refused the rest with @a status, which is returned:
- * the plan is over. STEPAF_OK changes nothing. */
+/* A part of an operation is enqueued, and CUDA has refused the rest with @a status, which is
+ * returned: the plan is over. STEPAF_OK changes nothing. */
 stepaf_status_t stepaf_stream_break(struct stepaf_stream *stream, stepaf_status_t status);
 /* A peer is lost: end all waits that need it. */
 void stepaf_streams_peer_lost(struct stepaf_peer *peer);

@@ -63,7 +63,8 @@ bool stepaf_stream_advert_mailbox(const struct stepaf_stream_advert_plan *plan, 
 bool stepaf_stream_advert_host(const struct stepaf_stream_advert *stream_advert, uint32_t peer,
                                int *fd_p, uint64_t *bytes_p);
 
-/* The plan of @a told that @a plan of @a own talks to: the same keys, where the one who asks is peer
+/* The plan of @a told that @a plan of @a own talks to: the same keys, where the one who asks is
+ * peer
  * @a slot there, and the one who tells is peer @a peer here; of several the one that is in the same
  * place among them, as told. NULL: there is none. */
 const struct stepaf_stream_advert_plan *stepaf_stream_advert_match(

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* How many blocks and threads the kernels of stream plans have, and which works for which tensor. */
+/* How many blocks and threads the kernels of stream plans have, and which works for which
+ * tensor. */
 #include <stdlib.h>
 
 #include "core/plan.h"
@@ -10,8 +11,8 @@ enum {
     COPY_SHARE = 1024   /* bytes that a block of ZCOPY copies in one go */
 };
 
-/* Where several plans are under way at once, they are faster with fewer: half of them each for two plans,
- * a quarter for three and more. */
+/* Where several plans are under way at once, they are faster with fewer: half of them each for two
+ * plans, a quarter for three and more. */
 uint32_t stepaf_stream_blocks(const struct stepaf_ctx *ctx)
 {
     uint32_t n_plans = 0; /* 1 to 3 in the end: the caller has one */

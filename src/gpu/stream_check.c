@@ -109,8 +109,9 @@ static stepaf_status_t find_named(struct party *party)
     return STEPAF_OK;
 }
 
-/* A key may be of another kind at each end where stream plans carry it from kind to kind, both ends'
- * own or one that is proxied, and where none names it: links write where the receiver says. */
+/* A key may be of another kind at each end where stream plans carry it from kind to kind, both
+ * ends' own or one that is proxied, and where none names it: links write where the receiver
+ * says. */
 static stepaf_status_t judge_kinds(const struct party *one, const struct party *other)
 {
     for (uint32_t k = 0; k < one->said->n_keys; k++) {

@@ -246,8 +246,8 @@ void stepaf_stream_compile(struct stepaf_stream *stream, const struct stepaf_str
             compile_send(stream, dsts, first, min(each_out, n_out - first), launch);
         }
     launch = stream->launches.receive;
-    /* A graph of old looks into its mailboxes if it unpacks. Where ranks come and go all that no graph holds is to be
-     * freed, for which it has to be known. */
+    /* A graph of old looks into its mailboxes if it unpacks. Where ranks come and go all that no
+     * graph holds is to be freed, for which it has to be known. */
     stream->launches.sees_graphs = stream->plan->ctx->job.members.has_changed;
     for (uint8_t slot = 0; slot < stream->plan->depth; slot++, landed += landed_bytes(stream))
         for (uint32_t first = 0; first < n_in; first += each_in, launch++) {

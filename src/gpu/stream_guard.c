@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Sources that a network card reads in place. A stream that has come by an operation's sends may go on to
- * overwrite its sources, as the caller knows from other peers, whose kernels have read them by then. So
- * behind the sends a gate waits until the proxy says that the card has, too. */
+/* Sources that a network card reads in place. A stream that has come by an operation's sends may go
+ * on to overwrite its sources, as the caller knows from other peers, whose kernels have read them
+ * by then. So behind the sends a gate waits until the proxy says that the card has, too. */
 #include "core/plan.h"
 #include "gpu/proxy.h"
 
@@ -9,8 +9,8 @@ enum {
     GUARD_BYTES = 512
 }; /* of each launch: a count, and what nobody looks at: how much has landed */
 
-/* The sources of planned answers need none: a slot has its own, and comes again only when the peer has
- * what was sent from there. */
+/* The sources of planned answers need none: a slot has its own, and comes again only when the peer
+ * has what was sent from there. */
 bool stepaf_stream_is_guarded(const struct stepaf_stream *stream)
 {
     bool any = false;

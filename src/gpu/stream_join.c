@@ -17,8 +17,8 @@ static stepaf_status_t bad_mailbox(const struct stepaf_peer *peer)
                                  STEPAF_WHO_ARGS(peer->who));
 }
 
-/* Map a piece of the peer's memory, of which @a bytes are to be written; *allocation_p: where what it lies
- * in begins. */
+/* Map a piece of the peer's memory, of which @a bytes are to be written; *allocation_p: where what
+ * it lies in begins. */
 static stepaf_status_t map_peer_memory(struct stepaf_peer *peer,
                                        const struct stepaf_gpu_export *exported, uint64_t bytes,
                                        uint8_t **ptr_p, const void **allocation_p)
@@ -170,7 +170,8 @@ static void proxy_one(const struct stepaf_peer *peer, const struct stepaf_stream
     }
 }
 
-/* Whether this rank has made ready for a peer where it is: another process may have its place since. */
+/* Whether this rank has made ready for a peer where it is: another process may have its place
+ * since. */
 static stepaf_status_t check_place(const struct stepaf_peer *peer, bool proxied)
 {
     struct stepaf_stream *stream = NULL;
@@ -369,7 +370,8 @@ static void free_streams(struct stepaf_ctx *ctx, struct stepaf_streams *streams)
     free(streams);
 }
 
-/* Where no graph was made, nobody comes back to what is over: a job whose ranks die and return commits for ever. */
+/* Where no graph was made, nobody comes back to what is over: a job whose ranks die and return
+ * commits for ever. */
 void stepaf_streams_retire(struct stepaf_ctx *ctx)
 {
     struct stepaf_streams *before = ctx->gpu.streams ? ctx->gpu.streams->before : NULL;

@@ -134,9 +134,9 @@ static stepaf_status_t copy(struct stepaf_gpu *gpu, const struct stepaf_launch *
 
 /* ---- without the lock ----
  *
- * A launch waits where a stream is full, with whatever the caller has enqueued, too. What it waits for
- * may be a proxied peer, and that for the thread, which wants the lock. So the plan is taken out of the
- * others' hands instead. */
+ * A launch waits where a stream is full, with whatever the caller has enqueued, too. What it waits
+ * for may be a proxied peer, and that for the thread, which wants the lock. So the plan is taken
+ * out of the others' hands instead. */
 
 static void take_out(struct stepaf_stream *stream)
 {
@@ -196,7 +196,8 @@ static stepaf_status_t send_legs(struct stepaf_stream *stream, const struct step
     for (uint32_t k = 0; k < stream->launches.n_send && !status; k++) {
         if (!launches[k].blocks)
             continue;
-        /* The first may begin early. Were all to, they would wait in the place of others' blocks. */
+        /* The first may begin early. Were all to, they would wait in the place of others'
+         * blocks. */
         status = stepaf_gpu_launch(gpu, stream->launches.kernels->send[launches[k].chunks],
                                    &launches[k].args, launches[k].blocks, STEPAF_WARP,
                                    !marks->begun, cuda_stream);
@@ -239,8 +240,8 @@ static stepaf_status_t receive_legs(struct stepaf_stream *stream,
 
 /* ---- with it ---- */
 
-/* Find out whether a stream is captured. It must not be if the operation has a request (@a asked), which is
- * of what is enqueued now. */
+/* Find out whether a stream is captured. It must not be if the operation has a request (@a asked),
+ * which is of what is enqueued now. */
 static stepaf_status_t check_capture(struct stepaf_gpu *gpu, void *cuda_stream, bool asked,
                                      bool *capturing_p)
 {

@@ -11,8 +11,8 @@
 
 enum { ALIGN = 512 /* of mailboxes */ };
 
-/* Whether another plan receives a key in the same buffers. Its peers know nothing of this one's: what is
- * written there in place may come while the batch of this one is still read. */
+/* Whether another plan receives a key in the same buffers. Its peers know nothing of this one's:
+ * what is written there in place may come while the batch of this one is still read. */
 static bool is_shared(const struct stepaf_plan_obj *plan, const struct stepaf_key *key)
 {
     const struct stepaf_ctx *ctx = plan->ctx;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Who can write to whose GPU memory? No driver says that of a GPU that a process does not see. So at the
- * first commit with stream plans, peers of the node map what they have been told, once the adverts are
- * exchanged, and all ranks tell which of it they could not. Then the adverts are made anew, with mailboxes
- * in host memory for those. */
+/* Who can write to whose GPU memory? No driver says that of a GPU that a process does not see. So
+ * at the first commit with stream plans, peers of the node map what they have been told, once the
+ * adverts are exchanged, and all ranks tell which of it they could not. Then the adverts are made
+ * anew, with mailboxes in host memory for those. */
 #include <stdlib.h>
 #include <string.h>
 

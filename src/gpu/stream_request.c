@@ -22,7 +22,8 @@ static bool has_open_request(const struct stepaf_stream *stream, const struct st
     return stream->requests & ~stream->awaited & 1u << op->slot;
 }
 
-/* Wait until no other thread is enqueueing, which may be what makes this needless. False: in vain. */
+/* Wait until no other thread is enqueueing, which may be what makes this needless. False: in
+ * vain. */
 static bool await_turn(const struct stepaf_stream *stream, struct stepaf_op *op,
                        int64_t *timeout_us)
 {
@@ -132,8 +133,8 @@ unsigned stepaf_streams_progress(struct stepaf_ctx *ctx)
     return n;
 }
 
-/* Not before the stream has come by, even if the operation has failed meanwhile: to other peers it still
- * sends. */
+/* Not before the stream has come by, even if the operation has failed meanwhile: to other peers it
+ * still sends. */
 stepaf_status_t stepaf_stream_sent(struct stepaf_op *op)
 {
     return stepaf_gpu_event_test(op->plan->ctx->gpu.device, op->plan->stream->sent[op->slot]);

@@ -79,8 +79,8 @@ void stepaf_some_compile(struct stepaf_stream *stream, uint8_t *control)
         stream->launches.receive[i].args.awaited = stream->some;
 }
 
-/* No more than a part of the deadline: those who are punctual wait meanwhile for this rank's next start, which may
- * wait for half of it for those who are late. */
+/* No more than a part of the deadline: those who are punctual wait meanwhile for this rank's next
+ * start, which may wait for half of it for those who are late. */
 static uint64_t patience_ns(const struct stepaf_stream *stream)
 {
     uint64_t most_us = (uint64_t)stream->plan->ctx->env.stream_timeout_us / 4;

@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Stream plans of attention ranks of which some answers complete an operation: stepaf_plan_set_answers.
+/* Stream plans of attention ranks of which some answers complete an operation:
+ * stepaf_plan_set_answers.
  *
- * They have kernels of their own (the end of device/kernels.h). A start begins with a wait for those who are
- * late in its slot, and what they have sent; so a peer has given back its slot, or nothing is sent to it. */
+ * They have kernels of their own (the end of device/kernels.h). A start begins with a wait for
+ * those who are late in its slot, and what they have sent; so a peer has given back its slot, or
+ * nothing is sent to it. */
 #ifndef STEPAF_GPU_STREAM_SOME_H
 #define STEPAF_GPU_STREAM_SOME_H
 

@@ -4,7 +4,8 @@
 
 #include "map/map.h"
 
-/* The group of the same node among those from @a from on, or of those that are out; their number if there is none. */
+/* The group of the same node among those from @a from on, or of those that are out; their number if
+ * there is none. */
 static uint32_t find_node(const struct stepaf_map *map, const struct stepaf_map_groups *groups,
                           uint32_t from, const struct stepaf_map_part *part)
 {

@@ -26,8 +26,8 @@ static void check_bytes_written(const struct stepaf_ctx *ctx, const struct stepa
              (unsigned long long)peer->link->bytes_sent, (unsigned long long)peer->bytes_sent);
 }
 
-/* Name the ways to one peer: the link's, and that of streams. What these write by themselves is counted
- * nowhere. */
+/* Name the ways to one peer: the link's, and that of streams. What these write by themselves is
+ * counted nowhere. */
 static void name_ways(const struct stepaf_ctx *ctx, const struct stepaf_peer *peer,
                       struct stepaf_map_way *way)
 {

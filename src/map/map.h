@@ -129,13 +129,13 @@ struct stepaf_map_devices {
 };
 /* What this rank says; its lock is held. Its links are judged where @a with_bytes. */
 void stepaf_map_part_make(struct stepaf_ctx *ctx, bool with_bytes, struct stepaf_map_part *part_p);
-/* Collective among members: exchange parts. At the first of them, if @a text_p is not NULL, *text_p is the map. The
- * first rank's verdict that is not good is that of all; after STEPAF_ERR_TRANSPORT there is a map
- * all the same. */
+/* Collective among members: exchange parts. At the first of them, if @a text_p is not NULL, *text_p
+ * is the map. The first rank's verdict that is not good is that of all; after STEPAF_ERR_TRANSPORT
+ * there is a map all the same. */
 stepaf_status_t stepaf_map_exchange(struct stepaf_ctx *ctx, const struct stepaf_map_part *part,
                                     bool with_bytes, int64_t timeout_us, char **text_p);
-/* Collective: at the first of them, print the map where log lines go. Only a failure of the exchange
- * itself is one: a map that cannot be drawn is warned of. */
+/* Collective: at the first of them, print the map where log lines go. Only a failure of the
+ * exchange itself is one: a map that cannot be drawn is warned of. */
 stepaf_status_t stepaf_map_print(struct stepaf_ctx *ctx, int64_t timeout_us);
 
 #endif

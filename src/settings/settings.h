@@ -58,8 +58,8 @@ stepaf_status_t stepaf_env_load(struct stepaf_env *env_p);
  * the other ranks can be told. Warns about nothing, and leaves the log alone. */
 stepaf_status_t stepaf_env_load_boot(struct stepaf_env *env_p);
 
-/* STEPAF_INIT_TIMEOUT_US by itself, whatever is wrong with others; its default where it is bad. Leaves
- * the last failure as it is. */
+/* STEPAF_INIT_TIMEOUT_US by itself, whatever is wrong with others; its default where it is bad.
+ * Leaves the last failure as it is. */
 int64_t stepaf_env_init_timeout_us(void);
 
 /* All of them from any source; warns about nothing. */

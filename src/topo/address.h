@@ -28,11 +28,11 @@ struct stepaf_net_addresses {
 
 /* List this host's addresses that @a net_if admits: the name of an interface, a subnet such as
  * 10.1.0.0/16 or fd00::/64, or "" for all. Interfaces that are down and link-local addresses are
- * left out, aliases and bonds are interfaces like others. The likely ones come first: loopback, which
- * only ranks of the same network try, network cards, others that have a carrier, bridges, which are often
- * numbered alike on all hosts, and what has no carrier. Of more than STEPAF_NET_ADDRESSES the last are
- * left out with a warning. STEPAF_ERR_SETTING if @a net_if is no subnet and names no interface, or
- * admits no address; STEPAF_ERR_TRANSPORT if the system gives no
+ * left out, aliases and bonds are interfaces like others. The likely ones come first: loopback,
+ * which only ranks of the same network try, network cards, others that have a carrier, bridges,
+ * which are often numbered alike on all hosts, and what has no carrier. Of more than
+ * STEPAF_NET_ADDRESSES the last are left out with a warning. STEPAF_ERR_SETTING if @a net_if is no
+ * subnet and names no interface, or admits no address; STEPAF_ERR_TRANSPORT if the system gives no
  * list. */
 stepaf_status_t stepaf_net_addresses_own(const char *net_if, struct stepaf_net_addresses *own_p);
 

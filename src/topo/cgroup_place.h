@@ -13,8 +13,9 @@ struct stepaf_cgroup {
     char group[PATH_MAX / 2]; /* below the mount; "" is the mount itself */
 };
 
-/* Find the group that has @a controller, such as "cpu", in the hierarchy of @a version. 1; 0: this process is in none of
- * that kind, or the system does not tell; -1: it is, and where that is mounted is not to be seen. */
+/* Find the group that has @a controller, such as "cpu", in the hierarchy of @a version. 1; 0: this
+ * process is in none of that kind, or the system does not tell; -1: it is, and where that is
+ * mounted is not to be seen. */
 int stepaf_cgroup_find(const char *root, const char *controller, int version,
                        struct stepaf_cgroup *cgroup_p);
 

@@ -44,8 +44,8 @@ static hwloc_obj_t common_ancestor(hwloc_obj_t one, hwloc_obj_t other)
     return NULL;
 }
 
-/* Whether one NUMA node has all of an object's cores. There may be others with the same, as those of GPU
- * memory on Grace. */
+/* Whether one NUMA node has all of an object's cores. There may be others with the same, as those
+ * of GPU memory on Grace. */
 static bool is_in_one_node(hwloc_topology_t topology, hwloc_obj_t object)
 {
     hwloc_obj_t node = NULL;
@@ -160,8 +160,8 @@ static bool is_ethernet(hwloc_obj_t device)
            device->parent->attr->pcidev.class_id == PCI_ETHERNET;
 }
 
-/* Ports of InfiniBand and of Ethernet do not reach each other: all ranks are to take what the machine has
- * more of. */
+/* Ports of InfiniBand and of Ethernet do not reach each other: all ranks are to take what the
+ * machine has more of. */
 static void keep_one_network(struct machine *machine)
 {
     unsigned n_ethernet = 0, n = 0;

@@ -25,11 +25,11 @@ struct stepaf_topo_nics {
     const char *how;           /* the same in a word or two */
 };
 
-/* Choose. What is as near is shared out among the GPUs, or cores, to which it is as near: a GPU gets
- * several devices where there are several for each, a core gets one. Where there are both InfiniBand
- * and Ethernet, it is of the one that the machine has more of. The same query has the same answer in
- * every process of a machine, so that ranks need not talk. Takes milliseconds, on large machines
- * tens of them. */
+/* Choose. What is as near is shared out among the GPUs, or cores, to which it is as near: a GPU
+ * gets several devices where there are several for each, a core gets one. Where there are both
+ * InfiniBand and Ethernet, it is of the one that the machine has more of. The same query has the
+ * same answer in every process of a machine, so that ranks need not talk. Takes milliseconds, on
+ * large machines tens of them. */
 void stepaf_topo_nics_choose(const struct stepaf_topo_nics_query *query,
                              struct stepaf_topo_nics *nics_p);
 

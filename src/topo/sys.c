@@ -73,8 +73,8 @@ static void probe_caches(const char *root, int cpu, struct stepaf_topo *topo_p)
     }
 }
 
-/* The units that share the largest data cache of @a cpu. 0: there is none that the kernel tells of. Indices ascend with
- * levels. */
+/* The units that share the largest data cache of @a cpu. 0: there is none that the kernel tells of.
+ * Indices ascend with levels. */
 static int read_sharers(const char *root, int cpu, struct stepaf_cpus *sharers_p)
 {
     static const char format[] = "/sys/devices/system/cpu/cpu%d/cache/index%d/%s";

@@ -14,16 +14,16 @@
 void stepaf_sys_probe(const char *root, const struct stepaf_cpus *usable,
                       struct stepaf_topo *topo_p);
 
-/* Fill *near_p with the units that share the largest data cache of one of @a own, and @a own itself. Where the kernel
- * does not tell of caches that is all. */
+/* Fill *near_p with the units that share the largest data cache of one of @a own, and @a own
+ * itself. Where the kernel does not tell of caches that is all. */
 void stepaf_sys_near(const char *root, const struct stepaf_cpus *own, struct stepaf_cpus *near_p);
 
-/* cgroup.c: processors' worth of time that the control groups of this process (version 1 or 2, and their
- * parents) leave it, rounded up; 0 if there is no limit. */
+/* cgroup.c: processors' worth of time that the control groups of this process (version 1 or 2, and
+ * their parents) leave it, rounded up; 0 if there is no limit. */
 int stepaf_sys_cpu_quota(const char *root);
 
-/* sys_read.c: read the beginning of a small file as text. The name is @a root, then @a format. Return the
- * bytes, or -1 if it cannot be read. */
+/* sys_read.c: read the beginning of a small file as text. The name is @a root, then @a format.
+ * Return the bytes, or -1 if it cannot be read. */
 int stepaf_sys_read(char *text, size_t capacity, const char *root, const char *format, ...)
     __attribute__((format(printf, 4, 5)));
 

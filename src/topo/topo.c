@@ -126,8 +126,9 @@ static stepaf_status_t bind_to_list(const char *cores)
     return STEPAF_OK;
 }
 
-/* What this adds to the thread's own mask are units that a launcher has merely not chosen: the kernel leaves out the
- * rest. By its files, since each commit starts the progress thread anew, and hwloc loads all its plugins to tell. */
+/* What this adds to the thread's own mask are units that a launcher has merely not chosen: the
+ * kernel leaves out the rest. By its files, since each commit starts the progress thread anew, and
+ * hwloc loads all its plugins to tell. */
 static stepaf_status_t bind_near(void)
 {
     struct stepaf_cpus own, near;

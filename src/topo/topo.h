@@ -42,8 +42,8 @@ void stepaf_topo_devices(const char *xml, const char *binding, char *gpus_p, cha
  * machine does not let threads be bound (the thread runs on where it was). */
 stepaf_status_t stepaf_topo_bind_thread(const char *cores);
 
-/* Check a list for stepaf_topo_bind_thread beforehand: STEPAF_ERR_SETTING as there. The thread stays
- * bound as it is. */
+/* Check a list for stepaf_topo_bind_thread beforehand: STEPAF_ERR_SETTING as there. The thread
+ * stays bound as it is. */
 stepaf_status_t stepaf_topo_check_cores(const char *cores);
 
 /* Print the tree of packages, caches, cores and, where known, NICs and GPUs, for people. */

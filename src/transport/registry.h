@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The place of each transport of this build in the registry: its index, known when it is compiled. */
+/* The place of each transport of this build in the registry: its index, known when it is
+ * compiled. */
 #ifndef STEPAF_TRANSPORT_REGISTRY_H
 #define STEPAF_TRANSPORT_REGISTRY_H
 

@@ -48,8 +48,8 @@ struct stepaf_upcalls {
                     const struct stepaf_msg *msg);
     /* The peer will never answer again. */
     void (*lost)(struct stepaf_upcalls *up, struct stepaf_link *link, const char *reason);
-    /* The rest of a post cannot be sent, since this rank's own memory that it names cannot be read. It is
-     * SENT, and the peer hears nothing of it. */
+    /* The rest of a post cannot be sent, since this rank's own memory that it names cannot be read.
+     * It is SENT, and the peer hears nothing of it. */
     void (*refused)(struct stepaf_upcalls *up, struct stepaf_post *post);
     /* Return the place of a range of memory that peers may write to, or NULL. @a id: stepaf_mem. */
     uint8_t *(*resolve)(struct stepaf_upcalls *up, uint32_t id, uint64_t offset, uint32_t bytes);
@@ -59,8 +59,9 @@ struct stepaf_upcalls {
                    struct stepaf_msg *msg_p);
     /* expand, and deliver what comes of it: shorter. Polled says when it has come. */
     void (*deliver_imm)(struct stepaf_upcalls *up, struct stepaf_link *link, uint32_t imm);
-    /* A message whose writes came by several rails is about to be delivered: @a rail was the last, and had the others
-     * wait for @a ticks. NULL, which it is unless verdicts are on: nobody wants to know, and it is not found out. */
+    /* A message whose writes came by several rails is about to be delivered: @a rail was the last,
+     * and had the others wait for @a ticks. NULL, which it is unless verdicts are on: nobody wants
+     * to know, and it is not found out. */
     void (*held_up)(struct stepaf_upcalls *up, struct stepaf_link *link,
                     const struct stepaf_msg *msg, unsigned rail, uint64_t ticks);
     const struct stepaf_env *env;
@@ -94,8 +95,8 @@ enum {
     STEPAF_TRANSPORT_ASKED = 1 << 3
 };
 
-/* Those marked required are there in every transport. The others may be NULL, and then do nothing: the
- * core calls what stepaf_transport_complete has put in their place. */
+/* Those marked required are there in every transport. The others may be NULL, and then do nothing:
+ * the core calls what stepaf_transport_complete has put in their place. */
 struct stepaf_transport_ops {
     const char *name; /* required */
     unsigned caps;    /* STEPAF_TRANSPORT_* */
@@ -103,15 +104,15 @@ struct stepaf_transport_ops {
     /* Required. Can it work on this machine at all? If not, @a reason says why. */
     bool (*probe)(const struct stepaf_env *env, char *reason);
 
-    /* Required. Open for @a n_peers peers. STEPAF_ERR_NO_TRANSPORT: it cannot be used here after all,
-     * which is no error unless STEPAF_TRANSPORTS asks for it. */
+    /* Required. Open for @a n_peers peers. STEPAF_ERR_NO_TRANSPORT: it cannot be used here after
+     * all, which is no error unless STEPAF_TRANSPORTS asks for it. */
     stepaf_status_t (*open)(struct stepaf_upcalls *up, unsigned n_peers,
                             struct stepaf_transport **transport_p);
     /* Required. Close, all links with it, and end what is registered still. */
     void (*close)(struct stepaf_transport *transport);
 
-    /* Say which devices it uses, and by which rule they were chosen, as "mlx5_0:1 (NUMA node)". NULL: it
-     * has none of its own. */
+    /* Say which devices it uses, and by which rule they were chosen, as "mlx5_0:1 (NUMA node)".
+     * NULL: it has none of its own. */
     void (*describe)(const struct stepaf_transport *transport, char *text);
 
     /* Make memory ready to be written from and to, and set mem->registration[transport->index];
@@ -123,8 +124,8 @@ struct stepaf_transport_ops {
      * sources again, though the peer has answered. False: *peer_p says who. @a begin: what was sent
      * until now, else until the call before. Links are looked after meanwhile. */
     bool (*is_quiet)(struct stepaf_transport *transport, bool begin, uint32_t *peer_p);
-    /* STEPAF_TRANSPORT_GPU, of a GPU with two ways to its memory: wait until it sees all that devices have
-     * written to it for this link. */
+    /* STEPAF_TRANSPORT_GPU, of a GPU with two ways to its memory: wait until it sees all that
+     * devices have written to it for this link. */
     stepaf_status_t (*flush_gpu)(struct stepaf_link *link);
     /* STEPAF_TRANSPORT_GPU: say in words how GPU memory that was registered is reached. */
     void (*describe_gpu)(const struct stepaf_transport *transport, char *text);
@@ -138,10 +139,10 @@ struct stepaf_transport_ops {
                      struct stepaf_pack *pack);
 
     /* Required. Connect to a peer by what its pack_address wrote, or begin to where that takes both
-     * ends; never wait for the peer. That it cannot be reached this way is no error: *link_p is NULL
-     * then and @a reason, "" on entry, says why. It may also say what a link lacks, for the map. The peer
-     * may find that it cannot reach this rank; then the link is disconnected again, and both take another
-     * transport. */
+     * ends; never wait for the peer. That it cannot be reached this way is no error: *link_p is
+     * NULL then and @a reason, "" on entry, says why. It may also say what a link lacks, for the
+     * map. The peer may find that it cannot reach this rank; then the link is disconnected again,
+     * and both take another transport. */
     stepaf_status_t (*connect)(struct stepaf_transport *transport,
                                const struct stepaf_peer_facts *facts, struct stepaf_unpack *unpack,
                                struct stepaf_link **link_p, char *reason);
@@ -151,8 +152,8 @@ struct stepaf_transport_ops {
      * NULL in a transport where a dead link takes in nothing, or where that cannot be. */
     void (*fence)(struct stepaf_link *link);
 
-    /* STEPAF_TRANSPORT_RETURNS: a commit after the first may bring peers that are to be connected to, as in the
-     * first: before pack_address. shrink ends it. */
+    /* STEPAF_TRANSPORT_RETURNS: a commit after the first may bring peers that are to be connected
+     * to, as in the first: before pack_address. shrink ends it. */
     stepaf_status_t (*reopen)(struct stepaf_transport *transport);
     /* STEPAF_TRANSPORT_RETURNS: whether the process at the other end of a dead link can write
      * nothing here any more. */
@@ -160,17 +161,17 @@ struct stepaf_transport_ops {
 
     /* Go on with what connect has begun, for all peers at once; peers do the same, but not all the
      * time. Called again and again until all links are up. Wait for news @a wait_ms at most.
-     * STEPAF_INPROGRESS: *peer_p says whose link is not up, and @a reason what it waits for. A failure
-     * is the commit's: *peer_p says whose and @a reason why. A peer that cannot be reached may also be
-     * lost. Before all ranks have found that all links are up, nobody sends. */
+     * STEPAF_INPROGRESS: *peer_p says whose link is not up, and @a reason what it waits for. A
+     * failure is the commit's: *peer_p says whose and @a reason why. A peer that cannot be reached
+     * may also be lost. Before all ranks have found that all links are up, nobody sends. */
     stepaf_status_t (*finish_connects)(struct stepaf_transport *transport, int64_t deadline_ns,
                                        int wait_ms, uint32_t *peer_p, char *reason);
 
-    /* Only in the first commit, behind finish_connects: see that something gets through over each link, where
-     * connecting does not show that. Called again and again; never waits. Before @a begin, not all ranks have
-     * connected: then only whether there is something to see. STEPAF_INPROGRESS: there is.
-     * STEPAF_ERR_NO_TRANSPORT: nothing gets through to *peer_p, and @a reason why. That link is disconnected
-     * then, and both ends take another transport. */
+    /* Only in the first commit, behind finish_connects: see that something gets through over each
+     * link, where connecting does not show that. Called again and again; never waits. Before @a
+     * begin, not all ranks have connected: then only whether there is something to see.
+     * STEPAF_INPROGRESS: there is. STEPAF_ERR_NO_TRANSPORT: nothing gets through to *peer_p, and @a
+     * reason why. That link is disconnected then, and both ends take another transport. */
     stepaf_status_t (*prove_links)(struct stepaf_transport *transport, bool begin, uint32_t *peer_p,
                                    char *reason);
 
@@ -183,28 +184,29 @@ struct stepaf_transport_ops {
                                   struct stepaf_unpack *unpack, struct stepaf_rmem **rmem_p);
     void (*release_mem)(struct stepaf_link *link, struct stepaf_rmem *rmem);
 
-    /* Put together, once, what posts of an operation over links of this transport have in common with
-     * @a post, which will be handed over again and again: whole writes of the same tensors. One piece
-     * of memory, which the core frees; *bytes_p: how much. Posts with the same template that are handed
-     * over together have the same imm. NULL: it would gain nothing. */
+    /* Put together, once, what posts of an operation over links of this transport have in common
+     * with
+     * @a post, which will be handed over again and again: whole writes of the same tensors. One
+     * piece of memory, which the core frees; *bytes_p: how much. Posts with the same template that
+     * are handed over together have the same imm. NULL: it would gain nothing. */
     void *(*make_template)(const struct stepaf_post *post, size_t *bytes_p);
 
     /* Required. Send posts of links of this transport: each its writes, then its message. Sets each
-     * state; QUEUED where there is no room now. Returns how many are. Several posts may share sources.
-     * Hot. */
+     * state; QUEUED where there is no room now. Returns how many are. Several posts may share
+     * sources. Hot. */
     unsigned (*post)(struct stepaf_post *const *posts, unsigned n);
     /* A POSTED post is of no interest any more: it is not touched from now on. NULL in a transport
      * that has no such posts. */
     void (*retire)(struct stepaf_post *post);
-    /* Required. Take in what has come; return how much. If there is nothing, poll again up to @a polls
-     * times in all, as a waiting thread would: in a loop so tight that, once something comes, the
-     * processor has foreseen the rest of the way. Sets up->polled between polls. Hot. */
+    /* Required. Take in what has come; return how much. If there is nothing, poll again up to @a
+     * polls times in all, as a waiting thread would: in a loop so tight that, once something comes,
+     * the processor has foreseen the rest of the way. Sets up->polled between polls. Hot. */
     unsigned (*progress)(struct stepaf_transport *transport, unsigned polls);
     /* A thread is about to sleep: have what comes from now on make descriptors readable, and name
      * them; what has come before is polled for once more. Returns how many, 0 if that cannot be. */
     unsigned (*arm)(struct stepaf_transport *transport, int *fds_p, unsigned capacity);
-    /* Required. Find dead peers. Called about every millisecond by a thread that waits in vain, and a
-     * few times a second by one that others keep busy, when there may be more to take in. */
+    /* Required. Find dead peers. Called about every millisecond by a thread that waits in vain, and
+     * a few times a second by one that others keep busy, when there may be more to take in. */
     void (*check_peers)(struct stepaf_transport *transport);
 
     /* Required. Bytes held per link, and of bounce buffers in all. */
@@ -214,7 +216,8 @@ struct stepaf_transport_ops {
 /* All transports of this build, best first; ends with NULL. */
 extern const struct stepaf_transport_ops *const stepaf_transports[];
 
-/* Return @a ops with something that does nothing in the place of each operation that it leaves out. */
+/* Return @a ops with something that does nothing in the place of each operation that it leaves
+ * out. */
 struct stepaf_transport_ops stepaf_transport_complete(const struct stepaf_transport_ops *ops);
 /* The name of a required operation that @a ops lacks; NULL: none. */
 const char *stepaf_transport_lacks(const struct stepaf_transport_ops *ops);

@@ -191,7 +191,8 @@ static int64_t span(const struct stepaf_ctx *ctx, uint64_t from, uint64_t to)
     return stepaf_clock_common_ns(ctx, to) - stepaf_clock_common_ns(ctx, from);
 }
 
-/* What this rank knows. @a told: NULL, the peer has told nothing. False: it has, but that cannot be. */
+/* What this rank knows. @a told: NULL, the peer has told nothing. False: it has, but that cannot
+ * be. */
 static bool put_together(const struct stepaf_verdict_state *state,
                          const struct stepaf_verdict_case *one, const struct stepaf_msg *told,
                          struct stepaf_verdict_seen *seen)

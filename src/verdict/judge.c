@@ -93,7 +93,8 @@ int64_t stepaf_verdict_late_idle(const struct stepaf_verdict_usual *usual)
     return usual->idle.median + no_less(beyond, LATE_LEAST_NS);
 }
 
-/* What @a ns is beyond the usual; 0 where one of them is not known. @a part: of the usual, see part_of_usual. */
+/* What @a ns is beyond the usual; 0 where one of them is not known. @a part: of the usual, see
+ * part_of_usual. */
 static int64_t beyond(int64_t ns, const struct stepaf_median *usual, double part)
 {
     return ns < 0 || usual->n < STEPAF_VERDICT_SURE
@@ -101,8 +102,9 @@ static int64_t beyond(int64_t ns, const struct stepaf_median *usual, double part
                : no_less(ns - (int64_t)(usual->median * part), 0);
 }
 
-/* Phases are known of half a minute alone, since to learn of them takes messages. Where operations are shorter lately,
- * so is each phase, for all that is known: those that are not are taken for a little longer than they were. */
+/* Phases are known of half a minute alone, since to learn of them takes messages. Where operations
+ * are shorter lately, so is each phase, for all that is known: those that are not are taken for a
+ * little longer than they were. */
 static double part_of_usual(const struct stepaf_verdict_usual *usual)
 {
     int64_t took = stepaf_verdict_usual_took(usual);
@@ -110,8 +112,8 @@ static double part_of_usual(const struct stepaf_verdict_usual *usual)
     return took < usual->took.median ? (double)took / usual->took.median : 1;
 }
 
-/* The ways: each of them, if both clocks tell it for certain. The bound counts twice, as what is usual was between
- * these clocks as well. */
+/* The ways: each of them, if both clocks tell it for certain. The bound counts twice, as what is
+ * usual was between these clocks as well. */
 static void judge_ways(const struct stepaf_verdict_seen *seen,
                        const struct stepaf_verdict_spent *spent,
                        const struct stepaf_verdict_usual_peer *usual, double part, int64_t *over)

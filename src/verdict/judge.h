@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Whose time it was: from what both ranks have seen of one operation, and what is usual. Nothing but arithmetic.
+/* Whose time it was: from what both ranks have seen of one operation, and what is usual. Nothing
+ * but arithmetic.
  *
- * A stamp says when a rank has noticed something, not when it was there: an answer that comes while the caller
- * computes is noticed at the next poll. So each rank also knows since when it had not polled before (its gap). What
- * of a way may have been such a gap counts as that: as FFN queue, or as this rank's wait. The network is accused
- * only of what passed while the rank that waited for it was looking. */
+ * A stamp says when a rank has noticed something, not when it was there: an answer that comes while
+ * the caller computes is noticed at the next poll. So each rank also knows since when it had not
+ * polled before (its gap). What of a way may have been such a gap counts as that: as FFN queue, or
+ * as this rank's wait. The network is accused only of what passed while the rank that waited for it
+ * was looking. */
 #ifndef STEPAF_VERDICT_JUDGE_H
 #define STEPAF_VERDICT_JUDGE_H
 
@@ -45,8 +47,8 @@ struct stepaf_verdict_spent {
     int64_t net; /* there and back together: this takes one clock alone */
 };
 
-/* What is usual of a plan, and of a plan at one peer: over about half a minute, but for lately, which is how long
- * its last operations took. */
+/* What is usual of a plan, and of a plan at one peer: over about half a minute, but for lately,
+ * which is how long its last operations took. */
 struct stepaf_verdict_usual {
     struct stepaf_median took, idle, post, lately;
 };
@@ -60,8 +62,9 @@ enum { STEPAF_VERDICT_SURE = 9 /* samples that make a median */ };
 struct stepaf_verdict_spent stepaf_verdict_split(const struct stepaf_verdict_seen *seen);
 void stepaf_verdict_learn(struct stepaf_verdict_usual_peer *usual,
                           const struct stepaf_verdict_spent *spent);
-/* How long one takes usually, ns: of half a minute and lately the shorter. What was slow until a moment ago is no
- * measure for what is late now, and what is slow since a moment ago is not usual yet. */
+/* How long one takes usually, ns: of half a minute and lately the shorter. What was slow until a
+ * moment ago is no measure for what is late now, and what is slow since a moment ago is not usual
+ * yet. */
 int64_t stepaf_verdict_usual_took(const struct stepaf_verdict_usual *usual);
 /* How long an operation may take, and how late its start may come, before it counts as late; ns. */
 int64_t stepaf_verdict_late_took(const struct stepaf_verdict_usual *usual);

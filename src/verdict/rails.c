@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Which of several rails was late with a message: transports tell it of each that came by several. */
+/* Which of several rails was late with a message: transports tell it of each that came by
+ * several. */
 #include "verdict/rails.h"
 
 void stepaf_verdict_held_up(struct stepaf_upcalls *up, struct stepaf_link *link,

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Which of several rails was late with a message: transports tell it of each that came by several. */
+/* Which of several rails was late with a message: transports tell it of each that came by
+ * several. */
 #ifndef STEPAF_VERDICT_RAILS_H
 #define STEPAF_VERDICT_RAILS_H
 

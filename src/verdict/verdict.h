@@ -20,7 +20,8 @@ enum {
     STEPAF_VERDICT_HELD_UP = 256 /* messages that waited for one of several rails */
 };
 
-/* What is known of a plan. Compared with each operation, in ticks; the rest is for those that are picked. */
+/* What is known of a plan. Compared with each operation, in ticks; the rest is for those that are
+ * picked. */
 struct stepaf_verdict_plan {
     uint64_t late_took; /* ticks; UINT64_MAX: not known yet */
     uint64_t late_idle;
@@ -117,8 +118,8 @@ struct stepaf_verdict_state {
     struct stepaf_verdict_case cases[STEPAF_VERDICT_CASES];
 };
 
-/* Watch, if the setting says so. Roles and peers are known; no plan has been made. Without memory for it there are no
- * verdicts, which is said: the others know already that this rank is there. */
+/* Watch, if the setting says so. Roles and peers are known; no plan has been made. Without memory
+ * for it there are no verdicts, which is said: the others know already that this rank is there. */
 void stepaf_verdict_open(struct stepaf_ctx *ctx);
 /* The context's; NULL: it is off. */
 struct stepaf_verdict_state *stepaf_verdict_of(const struct stepaf_ctx *ctx);

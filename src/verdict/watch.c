@@ -67,7 +67,8 @@ static int64_t ns_of_ticks(const struct stepaf_ctx *ctx, uint64_t ticks)
 
 /* ---- one operation ---- */
 
-/* Since when the caller has waited for the operation; 0: it has not, or the trace does not say any more. */
+/* Since when the caller has waited for the operation; 0: it has not, or the trace does not say any
+ * more. */
 static uint64_t find_wait(const struct stepaf_trace *trace, const struct stepaf_op *op)
 {
     uint64_t kept = trace->head - trace->tail;
@@ -93,7 +94,8 @@ static uint64_t part_in_wait(uint64_t answered, uint64_t gap, uint64_t waited)
     return answered - ((int64_t)(waited - began) > 0 ? waited : began);
 }
 
-/* The case of the operation at peer @a p, if there is one already, or a free one; NULL: there is none. */
+/* The case of the operation at peer @a p, if there is one already, or a free one; NULL: there is
+ * none. */
 static struct stepaf_verdict_case *find_case(struct stepaf_verdict_state *state,
                                              const struct stepaf_op *op, uint32_t p)
 {
@@ -178,7 +180,8 @@ static void pick_late(struct stepaf_verdict_state *state, const struct stepaf_op
     one->starved_ns = stepaf_starve_read(state, now, STARVE_EVERY_US);
 }
 
-/* How far apart picks are: as many as make a median at once, then the fewer the longer the plan is known. */
+/* How far apart picks are: as many as make a median at once, then the fewer the longer the plan is
+ * known. */
 static uint64_t spacing(const struct stepaf_ctx *ctx, const struct stepaf_verdict_plan *plan,
                         uint64_t now, int64_t most_us)
 {
@@ -234,8 +237,8 @@ static void pick_usual(struct stepaf_verdict_state *state, struct stepaf_verdict
     struct stepaf_verdict_usual *usual = &plan->usual;
 
     stepaf_median_add(&usual->lately, ns_of_ticks(ctx, now - op->trace.started));
-    /* What is due is learnt from the next one: the first operation behind a long pause is due each time, and no usual
-     * one. */
+    /* What is due is learnt from the next one: the first operation behind a long pause is due each
+     * time, and no usual one. */
     if (plan->is_due || usual->took.n < STEPAF_MEDIAN_SAMPLES)
         learn_of(state, plan, op, now, idle, refused);
     plan->is_due = now - plan->learnt >= spacing(ctx, plan, now, LEARN_EVERY_US);
@@ -260,8 +263,9 @@ static __attribute__((noinline)) void pick(struct stepaf_verdict_state *state,
         pick_usual(state, plan, op, now, idle, refused);
 }
 
-/* A waiting thread stamps what comes with the time before the poll that finds it. If it has lost its core in between, the
- * operation seems to be shorter than any is: then the clock is read once more. */
+/* A waiting thread stamps what comes with the time before the poll that finds it. If it has lost
+ * its core in between, the operation seems to be shorter than any is: then the clock is read once
+ * more. */
 static __attribute__((noinline)) uint64_t renew(struct stepaf_verdict_state *state, uint64_t stamp)
 {
     uint64_t now = stepaf_ticks();
@@ -287,7 +291,8 @@ static bool done(struct stepaf_watch *watch, const struct stepaf_op *op, uint64_
         now = renew(state, now);
         took = now - started;
     }
-    /* What was before the start: the end of an operation, if that was not behind it, or of the slot's one before. */
+    /* What was before the start: the end of an operation, if that was not behind it, or of the
+     * slot's one before. */
     uint64_t idle = started - state->last_done, since_slot = started - plan->slot_done[op->slot];
     if (since_slot < idle)
         idle = since_slot;

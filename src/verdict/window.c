@@ -109,7 +109,8 @@ struct stepaf_verdict_cell stepaf_window_cell(const struct stepaf_verdict_state 
     return sum;
 }
 
-/* Add up all, and find who had the most of the phase that took the most: by verdicts, not by single long waits. */
+/* Add up all, and find who had the most of the phase that took the most: by verdicts, not by single
+ * long waits. */
 static void sum_cells(const struct stepaf_verdict_state *state, stepaf_verdict_window_t *sum)
 {
     uint32_t n = state->ctx->n_peers, most_late = 0;
@@ -136,7 +137,8 @@ static void sum_cells(const struct stepaf_verdict_state *state, stepaf_verdict_w
     }
 }
 
-/* The rail that more than half of the verdicts on sum->phase at sum->peer name, of those that are kept. */
+/* The rail that more than half of the verdicts on sum->phase at sum->peer name, of those that are
+ * kept. */
 static int32_t find_worst_rail(const struct stepaf_verdict_state *state,
                                const stepaf_verdict_window_t *sum)
 {

@@ -18,7 +18,8 @@ void stepaf_window_miss(struct stepaf_verdict_state *state);
 /* The sums of a peer, or of this rank itself. */
 struct stepaf_verdict_cell stepaf_window_cell(const struct stepaf_verdict_state *state, uint32_t p);
 stepaf_verdict_window_t stepaf_window_sum(const struct stepaf_verdict_state *state);
-/* What tools see; adding up takes a while where there are many peers, and is not done each time there. */
+/* What tools see; adding up takes a while where there are many peers, and is not done each time
+ * there. */
 void stepaf_window_show(struct stepaf_verdict_state *state, struct stepaf_metrics_verdict *shown);
 /* Say it in a line of the log, if there is something new, and it has not been said for a second. */
 void stepaf_window_log(struct stepaf_verdict_state *state, int64_t now_ns);

@@ -71,7 +71,8 @@ enum {
 /* As an index, where n is 0: of no tensor. The push has landed. */
 #define STEPAF_MSG_NO_TENSOR UINT32_MAX
 
-/* Places in word[] of TELL and TOLD; TELL has QUEUE and WORK as RESPONSE, and times are two words. */
+/* Places in word[] of TELL and TOLD; TELL has QUEUE and WORK as RESPONSE, and times are two
+ * words. */
 enum {
     STEPAF_MSG_GAP = 2,   /* TELL: ns up to the arrival in which the FFN rank had not looked */
     STEPAF_MSG_KNOWN = 3, /* TELL: 1: the batch was found, and the rest means something */

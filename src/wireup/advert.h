@@ -68,9 +68,8 @@ void stepaf_advert_pack(struct stepaf_ctx *ctx, stepaf_status_t status, struct s
 
 /* Read one, but for the lane. @a before: NULL, or one of a rank of the same role and lane, that
  * stays as long: mostly all ranks of a role declare the same keys, and then one copy of them is
- * read and judged.
- * STEPAF_ERR_PROTOCOL if it is malformed, which it is to all ranks; STEPAF_ERR_NO_MEMORY. Nothing is
- * left allocated then. */
+ * read and judged. STEPAF_ERR_PROTOCOL if it is malformed, which it is to all ranks;
+ * STEPAF_ERR_NO_MEMORY. Nothing is left allocated then. */
 stepaf_status_t stepaf_advert_read(const void *blob, size_t bytes, int role, int world_rank,
                                    const struct stepaf_advert *before,
                                    struct stepaf_advert *advert_p);

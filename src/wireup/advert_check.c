@@ -42,8 +42,8 @@ static stepaf_status_t compare(const struct stepaf_advert *one,
     return STEPAF_OK;
 }
 
-/* A key of a rank, which the other ranks' are compared with; or of a lane, with how many FFN adverts of the
- * lane have it. Those that are the same as another one's do not count. */
+/* A key of a rank, which the other ranks' are compared with; or of a lane, with how many FFN
+ * adverts of the lane have it. Those that are the same as another one's do not count. */
 struct known_key {
     uint64_t id;
     uint32_t lane; /* UINT32_MAX: of all */
@@ -135,8 +135,8 @@ static stepaf_status_t check_pushes(const struct known_keys *known,
     return STEPAF_OK;
 }
 
-/* Compare a rank's keys with the first rank's that has the key, and see that what is pushed is received
- * everywhere. */
+/* Compare a rank's keys with the first rank's that has the key, and see that what is pushed is
+ * received everywhere. */
 static stepaf_status_t check_keys(struct known_keys *known, const struct stepaf_advert *adverts,
                                   const struct stepaf_advert *own, bool *kinds_differ_p)
 {

@@ -1,17 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* At the first commit all ranks agree on their links before any waits for another, and so they do about the links
- * to ranks that have returned.
+/* At the first commit all ranks agree on their links before any waits for another, and so they do
+ * about the links to ranks that have returned.
  *
- * Until here each rank has done what it can do alone: for each peer it has taken the best transport that
- * it could set up from its end, and knows nothing of what the peer could. In the first exchange each
- * reports a sum over its links. Where the two ends of some link have taken different transports, the sum
- * of all ranks is not 0; then all report which transports they have taken, and whoever has a better one
- * than its peer follows the peer.
+ * Until here each rank has done what it can do alone: for each peer it has taken the best transport
+ * that it could set up from its end, and knows nothing of what the peer could. In the first
+ * exchange each reports a sum over its links. Where the two ends of some link have taken different
+ * transports, the sum of all ranks is not 0; then all report which transports they have taken, and
+ * whoever has a better one than its peer follows the peer.
  *
- * Once that is settled, what was begun is waited for, if a transport takes both ends to connect, and seen
- * to work, if connecting does not show that: who finds nothing get through takes the next transport, and the
- * sum tells the peer. Ranks meet when all their links are up, and otherwise from time to time: so a rank that has failed is heard
- * of soon, by those too that have no link to it. */
+ * Once that is settled, what was begun is waited for, if a transport takes both ends to connect,
+ * and seen to work, if connecting does not show that: who finds nothing get through takes the next
+ * transport, and the sum tells the peer. Ranks meet when all their links are up, and otherwise from
+ * time to time: so a rank that has failed is heard of soon, by those too that have no link to
+ * it. */
 #include "wireup/agree.h"
 
 #include <stdlib.h>
@@ -123,8 +124,8 @@ static stepaf_status_t see_whether_links_work(const struct stepaf_agreement *a, 
     return all;
 }
 
-/* Go on with all links that were begun. STEPAF_INPROGRESS: some are not up, which is a failure when @a
- * late. */
+/* Go on with all links that were begun. STEPAF_INPROGRESS: some are not up, which is a failure when
+ * @a late. */
 static stepaf_status_t step(const struct stepaf_agreement *a, int wait_ms, bool late)
 {
     const struct stepaf_ctx *ctx = a->ctx;
@@ -171,8 +172,8 @@ static stepaf_status_t await_links(const struct stepaf_agreement *a)
     return status;
 }
 
-/* The better one of two transports does not work both ways: where a peer has taken a lesser one, it is
- * followed. */
+/* The better one of two transports does not work both ways: where a peer has taken a lesser one, it
+ * is followed. */
 static stepaf_status_t follow_peers(struct stepaf_agreement *a, const uint8_t *all)
 {
     struct stepaf_ctx *ctx = a->ctx;
@@ -265,8 +266,8 @@ static void pack_report(const struct stepaf_agreement *a, struct stepaf_pack *pa
     free(taken);
 }
 
-/* How long to wait for the others. Who has failed waits only so that they hear of it: one may be dead, and
- * never come. */
+/* How long to wait for the others. Who has failed waits only so that they hear of it: one may be
+ * dead, and never come. */
 static int64_t report_us(const struct stepaf_agreement *a)
 {
     int64_t now_ns = stepaf_monotonic_ns();

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The blobs by which ranks agree on their links: what each reports of its own. Pure: no I/O, and no blob
- * is trusted. */
+/* The blobs by which ranks agree on their links: what each reports of its own. Pure: no I/O, and no
+ * blob is trusted. */
 #ifndef STEPAF_WIREUP_AGREE_H
 #define STEPAF_WIREUP_AGREE_H
 

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What is other where ranks agree on links behind the first commit: then it is about those to ranks that have
- * returned, ranks may be lost meanwhile, and who has just returned is no reason for others to fail. */
+/* What is other where ranks agree on links behind the first commit: then it is about those to ranks
+ * that have returned, ranks may be lost meanwhile, and who has just returned is no reason for
+ * others to fail. */
 #ifndef STEPAF_WIREUP_AGREE_RETURN_H
 #define STEPAF_WIREUP_AGREE_RETURN_H
 
@@ -27,16 +28,16 @@ struct stepaf_agreement {
 bool stepaf_agree_has_news(const struct stepaf_ctx *ctx);
 /* Whether the link is one of those that ranks agree on. */
 bool stepaf_agree_concerns(const struct stepaf_peer *peer);
-/* Whether members go on without the peer, whose link does not come about: it has only just returned. It is cut
- * then. */
+/* Whether members go on without the peer, whose link does not come about: it has only just
+ * returned. It is cut then. */
 bool stepaf_agree_give_up(const struct stepaf_agreement *a, uint32_t peer, const char *reason);
-/* Whether the rank's report, of all that have come, counts: one that has just returned, and reports a failure, is
- * lost to the members, who all see the same. */
+/* Whether the rank's report, of all that have come, counts: one that has just returned, and reports
+ * a failure, is lost to the members, who all see the same. */
 bool stepaf_agree_hears(const struct stepaf_agreement *a, int rank, const uint8_t *all);
 /* Who is not heard is lost; whether that is news. */
 bool stepaf_agree_note_absent(struct stepaf_agreement *a, const uint8_t *all);
-/* This rank has only just returned: whether it reaches all that have been heard. If it does not, it goes itself, and not
- * the one that the others reach. STEPAF_ERR_PEER_LOST. */
+/* This rank has only just returned: whether it reaches all that have been heard. If it does not, it
+ * goes itself, and not the one that the others reach. STEPAF_ERR_PEER_LOST. */
 stepaf_status_t stepaf_agree_reaches(const struct stepaf_agreement *a, const uint8_t *all);
 
 #endif

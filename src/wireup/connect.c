@@ -321,9 +321,10 @@ static stepaf_status_t look_up(struct stepaf_ctx *ctx, struct stepaf_peer *peer,
     return status;
 }
 
-/* Whether the peer has ended meanwhile, and that is why its memory cannot be had. The memory of a process that
- * ends is gone a moment before the process is. Links are not read: others may have told of plans of this epoch, and
- * these are to name their memory as it is then, which comes after this. */
+/* Whether the peer has ended meanwhile, and that is why its memory cannot be had. The memory of a
+ * process that ends is gone a moment before the process is. Links are not read: others may have
+ * told of plans of this epoch, and these are to name their memory as it is then, which comes after
+ * this. */
 static bool has_ended(const struct stepaf_peer *peer)
 {
     static const struct timespec pause = {.tv_nsec = LOOK_NS};

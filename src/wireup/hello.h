@@ -43,8 +43,8 @@ void stepaf_hello_pack(const struct stepaf_hello *hello, const struct stepaf_env
 /* Read one. False: it is malformed. Of another wire version, only the versions are read. */
 bool stepaf_hello_read(const void *blob, size_t bytes, struct stepaf_hello *intro_p);
 
-/* The hello of a rank that nobody is yet, which agrees with the first of @a n others. It is expected on the node that
- * they are all on; where they are on several, on another one (0). */
+/* The hello of a rank that nobody is yet, which agrees with the first of @a n others. It is
+ * expected on the node that they are all on; where they are on several, on another one (0). */
 struct stepaf_hello stepaf_hello_vacant(const struct stepaf_hello *others, int n);
 
 /* Check all @a n: the same outcome on every rank. The sentence of @a own_rank's own failure is as

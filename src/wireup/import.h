@@ -7,8 +7,9 @@
 
 struct stepaf_peer;
 
-/* Import all regions that the peer's advert offers, in place of those of before, and, at an attention rank, find
- * its push keys there. STEPAF_ERR_PROTOCOL, STEPAF_ERR_NO_MEMORY, or as the transport's import_mem. */
+/* Import all regions that the peer's advert offers, in place of those of before, and, at an
+ * attention rank, find its push keys there. STEPAF_ERR_PROTOCOL, STEPAF_ERR_NO_MEMORY, or as the
+ * transport's import_mem. */
 stepaf_status_t stepaf_peer_import(struct stepaf_ctx *ctx, struct stepaf_peer *peer,
                                    const struct stepaf_advert *advert);
 

@@ -115,8 +115,8 @@ static stepaf_status_t prepare_init(struct stepaf_ctx *ctx, const stepaf_params_
     return view_roles(ctx, params, view);
 }
 
-/* Room for the tables, for as many peers as there can be: after the exchange nobody would hear that there
- * is none. */
+/* Room for the tables, for as many peers as there can be: after the exchange nobody would hear that
+ * there is none. */
 static stepaf_status_t make_tables(struct stepaf_ctx *ctx)
 {
     size_t size = (size_t)ctx->job.boot.size;

@@ -56,8 +56,8 @@ static bool go_on_without(const struct stepaf_peer *peer)
     return true;
 }
 
-/* A peer that has said that its commit has failed, for which all fail; NULL: none. A process that has returned since may
- * have said otherwise. */
+/* A peer that has said that its commit has failed, for which all fail; NULL: none. A process that
+ * has returned since may have said otherwise. */
 static const struct stepaf_peer *find_refuser(const struct stepaf_ctx *ctx)
 {
     for (uint32_t p = 0; ctx->commit.is_refused && p < ctx->n_peers; p++)
@@ -77,8 +77,9 @@ static int64_t wait_until(const struct stepaf_peer *peer, int64_t deadline_ns)
                : deadline_ns;
 }
 
-/* Wait for one peer's READY, unless another one has failed. FFN ranks answer with theirs when all have come: by
- * then the peers' plans are here, and no attention rank leaves before all have come to the last exchange. */
+/* Wait for one peer's READY, unless another one has failed. FFN ranks answer with theirs when all
+ * have come: by then the peers' plans are here, and no attention rank leaves before all have come
+ * to the last exchange. */
 static stepaf_status_t await_ready(struct stepaf_ctx *ctx, struct stepaf_peer *peer,
                                    struct stepaf_waiter *waiter, int64_t deadline_ns)
 {

@@ -143,7 +143,8 @@ stepaf_status_t stepaf_return_ask(struct stepaf_ctx *ctx, const void *advert, si
     if (status)
         return status;
     status = stepaf_member_net_decision(net, all_p, offsets_p, members->present);
-    /* Who has words in the decision was a member before it. Who left by it may be none to whom has told this process. */
+    /* Who has words in the decision was a member before it. Who left by it may be none to whom has
+     * told this process. */
     for (int r = 0; r < ctx->job.boot.size; r++)
         members->is[r] =
             stepaf_member_net_consensus(net)->is_member[r] || (!status && members->present[r]);

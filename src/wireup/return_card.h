@@ -9,8 +9,8 @@
 /* What guests are told of a rank. False: no memory. */
 bool stepaf_return_card_keep(struct stepaf_ctx *ctx, int rank, const struct stepaf_hello *hello,
                              const void *blob, size_t bytes, int role);
-/* What was told of it: what the rank has said itself, also as a hello, both within the card, and its role. False: it
- * is malformed. */
+/* What was told of it: what the rank has said itself, also as a hello, both within the card, and
+ * its role. False: it is malformed. */
 bool stepaf_return_card_read(const void *card, size_t bytes, struct stepaf_unpack *words_p,
                              struct stepaf_hello *hello_p, int *role_p);
 

@@ -100,8 +100,8 @@ static stepaf_status_t check_hello(const struct stepaf_ctx *ctx, int rank, struc
     return STEPAF_OK;
 }
 
-/* Whether stream plans would go another way to it than to the process that had the place: by GPU memory, for which
- * the others have made ready before they hear of it, or by way of the host. */
+/* Whether stream plans would go another way to it than to the process that had the place: by GPU
+ * memory, for which the others have made ready before they hear of it, or by way of the host. */
 static bool has_moved(const struct stepaf_ctx *ctx, const struct stepaf_advert *adverts,
                       const struct stepaf_advert *before, const struct stepaf_advert *its)
 {

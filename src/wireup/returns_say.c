@@ -9,7 +9,8 @@
 #include "core/plan.h"
 #include "wireup/connect.h"
 
-/* Whether the host moves GPU memory by buffers of its own, which the commit does not make anew for one peer. */
+/* Whether the host moves GPU memory by buffers of its own, which the commit does not make anew for
+ * one peer. */
 static bool has_bounces(const struct stepaf_ctx *ctx)
 {
     bool has_streams = false;
@@ -97,7 +98,8 @@ void stepaf_returns_prepare(struct stepaf_ctx *ctx)
         look_at_peers(ctx);
 }
 
-/* Who has told this rank that it leaves: should it be gone before all have heard it, it has left all the same. */
+/* Who has told this rank that it leaves: should it be gone before all have heard it, it has left
+ * all the same. */
 static void pack_leaving(const struct stepaf_ctx *ctx, struct stepaf_pack *pack)
 {
     const struct stepaf_member_net *net = ctx->job.members.net;
@@ -159,8 +161,8 @@ bool stepaf_returns_says_leaving(const struct stepaf_advert *advert, int rank)
     return lists(&unpack, rank);
 }
 
-/* A rank that is none of its peers has nothing here that would have to be free: that all have lost it is enough, and
- * the decision says so, whether this one has heard of it before or not. */
+/* A rank that is none of its peers has nothing here that would have to be free: that all have lost
+ * it is enough, and the decision says so, whether this one has heard of it before or not. */
 bool stepaf_returns_is_willing(const struct stepaf_advert *advert,
                                const struct stepaf_advert *place)
 {

@@ -14,9 +14,9 @@
 stepaf_role_t stepaf_role_said(const stepaf_params_t *params, const struct stepaf_env *env);
 
 /* Decide for all @a n ranks, the same on each; @a split is what all have been found to agree on.
- * Where a stronger source overrides a weaker one for @a own_rank, that is logged.
- * STEPAF_ERR_SPLIT if a rank is without a role or a role without a rank, if the counts do not fit, or if roles that some
- * ranks say of themselves contradict the split's counts; roles_p is in no state then. */
+ * Where a stronger source overrides a weaker one for @a own_rank, that is logged. STEPAF_ERR_SPLIT
+ * if a rank is without a role or a role without a rank, if the counts do not fit, or if roles that
+ * some ranks say of themselves contradict the split's counts; roles_p is in no state then. */
 stepaf_status_t stepaf_roles_decide(const struct stepaf_hello *hellos, int n, int own_rank,
                                     const struct stepaf_split *split, uint8_t *roles_p);
 

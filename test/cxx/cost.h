@@ -11,7 +11,8 @@ extern "C" {
 
 enum { COST_DEPTH = 4 };
 
-/** Every step that is compared: name. counted_c_NAME and counted_cxx_NAME run it @a n times; where the
+/** Every step that is compared: name. counted_c_NAME and counted_cxx_NAME run it @a n times; where
+ * the
  *  C++ has a twin without exceptions, counted_try_NAME too. */
 #define COST_MAP(_)                                                                      \
     _(start_wait)      /* an attention rank's operation */                               \

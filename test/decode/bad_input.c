@@ -314,8 +314,8 @@ static void tokenizers(void)
     }
 }
 
-/* Weights that are finite, and yet too large: what is not finite then is no word of JSON, and neither
- * is half a character, where the sentence about the reference ends. */
+/* Weights that are finite, and yet too large: what is not finite then is no word of JSON, and
+ * neither is half a character, where the sentence about the reference ends. */
 static void overflow(void)
 {
     char reference[PATH_MAX], json[PATH_MAX];

@@ -78,7 +78,8 @@ static double outside(const struct intervals *inner, const struct intervals *out
     return sum;
 }
 
-/* The share of the time after the prompts that the attention rank waited while the FFN rank was not at work: the last
+/* The share of the time after the prompts that the attention rank waited while the FFN rank was not
+ * at work: the last
  * @a n_waits, as many as the report is about. */
 static double share_by_trace(const char *path, size_t n_waits)
 {
@@ -191,8 +192,8 @@ int main(void)
         printf("SKIP: with %s the library's code is slowed down and OpenBLAS is not\n", sanitizers);
         return 77;
     }
-    /* Else OpenBLAS starts a thread for each further core, and these spin for their first tenth of a second: a third of
-     * the run. From 0.3.29 on they leave the core to nobody while they do. */
+    /* Else OpenBLAS starts a thread for each further core, and these spin for their first tenth of
+     * a second: a third of the run. From 0.3.29 on they leave the core to nobody while they do. */
     setenv("OPENBLAS_NUM_THREADS", "1", 1);
     int result = try_often("1");
     return result ? result : try_often("3");

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Reports of links, as exchanged by a first commit: edits to a good one, or, if the first byte is above
- * 127, the blob itself. It is refused, or what is read of it is within it. */
+/* Reports of links, as exchanged by a first commit: edits to a good one, or, if the first byte is
+ * above 127, the blob itself. It is refused, or what is read of it is within it. */
 #include "edit.h"
 #include "wireup/agree.h"
 

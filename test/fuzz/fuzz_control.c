@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What comes over control connections. The first byte says to whom: a listener that awaits a hello, a caller
- * that awaits a challenge, or, with what follows made into sealed frames, a rank. Whoever says nonsense is
- * nobody; a rank that does changes nothing but what all can bear. */
+/* What comes over control connections. The first byte says to whom: a listener that awaits a hello,
+ * a caller that awaits a challenge, or, with what follows made into sealed frames, a rank. Whoever
+ * says nonsense is nobody; a rank that does changes nothing but what all can bear. */
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/socket.h>
@@ -70,7 +70,8 @@ static void greet_nonsense(struct side *side, enum stepaf_control_state state, c
     stepaf_control_link_free(link);
 }
 
-/* Four bytes say type, number, detail and how many times four follow; 255 of type: the rest as it is. */
+/* Four bytes say type, number, detail and how many times four follow; 255 of type: the rest as it
+ * is. */
 static void hear_frames(struct side *side, const uint8_t *data, size_t bytes)
 {
     struct stepaf_control_link *link =

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What ranks tell of their stream plans in a commit: the first byte says whose is edited, an attention
- * rank's or the FFN rank's; the rest are the edits, or, if it is above 127, the blob itself. Malformed it
- * is refused; else all that is in it can be looked at, there is an outcome, and if that is good, and
- * what is told can be joined, everything that would be written lies in memory that the peer has
- * shared. */
+/* What ranks tell of their stream plans in a commit: the first byte says whose is edited, an
+ * attention rank's or the FFN rank's; the rest are the edits, or, if it is above 127, the blob
+ * itself. Malformed it is refused; else all that is in it can be looked at, there is an outcome,
+ * and if that is good, and what is told can be joined, everything that would be written lies in
+ * memory that the peer has shared. */
 #include <string.h>
 
 #include "core/key_recv.h"
@@ -31,8 +31,8 @@ static void make_key(struct fake_job *job, uint64_t id, stepaf_direction_t direc
     FUZZ_CHECK(stepaf_key_declare(job->handle, id, direction, bytes, &params) == STEPAF_OK);
 }
 
-/* Tensors that come in a head, by pieces, and in place; the last at an FFN rank only. At attention ranks,
- * in host memory. */
+/* Tensors that come in a head, by pieces, and in place; the last at an FFN rank only. At attention
+ * ranks, in host memory. */
 static struct fake_job *make_job(stepaf_role_t role)
 {
     stepaf_tensor_t push[N_PUSH] = {{.key = 1}, {.key = 2}, {.key = 3}}, pull[2];

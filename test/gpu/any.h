@@ -21,25 +21,26 @@ struct any_lane {
 
 /* ---- any_lane.c ---- */
 
-/* Make plan @a id; after the commit, prepare for at most @a ops operations with sizes of their own. */
+/* Make plan @a id; after the commit, prepare for at most @a ops operations with sizes of their
+ * own. */
 bool any_make(struct hs_job *job, int id, struct any_lane *lane);
 bool any_ready(struct any_lane *lane, long long ops);
 /* From now on all tensors have their largest size. */
 void any_fix(struct any_lane *lane);
 
-/* FFN ranks: enqueue. The batch is number @a k of those that are not answered, and is looked at; its
- * answer, with fresh bytes. */
+/* FFN ranks: enqueue. The batch is number @a k of those that are not answered, and is looked at;
+ * its answer, with fresh bytes. */
 bool any_take(struct any_lane *lane, int k);
 bool any_give(struct any_lane *lane, int k);
-/* The answers to the first @a n, one right behind the other: all bytes are made before, where answers
- * have sources of their own. */
+/* The answers to the first @a n, one right behind the other: all bytes are made before, where
+ * answers have sources of their own. */
 bool any_give_all(struct any_lane *lane, int n);
 /* Wait for the plan's stream; false, too, if the plan has failed, which lets its stream go on. */
 bool any_sync(struct any_lane *lane);
 /* Take and give @a total batches, up to depth of them at a time. */
 bool any_serve(struct any_lane *lane, long long total);
-/* Attention ranks: @a n operations, depth of them under way, each begun late by a while that depends
- * on the rank: up to @a delay_us. */
+/* Attention ranks: @a n operations, depth of them under way, each begun late by a while that
+ * depends on the rank: up to @a delay_us. */
 bool any_attend(struct any_lane *lane, long long n, long long delay_us);
 /* All have come, no byte was wrong, and every worker's in its order. */
 bool any_verify(struct any_lane *lane);

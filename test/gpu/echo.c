@@ -3,8 +3,10 @@
  *
  * --plans DIGITS: which of the plans below are used, all at once. --ops N: operations of each; of
  * those with very large tensors, fewer. --fixed 1: always the largest sizes. --seed N: of sizes.
- * --any 1: FFN ranks, of one attention rank each, take any. --gpus N: skip where there are fewer. --own 1: no process sees another's GPU.
- * --sms N: streams on so many multiprocessors only. --work N: so many launches beside each operation. */
+ * --any 1: FFN ranks, of one attention rank each, take any. --gpus N: skip where there are fewer.
+ *   --own 1: no process sees another's GPU.
+ * --sms N: streams on so many multiprocessors only. --work N: so many launches beside each
+ *   operation. */
 #include "gpu/exchange.h"
 
 #include <string.h>

@@ -104,8 +104,8 @@ bool gx_plan_make(struct hs_job *job, stepaf_context_h ctx, int id, const struct
 stepaf_status_t gx_plan_create(stepaf_context_h ctx, const stepaf_tensor_t *push, int n_push,
                                const stepaf_tensor_t *pull, int n_pull, uint32_t flags,
                                stepaf_plan_h *plan_p);
-/* The same, one by one; begin comes first. gx_plan_tensors says what the plan is made of: push and pull have room for
- * GX_TENSORS and GX_PEERS * GX_TENSORS. */
+/* The same, one by one; begin comes first. gx_plan_tensors says what the plan is made of: push and
+ * pull have room for GX_TENSORS and GX_PEERS * GX_TENSORS. */
 bool gx_plan_begin(struct hs_job *job, stepaf_context_h ctx, int id, const struct gx_shape *shape,
                    struct gx_plan *plan);
 bool gx_plan_declare(struct gx_plan *plan);
@@ -131,8 +131,8 @@ bool gx_look(struct gx_plan *plan, cudaStream_t stream);
 
 /* Which way: what attention ranks push, or what they pull. */
 enum { GX_PUSH, GX_PULL };
-/* Name a tensor: of a plan, a direction, the ranks (a peer by its index, -1: none in particular), an
- * index; and say how large it is in operation @a n. */
+/* Name a tensor: of a plan, a direction, the ranks (a peer by its index, -1: none in particular),
+ * an index; and say how large it is in operation @a n. */
 uint64_t gx_place(const struct gx_plan *plan, int direction, int peer, int index);
 uint32_t gx_size(const struct gx_plan *plan, int direction, int peer, int index, uint32_t n);
 /* Whether memory of this kind is the host's. */

@@ -3,7 +3,8 @@
  * checked inside of the graphs, so that each replay has fresh ones.
  *
  * --replays N: of each graph. --apart 1: each plan has a graph and a stream of its own, instead of
- * one graph for all. --any 1: FFN ranks, of one attention rank each, take any. --gpus N: skip where there are fewer.
+ * one graph for all. --any 1: FFN ranks, of one attention rank each, take any. --gpus N: skip where
+ * there are fewer.
  * --sms N: streams on so many multiprocessors only. */
 #include "gpu/exchange.h"
 
@@ -114,7 +115,8 @@ static bool eager(void)
     return sync_all();
 }
 
-/* A job that is slow can be told from one that hangs: say every 5 s how many replays are through. */
+/* A job that is slow can be told from one that hangs: say every 5 s how many replays are
+ * through. */
 static void say_progress(const struct hs_job *job, long long through, long long n)
 {
     static int64_t begun, said;

@@ -61,8 +61,8 @@ __device__ unsigned compare(const unsigned char *at, uint32_t left, uint64_t wor
     return wrong;
 }
 
-/* Word @a i of a piece. One in four is all ones, as indices that mean "none" are: what the library's
- * own marks look like. */
+/* Word @a i of a piece. One in four is all ones, as indices that mean "none" are: what the
+ * library's own marks look like. */
 __device__ uint64_t word_of(uint64_t seed, uint64_t i)
 {
     uint64_t word = mix(seed + i);

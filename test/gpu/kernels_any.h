@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Bytes of plans with STEPAF_PLAN_ANY: whose batch it is, and so which bytes it should have, is known
- * on the GPU only. See kernels.h. */
+/* Bytes of plans with STEPAF_PLAN_ANY: whose batch it is, and so which bytes it should have, is
+ * known on the GPU only. See kernels.h. */
 #ifndef STEPAF_TEST_GPU_KERNELS_ANY_H
 #define STEPAF_TEST_GPU_KERNELS_ANY_H
 

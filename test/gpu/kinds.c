@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Memory of every kind, what other processes can map and what they cannot: as sources and
  * destinations of attention ranks, sources of FFN ranks, and what these receive into, which is the
- * library's or the caller's. --ops N: operations of each plan. --gpus N: skip where there are fewer. */
+ * library's or the caller's. --ops N: operations of each plan. --gpus N: skip where there are
+ * fewer. */
 #include "gpu/exchange.h"
 
 enum { PLANS_MAX = 2 * GX_MEMORIES, MIB = 1 << 20 };

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The life of contexts, commits, plans and requests on GPUs. --gpus N: skip where there are fewer. */
+/* The life of contexts, commits, plans and requests on GPUs. --gpus N: skip where there are
+ * fewer. */
 #include "gpu/life.h"
 
 static const struct gx_shape shapes[LIFE_PLANS] = {

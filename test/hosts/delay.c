@@ -3,10 +3,11 @@
  *
  *   delay HOST ADDRESS HOST ADDRESS MICROSECONDS
  *
- * Makes eth0 in the network namespaces HOST, with these addresses (10.77.0.1/24), and carries each frame
- * from one to the other, so much later. It says "up" on its output when both are there, and ends with its
- * input. A line of that is how late frames are from now on, in microseconds; "cut": they are lost; "cut MILLISECONDS": for
- * so long, and then no frame is late. Whoever says so may not have a core when that time is over. */
+ * Makes eth0 in the network namespaces HOST, with these addresses (10.77.0.1/24), and carries each
+ * frame from one to the other, so much later. It says "up" on its output when both are there, and
+ * ends with its input. A line of that is how late frames are from now on, in microseconds; "cut":
+ * they are lost; "cut MILLISECONDS": for so long, and then no frame is late. Whoever says so may
+ * not have a core when that time is over. */
 #include <arpa/inet.h>
 #include <errno.h>
 #include <fcntl.h>

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A rank of a job that nobody but its environment has started: it joins, exchanges, and says so in one
- * line, "rank R of N: ROLE". With "outlive" rank 0, where all have met, is killed after the first exchange,
- * and the others exchange again. A start that fails is "start: REASON", with exit code 1. */
+/* A rank of a job that nobody but its environment has started: it joins, exchanges, and says so in
+ * one line, "rank R of N: ROLE". With "outlive" rank 0, where all have met, is killed after the
+ * first exchange, and the others exchange again. A start that fails is "start: REASON", with exit
+ * code 1. */
 #include <signal.h>
 #include <stdbool.h>
 #include <stdio.h>

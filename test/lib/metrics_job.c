@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A job that runs for as long as it is told, whose ranks but the first die in turn and return, for
- * metrics_prometheus.sh: metrics_job ATTENTION FFN SECONDS PERIOD_S. In the first half of each period a rank is
- * missing. Each death and each return is a line, in seconds since 1970. */
+ * metrics_prometheus.sh: metrics_job ATTENTION FFN SECONDS PERIOD_S. In the first half of each
+ * period a rank is missing. Each death and each return is a line, in seconds since 1970. */
 #include <errno.h>
 #include <signal.h>
 #include <stdatomic.h>

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Answers tensor by tensor. An FFN rank confirms the push, sends two of three tensors, in any order, and waits until the
- * attention rank has seen both, which tells so by a second plan; then it answers, or lets go of the batch. */
+/* Answers tensor by tensor. An FFN rank confirms the push, sends two of three tensors, in any
+ * order, and waits until the attention rank has seen both, which tells so by a second plan; then it
+ * answers, or lets go of the batch. */
 #include "harness.h"
 
 #include <stdio.h>

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Operations that are complete with some of their answers, and what becomes of the others. --case NAME
- * says which; --ops N is late's and random's, --seed N random's. */
+/* Operations that are complete with some of their answers, and what becomes of the others. --case
+ * NAME says which; --ops N is late's and random's, --seed N random's. */
 #include "answers.h"
 
 #include <string.h>

@@ -9,8 +9,8 @@ enum { A_FFN = 4, A_DEPTH = 2, A_BYTES = 320, A_SHORT_US = 30000 };
 /* Places in the shared page: 0 is the time of the last hs_signal. */
 enum { A_END = 1, A_HOLD = 8, A_DROP = A_HOLD + A_FFN, A_STAMPS = A_DROP + A_FFN };
 
-/* Attention rank: from now on FFN rank @a ffn keeps what it receives until @a until_ns, 0: answers at once,
- * INT64_MAX: until it is told otherwise. */
+/* Attention rank: from now on FFN rank @a ffn keeps what it receives until @a until_ns, 0: answers
+ * at once, INT64_MAX: until it is told otherwise. */
 void ans_hold(struct hs_job *job, int ffn, int64_t until_ns);
 /* The next batch of FFN rank @a ffn is released without an answer. */
 void ans_drop(struct hs_job *job, int ffn);

@@ -226,8 +226,8 @@ void ans_parts(struct fx_plan *plan)
     HS_REFUSED(stepaf_wait(request, STEPAF_TIMEOUT_DEFAULT), STEPAF_ERR_CANCELED);
 }
 
-/* A rank is stopped, and goes on. The others have some patience: without, one that is a little late is left out,
- * and beside the one that is stopped too few would be left. */
+/* A rank is stopped, and goes on. The others have some patience: without, one that is a little late
+ * is left out, and beside the one that is stopped too few would be left. */
 void ans_stopped(struct fx_plan *plan)
 {
     struct hs_job *job = plan->job;
@@ -237,7 +237,8 @@ void ans_stopped(struct fx_plan *plan)
     HS_OK(stepaf_plan_set_answers(plan->handle, LAST, A_SHORT_US));
     for (int i = 0; i < 100; i++)
         HS_OK(fx_start(plan, STEPAF_START_WAIT, &plan->last[plan->next % A_DEPTH]));
-    /* What is under way when one is stopped needs all others: of these none may have been left out. */
+    /* What is under way when one is stopped needs all others: of these none may have been left
+     * out. */
     for (int s = 0; s < A_DEPTH; s++)
         HS_OK(stepaf_wait_rest(plan->last[s], STEPAF_TIMEOUT_DEFAULT));
     for (int i = 0; i < A_DEPTH; i++)

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Operations that are complete with some of their answers: a random schedule, every byte compared. */
+/* Operations that are complete with some of their answers: a random schedule, every byte
+ * compared. */
 #include "answers.h"
 
 /* What is in flight, by slot. */
@@ -35,8 +36,8 @@ void ans_random(struct fx_plan *plan, uint64_t seed, long ops)
         seed = hs_mix(seed);
         if (flight->is_open)
             finish(plan, flight);
-        /* For every other hundred operations the last rank answers nothing. It is asked first together with
-         * all others, so that nothing needs its answer; then it is left out. */
+        /* For every other hundred operations the last rank answers nothing. It is asked first
+         * together with all others, so that nothing needs its answer; then it is left out. */
         bool is_blocked = i / 100 % 2 == 1;
         if (!is_blocked)
             ans_hold(job, A_FFN - 1, 0);

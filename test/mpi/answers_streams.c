@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Operations on streams that are complete before all FFN ranks have answered. Every answer has other bytes each
- * time; those that the mask tells of are looked at, and of others nothing may have come. The GPU is one that is
- * made of memory or a real one (machine.h).
+/* Operations on streams that are complete before all FFN ranks have answered. Every answer has
+ * other bytes each time; those that the mask tells of are looked at, and of others nothing may have
+ * come. The GPU is one that is made of memory or a real one (machine.h).
  *
  * --case: late, stop (a rank is stopped, and given up), kill. The last FFN rank is who is late. */
 #include <stdlib.h>
@@ -156,7 +156,8 @@ static bool look_at(uint64_t n, uint64_t *mask_p)
     return is_right;
 }
 
-/* A start, and a wait. In between places are made as if nothing had come: what is late comes with the start. */
+/* A start, and a wait. In between places are made as if nothing had come: what is late comes with
+ * the start. */
 static bool enqueue(uint64_t n)
 {
     bool is_right = start(NULL);
@@ -253,7 +254,8 @@ static bool look_at_late(int p)
            hs_verify("a late answer", bytes, LARGE, seed(p, 0, it.n - DEPTH));
 }
 
-/* The late one holds its answers back: the others do. The start that uses the slot again waits for it. */
+/* The late one holds its answers back: the others do. The start that uses the slot again waits for
+ * it. */
 static bool hold_back(void)
 {
     stepaf_request_h request = NULL;
@@ -358,7 +360,8 @@ static bool refuse(void)
 
 /* ---- stop ---- */
 
-/* The late one is stopped: the others do for as many operations as there are slots; then it is given up. */
+/* The late one is stopped: the others do for as many operations as there are slots; then it is
+ * given up. */
 static bool stop(void)
 {
     int victim = stepaf_world_rank(it.job->ctx, STEPAF_GROUP_FFN, it.job->ffn - 1);
@@ -369,7 +372,8 @@ static bool stop(void)
         !commit(NULL, 0))
         return false;
     if (is_late_one()) {
-        /* Stopped in the first pass: a GPU goes on with what its stopped process has enqueued, so no answer may be. */
+        /* Stopped in the first pass: a GPU goes on with what its stopped process has enqueued, so
+         * no answer may be. */
         while (!hs_hopeless(it.job)) {
             (void)stepaf_recv_on_stream(it.plan, machine_stream());
             (void)machine_pass();
@@ -412,7 +416,8 @@ static void wait_for_end(stepaf_status_t want)
     HS_REFUSED(status, want);
 }
 
-/* The late one dies while it is waited for; then another, so that too few are left; then the commit goes on. */
+/* The late one dies while it is waited for; then another, so that too few are left; then the commit
+ * goes on. */
 static bool kill_some(void)
 {
     static const stepaf_commit_params_t go_on = {.field_mask = STEPAF_COMMIT_LOST,

@@ -1,14 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Ranks that work while anything may happen to them, all at once: they are killed, also in the middle of a commit or
- * of their return, stopped, started again, and the network between two hosts is cut and slow; commits go on as fast as
- * they can; new ranks join. Every byte is compared with a model; who lives may be lost to nobody; all commits come to one
- * list; and in the end the job is whole again.
+/* Ranks that work while anything may happen to them, all at once: they are killed, also in the
+ * middle of a commit or of their return, stopped, started again, and the network between two hosts
+ * is cut and slow; commits go on as fast as they can; new ranks join. Every byte is compared with a
+ * model; who lives may be lost to nobody; all commits come to one list; and in the end the job is
+ * whole again.
  *
- * --seconds N: how long (2). --seed N: the schedule of faults, the same for the same number; whether one of them can be
- * done depends on what the others have led to. --cable PATH: where the cable of test/hosts/delay.c is told what to
- * do, which joins the two hosts that ranks are on in turn. --mean-ms N: between two faults (60). --least-faults N: fewer are a failure (0). --pause-us N: an attention
- * rank sleeps so long between operations (0). --room N: new ranks that
- * may join, half of them attention ranks (2). --report 1: the whole report. CHAOS_VERBOSE=1 in the environment: why processes that returned were not admitted. */
+ * --seconds N: how long (2). --seed N: the schedule of faults, the same for the same number;
+ * whether one of them can be done depends on what the others have led to. --cable PATH: where the
+ * cable of test/hosts/delay.c is told what to do, which joins the two hosts that ranks are on in
+ * turn. --mean-ms N: between two faults (60). --least-faults N: fewer are a failure (0). --pause-us
+ * N: an attention rank sleeps so long between operations (0). --room N: new ranks that may join,
+ * half of them attention ranks (2). --report 1: the whole report. CHAOS_VERBOSE=1 in the
+ * environment: why processes that returned were not admitted. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -166,7 +169,8 @@ int main(int argc, char **argv)
                                   .body = body};
     const struct hs_job options = {.argc = argc, .argv = argv};
 
-    /* To begin, to be whole again, and to end; what it is told is taken as often as the build is slow. */
+    /* To begin, to be whole again, and to end; what it is told is taken as often as the build is
+     * slow. */
     test.limit_s =
         (3 * (int)chaos_patience_s() + (int)hs_option_int(&options, "--seconds", 2)) / hs_slow() +
         1;

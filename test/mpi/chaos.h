@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Chaos: shared by the files of the test. Each rank is a supervisor, which has no context, and the process of its
- * present life. One more process, the director, makes the faults; a page that all see says what has been done. */
+/* Chaos: shared by the files of the test. Each rank is a supervisor, which has no context, and the
+ * process of its present life. One more process, the director, makes the faults; a page that all
+ * see says what has been done. */
 #ifndef STEPAF_TEST_CHAOS_H
 #define STEPAF_TEST_CHAOS_H
 
@@ -127,7 +128,8 @@ static inline void chaos_count(_Atomic int64_t *counts, stepaf_status_t status)
     atomic_fetch_add(&counts[status > 0 ? 0 : 1 - status], 1);
 }
 
-/* How long nothing may happen. Most of it is the library's own time-outs, which are the same in a slow build. */
+/* How long nothing may happen. Most of it is the library's own time-outs, which are the same in a
+ * slow build. */
 static inline int64_t chaos_patience_s(void)
 {
     return CHAOS_HANG_S * (hs_slow() > 1 ? 2 : 1);
@@ -166,7 +168,8 @@ bool chaos_is_over(const struct chaos *chaos);
 /* ---- chaos_ops.c: exchanges, and the model of their bytes ---- */
 
 bool chaos_ops_prepare(struct chaos *chaos);
-/* An attention rank: some operations, answered and compared; by all that live, or perhaps by some. */
+/* An attention rank: some operations, answered and compared; by all that live, or perhaps by
+ * some. */
 bool chaos_ask(struct chaos *chaos, bool of_all);
 /* Until nothing is on its way any more. */
 bool chaos_drain(struct chaos *chaos);
@@ -214,8 +217,8 @@ bool chaos_cable_slow(struct chaos_cable *cable, int64_t us, int64_t span_ns);
 bool chaos_cable_cut(struct chaos_cable *cable, int64_t span_ns);
 /* Until both halves have noticed, and @a rest_ns more. */
 bool chaos_cable_part(struct chaos_cable *cable, struct chaos_page *page, int64_t rest_ns);
-/* Mend what is to be mended: @a at_once, but for halves that have not noticed; or @a anyway, without judging them.
- * False: they do not. */
+/* Mend what is to be mended: @a at_once, but for halves that have not noticed; or @a anyway,
+ * without judging them. False: they do not. */
 bool chaos_cable_turn(struct chaos_cable *cable, bool at_once, bool anyway);
 
 /* ---- chaos_director.c: the schedule ---- */

@@ -1,14 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The network between two hosts: slow, cut for less than it takes to notice, or cut in two halves until both have
- * noticed.
+/* The network between two hosts: slow, cut for less than it takes to notice, or cut in two halves
+ * until both have noticed.
  *
- * Of two halves the one goes on that has more than half of the last epoch's members, or half of them with the first. It
- * may be that none has: of 10 members, 5 on each host, one is dead and nobody has taken it out yet. Then the job ends,
- * and that is right, but it is not what chaos is for. So the network is cut in two only while all serve, and only if the
- * larger half keeps more than half of the members, and both roles, though CHAOS_SPARE of its ranks die.
+ * Of two halves the one goes on that has more than half of the last epoch's members, or half of
+ * them with the first. It may be that none has: of 10 members, 5 on each host, one is dead and
+ * nobody has taken it out yet. Then the job ends, and that is right, but it is not what chaos is
+ * for. So the network is cut in two only while all serve, and only if the larger half keeps more
+ * than half of the members, and both roles, though CHAOS_SPARE of its ranks die.
  *
- * It is mended when both have noticed, and not before. Who is lost to a rank it tells others for good: if the halves
- * heard each other again while some have given up some, the job might end as well. */
+ * It is mended when both have noticed, and not before. Who is lost to a rank it tells others for
+ * good: if the halves heard each other again while some have given up some, the job might end as
+ * well. */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>

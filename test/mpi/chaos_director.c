@@ -280,7 +280,8 @@ static bool is_whole(const struct director *director)
     return true;
 }
 
-/* It is never killed, and given up only if the hosts are cut in two and it is on the smaller one. */
+/* It is never killed, and given up only if the hosts are cut in two and it is on the smaller
+ * one. */
 static int choose_keeper(const struct director *director)
 {
     const struct chaos_page *page = director->page;
@@ -327,8 +328,8 @@ static bool play(struct director *director, int64_t until_ns)
     return true;
 }
 
-/* All lives come to their ends; after a failure those that do not are ended here, so that the test does not wait for
- * them. */
+/* All lives come to their ends; after a failure those that do not are ended here, so that the test
+ * does not wait for them. */
 static void await_ends(struct director *director)
 {
     struct chaos_page *page = director->page;

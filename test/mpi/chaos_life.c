@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The process of a rank: init, or return; operations; commits as the director wants them; the end. */
+/* The process of a rank: init, or return; operations; commits as the director wants them; the
+ * end. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -239,7 +240,8 @@ static bool publish_address(const struct chaos *chaos)
     return true;
 }
 
-/* Its exit code if it is not a member then; else -1. What may go wrong is the matter of those that are called. */
+/* Its exit code if it is not a member then; else -1. What may go wrong is the matter of those that
+ * are called. */
 static int become_member(struct chaos *chaos)
 {
     struct hs_job *job = chaos->job;
@@ -317,7 +319,8 @@ static int work_on(struct chaos *chaos, bool *is_fresh)
         *is_fresh = false;
         return chaos_serve(chaos, 2000 + pause_us, &n) ? -1 : CHAOS_FAILED;
     }
-    /* The first operation of an epoch is for all: whoever has just returned learns from it which it is. */
+    /* The first operation of an epoch is for all: whoever has just returned learns from it which it
+     * is. */
     bool is_well = chaos_ask(chaos, *is_fresh);
     *is_fresh = atomic_load(&me->done) < 0;
     hs_sleep_us(pause_us);

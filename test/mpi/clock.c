@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The common clock while a job runs. All ranks of a test are on one machine, though they may be told that
- * they are not, or be in network namespaces: so CLOCK_MONOTONIC is what it is to be, and shows the error of
- * each rank. An FFN rank answers with its own, and the attention rank compares the two, and what its stamps
- * are off, with the bound that stepaf_link_query says. Beside that it says what operations took there and back at least
- * within a minute: half of what these differ by is what nobody can know who measures by messages alone.
+/* The common clock while a job runs. All ranks of a test are on one machine, though they may be
+ * told that they are not, or be in network namespaces: so CLOCK_MONOTONIC is what it is to be, and
+ * shows the error of each rank. An FFN rank answers with its own, and the attention rank compares
+ * the two, and what its stamps are off, with the bound that stepaf_link_query says. Beside that it
+ * says what operations took there and back at least within a minute: half of what these differ by
+ * is what nobody can know who measures by messages alone.
  *
  * --seconds N      how long
  * --limit-ns N     the error is at most that, in any case

@@ -1,12 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Ranks that come later: a job that has room for one more rank of either role serves without them; two new processes
- * join by a commit of the others, and everybody works with them; they are killed, the others go on without them, and new
- * processes take their places as any lost rank's. Every byte is compared.
+/* Ranks that come later: a job that has room for one more rank of either role serves without them;
+ * two new processes join by a commit of the others, and everybody works with them; they are killed,
+ * the others go on without them, and new processes take their places as any lost rank's. Every byte
+ * is compared.
  *
- * Beside the first two ranks there is a process without a context that starts the new ones, whoever has started the
- * job: a launcher knows nothing of them. --figures 1: print times. --strict 1: the first use comes in the time that is
- * promised. --moves 1: new processes are on hosts of TEST_HOSTS by their own numbers, and the next life on the next.
- * --wrong 1, where there are plans on streams: before, others ask that would be reached another way. */
+ * Beside the first two ranks there is a process without a context that starts the new ones, whoever
+ * has started the job: a launcher knows nothing of them. --figures 1: print times. --strict 1: the
+ * first use comes in the time that is promised. --moves 1: new processes are on hosts of TEST_HOSTS
+ * by their own numbers, and the next life on the next.
+ * --wrong 1, where there are plans on streams: before, others ask that would be reached another
+ *   way. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

@@ -33,7 +33,8 @@ void grow_begin(const struct rank *rank);
 void grow_end(const struct rank *rank);
 /* Declare keys, allocate memory and make plans, for the next commit. */
 bool grow_prepare(const struct rank *rank);
-/* Some operations of @a n ranks of either role: those that have been there from the beginning, or all. */
+/* Some operations of @a n ranks of either role: those that have been there from the beginning, or
+ * all. */
 bool grow_work(struct rank *rank, int n);
 /* Have this process's next context be one that is not reached as it is expected to be. */
 void grow_go_wrong(bool is_wrong);

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Operations of plans on streams, which know the place of a rank from the beginning that is not there yet. */
+/* Operations of plans on streams, which know the place of a rank from the beginning that is not
+ * there yet. */
 #include <stdlib.h>
 
 #include "grow.h"

@@ -87,8 +87,8 @@ stepaf_status_t hs_init(struct hs_job *job, int boot, const stepaf_params_t *par
     return status;
 }
 
-/* TEST_KEPT_FDS: what a library below the tested one keeps open once it is used, such as librdmacm two
- * for each device. */
+/* TEST_KEPT_FDS: what a library below the tested one keeps open once it is used, such as librdmacm
+ * two for each device. */
 static int kept(const char *variable)
 {
     const char *text = getenv(variable);
@@ -126,8 +126,8 @@ bool hs_open(struct hs_job *job)
 }
 
 #if !defined(__SANITIZE_THREAD__) && !defined(__SANITIZE_ADDRESS__)
-/* A thread that has been joined is listed until the kernel has done away with it. An emulator has one of its
- * own. */
+/* A thread that has been joined is listed until the kernel has done away with it. An emulator has
+ * one of its own. */
 static void check_threads(void)
 {
     int threads = 1 + kept("TEST_KEPT_THREADS");

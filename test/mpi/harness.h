@@ -7,8 +7,9 @@
  * harness_mpi.c, on PMIx alone. With "--procs N" the program forks N ranks by itself and makes the
  * context by stepaf_boot_local, so that it runs without a launcher, under sanitizers and debuggers.
  * With TEST_BOOT_JOIN in the environment these ranks find each other as if each had been started by
- * itself; with TEST_BOOT_TCP they meet over TCP: "torchrun" by its variables, else by STEPAF_MEET. With TEST_HOSTS=h1,h2, forked rank r moves to network namespace number r mod 2 of these and
- * takes its name as host name: see test/hosts.
+ * itself; with TEST_BOOT_TCP they meet over TCP: "torchrun" by its variables, else by STEPAF_MEET.
+ * With TEST_HOSTS=h1,h2, forked rank r moves to network namespace number r mod 2 of these and takes
+ * its name as host name: see test/hosts.
  *
  * The exit code is 0 (passed), 77 (skipped, with a reason) or 1 (failed), the same for the job. */
 #ifndef STEPAF_TEST_HARNESS_H

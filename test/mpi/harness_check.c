@@ -199,8 +199,8 @@ int hs_count_mappings(pid_t pid, const char *text)
     return n;
 }
 
-/* Not statm: the kernel brings that up to date when a thread has taken 64 pages, and counts pages of
- * programs' files, which come when they are used first. */
+/* Not statm: the kernel brings that up to date when a thread has taken 64 pages, and counts pages
+ * of programs' files, which come when they are used first. */
 size_t hs_resident_bytes(void)
 {
     FILE *rollup = fopen("/proc/self/smaps_rollup", "re");

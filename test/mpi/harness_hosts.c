@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A forked rank becomes one of another host: a network namespace with a host name of its own. Or it takes
- * one end of each RDMA link that test/vm has, as test/vm/ends.sh has ranks of mpirun do. */
+/* A forked rank becomes one of another host: a network namespace with a host name of its own. Or it
+ * takes one end of each RDMA link that test/vm has, as test/vm/ends.sh has ranks of mpirun do. */
 #include "harness.h"
 
 #include <errno.h>

@@ -52,8 +52,8 @@ static void too_long(int signal_number)
     stop_all();
 }
 
-/* Whether a call asks whether the other rank still runs the program that has announced the link: for one of its
- * descriptors, by name. */
+/* Whether a call asks whether the other rank still runs the program that has announced the link:
+ * for one of its descriptors, by name. */
 static bool asks_for_program(const struct traced *one, const struct ptrace_syscall_info *info)
 {
     char path[64] = "", word[sizeof(long)];
@@ -80,8 +80,9 @@ static bool asks_for_program(const struct traced *one, const struct ptrace_sysca
            pid == other->pid;
 }
 
-/* Whether a call belongs to the look for dead peers, which may be so often: it begins with a vain wait, the
- * bootstrap's or the members', and goes on with the other one and with one question for the only peer. */
+/* Whether a call belongs to the look for dead peers, which may be so often: it begins with a vain
+ * wait, the bootstrap's or the members', and goes on with the other one and with one question for
+ * the only peer. */
 static bool is_look(struct traced *one, const struct ptrace_syscall_info *info)
 {
     int64_t now_ns = hs_now_ns();

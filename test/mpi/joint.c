@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Both roles in one process: two contexts over the same ranks, and what a rank is in one it is not in
- * the other. Each is driven by its own calls. One can be left while the other goes on. */
+/* Both roles in one process: two contexts over the same ranks, and what a rank is in one it is not
+ * in the other. Each is driven by its own calls. One can be left while the other goes on. */
 #include "fixture.h"
 
 enum { IDS = 2, DEPTH = 2 };

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* An FFN rank finalizes while others push into memory of its own: that is its own again then, and nobody
- * writes to it any more. Some of the pushes find nobody, which they are told.
+/* An FFN rank finalizes while others push into memory of its own: that is its own again then, and
+ * nobody writes to it any more. Some of the pushes find nobody, which they are told.
  *
  * --rounds N: of init, pushes and finalize. */
 #include <stdlib.h>

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What tests of plans on streams run on: a GPU with one stream, on which all is enqueued. It is made of memory
- * (machine_cpu.c), or a real one (test/gpu/machine.c). A process is one rank. */
+/* What tests of plans on streams run on: a GPU with one stream, on which all is enqueued. It is
+ * made of memory (machine_cpu.c), or a real one (test/gpu/machine.c). A process is one rank. */
 #ifndef STEPAF_TEST_MACHINE_H
 #define STEPAF_TEST_MACHINE_H
 
@@ -10,8 +10,8 @@
 
 #include "mpi/harness.h"
 
-/* Take the GPU, before the job's context is opened; false: the test is skipped, or has failed. Close the context, of which
- * nothing is left on the GPU then. */
+/* Take the GPU, before the job's context is opened; false: the test is skipped, or has failed.
+ * Close the context, of which nothing is left on the GPU then. */
 bool machine_begin(struct hs_job *job);
 void machine_end(struct hs_job *job);
 

@@ -92,8 +92,8 @@ void member_streams_fill(const struct member_streams *streams, uint64_t n, uint6
         fill_answers(streams, n, op);
 }
 
-/* Tensor @a i of peer @a p of what has come, in slot n. Other bytes are left there, which a peer that is out does not
- * touch. */
+/* Tensor @a i of peer @a p of what has come, in slot n. Other bytes are left there, which a peer
+ * that is out does not touch. */
 static bool look_at(const struct member_streams *streams, int p, int i, uint64_t n, uint64_t seed)
 {
     int each = is_attention(streams) ? 1 : N_PUSH;

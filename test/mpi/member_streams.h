@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Operations of plans on streams that ranks do while others die, return and join (machine.h): an attention rank pushes two tensors to all FFN ranks, each of them answers with one of its
- * own, and every byte is compared. A process is one rank. */
+/* Operations of plans on streams that ranks do while others die, return and join (machine.h): an
+ * attention rank pushes two tensors to all FFN ranks, each of them answers with one of its own, and
+ * every byte is compared. A process is one rank. */
 #ifndef STEPAF_TEST_MEMBER_STREAMS_H
 #define STEPAF_TEST_MEMBER_STREAMS_H
 
@@ -22,15 +23,16 @@ void member_streams_begin(const struct member_streams *streams);
 void member_streams_end(struct hs_job *job);
 /* Declare keys, allocate memory and make the plan, for the next commit. */
 bool member_streams_prepare(struct member_streams *streams);
-/* After the first commit, if some are out from the beginning: what is not to be touched, or not yet. What peers push that are
- * in may be there already. */
+/* After the first commit, if some are out from the beginning: what is not to be touched, or not
+ * yet. What peers push that are in may be there already. */
 bool member_streams_mark(const struct member_streams *streams);
 
-/* The operation that is number @a n of this epoch, with the bytes of number @a op, which all ranks give to it. */
+/* The operation that is number @a n of this epoch, with the bytes of number @a op, which all ranks
+ * give to it. */
 bool member_streams_operate(struct member_streams *streams, uint64_t n, uint64_t op);
 
-/* Its parts: what this rank sends; enqueuing it without a look between; waiting for what is enqueued; looking at what
- * has come. */
+/* Its parts: what this rank sends; enqueuing it without a look between; waiting for what is
+ * enqueued; looking at what has come. */
 void member_streams_fill(const struct member_streams *streams, uint64_t n, uint64_t op);
 bool member_streams_enqueue(struct member_streams *streams);
 bool member_streams_pass(void);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A mesh of lanes, seen from the outside: what is refused, what ranks are called, what it costs, and
- * that a lane has nothing to do with another. Four attention and four FFN ranks, two lanes. */
+/* A mesh of lanes, seen from the outside: what is refused, what ranks are called, what it costs,
+ * and that a lane has nothing to do with another. Four attention and four FFN ranks, two lanes. */
 #include "fixture.h"
 
 #include <stdio.h>

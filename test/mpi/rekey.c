@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Keys that are withdrawn, and declared anew with other sizes, from one commit to the next: what was
- * declared before is in force until then; then its receive buffers are gone, and the number says what
- * it says now.
+/* Keys that are withdrawn, and declared anew with other sizes, from one commit to the next: what
+ * was declared before is in force until then; then its receive buffers are gone, and the number
+ * says what it says now.
  *
  * --rounds N: of withdrawal, declaration and commit. */
 #include <stdlib.h>

@@ -1,13 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Ranks that come back: in each round one is killed, the others commit without it and go on, a new process takes its
- * place by their next commit, and everybody works with it; every byte is compared. Beside each rank there is a process
- * without a context, which starts the new one, as whatever supervises processes would: its parent, or its child where a
- * launcher has started the rank.
+/* Ranks that come back: in each round one is killed, the others commit without it and go on, a new
+ * process takes its place by their next commit, and everybody works with it; every byte is
+ * compared. Beside each rank there is a process without a context, which starts the new one, as
+ * whatever supervises processes would: its parent, or its child where a launcher has started the
+ * rank.
  *
- * --rounds N. --seed N: who dies. --figures 1: print times and what is held. --wrong 1: before it returns,
- * processes ask that do not fit, or in vain. --once 1: one commit goes on without it and takes the next one in. --leave 1: it is not killed, but leaves by a commit. --role 0 or 1:
- * only attention, or FFN ranks die. --two 1: two die at once, and return by one commit. --first N: so do the first N. --stop 1: the first to return
- * hangs, and the others go on without it. --refused 1: it cannot reach the last rank, and goes itself. --strict 1: the first use comes in the time that is promised.
+ * --rounds N. --seed N: who dies. --figures 1: print times and what is held. --wrong 1: before it
+ * returns, processes ask that do not fit, or in vain. --once 1: one commit goes on without it and
+ * takes the next one in. --leave 1: it is not killed, but leaves by a commit. --role 0 or 1: only
+ * attention, or FFN ranks die. --two 1: two die at once, and return by one commit. --first N: so do
+ * the first N. --stop 1: the first to return hangs, and the others go on without it. --refused 1:
+ * it cannot reach the last rank, and goes itself. --strict 1: the first use comes in the time that
+ * is promised.
  * --moves 1: each process is on the next host of TEST_HOSTS. */
 #include <stdio.h>
 #include <stdlib.h>
@@ -81,7 +85,8 @@ static void compare_held(const struct rank *rank, struct held *held)
         *held = now;
         return;
     }
-    /* Who has said something to whom first decides on how many connections members have: two at most. */
+    /* Who has said something to whom first decides on how many connections members have: two at
+     * most. */
     HS_INT(now.fds, <=, held->fds + 2 * rank->job->size);
     HS_INT(now.mappings, <=, held->mappings + 2); /* of the allocator */
     if (hs_option_int(rank->job, "--figures", 0) &&

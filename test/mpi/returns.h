@@ -36,7 +36,8 @@ void returns_begin(const struct rank *rank);
 void returns_end(struct rank *rank);
 /* Declare keys, allocate memory and make plans, for the next commit. */
 bool returns_prepare(struct rank *rank);
-/* Some operations of all attention ranks, answered by all FFN ranks; or of those that are left in this round. */
+/* Some operations of all attention ranks, answered by all FFN ranks; or of those that are left in
+ * this round. */
 bool returns_work(struct rank *rank, bool is_whole);
 /* This round's victims are dead, and no commit has gone on without them. */
 bool returns_work_in_vain(struct rank *rank);
@@ -53,12 +54,13 @@ bool returns_await_state(const struct rank *rank, int world, stepaf_member_state
 
 /* This rank is one of those: it waits to be killed, or leaves. */
 void returns_be_lost(struct rank *rank);
-/* World rank 0 is the only one of its role: all hear that it cannot leave, and nothing has changed. */
+/* World rank 0 is the only one of its role: all hear that it cannot leave, and nothing has
+ * changed. */
 bool returns_refuse_last(const struct rank *rank);
 /* The others, until its place is free and they have worked without it. */
 bool returns_lose_one(struct rank *rank, int victim);
-/* The process that asks stops as if it hung, and is killed then, or cannot reach a member: the others' commit takes it in,
- * and goes on without it. The next one asks. */
+/* The process that asks stops as if it hung, and is killed then, or cannot reach a member: the
+ * others' commit takes it in, and goes on without it. The next one asks. */
 bool returns_do_without(struct rank *rank, int victim);
 
 /* ---- returns_order.c: who dies when, and how ranks wait for each other ---- */
@@ -75,7 +77,8 @@ int returns_attn_left(const struct rank *rank, int round);
 bool returns_is_leader(const struct rank *rank);
 /* Wait until @a n ranks have come here. */
 bool returns_meet(struct rank *rank, int n);
-/* Meetings in a round of those that are left, between two of all; and ranks that have met in rounds before. */
+/* Meetings in a round of those that are left, between two of all; and ranks that have met in rounds
+ * before. */
 int returns_n_apart(const struct rank *rank);
 int64_t returns_met_before(const struct rank *rank, int round);
 
@@ -101,7 +104,8 @@ void returns_ask_in_vain(const struct rank *rank);
 
 /* ---- returns_refuse.c: a process that a member does not answer ---- */
 
-/* Before init of the first process of each rank: data connections to the last one go to ports that it has alone. */
+/* Before init of the first process of each rank: data connections to the last one go to ports that
+ * it has alone. */
 void returns_set_ports(const struct hs_job *job);
 /* The first process to return in a round cannot connect to these. It hears so, and ends. */
 void returns_be_refused(struct rank *rank);

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A process that returns, and that a member does not answer, as a firewall or a network that fails may have it. */
+/* A process that returns, and that a member does not answer, as a firewall or a network that fails
+ * may have it. */
 #include <errno.h>
 #include <netinet/in.h>
 #include <stdio.h>

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Operations of plans on streams. Behind the death of a peer one is enqueued that needs it. With --graphs 1 a graph of
- * the first epoch is replayed in later ones: it does nothing. */
+/* Operations of plans on streams. Behind the death of a peer one is enqueued that needs it. With
+ * --graphs 1 a graph of the first epoch is replayed in later ones: it does nothing. */
 #include <stepaf/stream.h>
 
 #include "member_streams.h"

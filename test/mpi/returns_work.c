@@ -31,7 +31,8 @@ static bool ask(struct rank *rank, int n_answers)
     return HS_INT(member_ops_count(&rank->exchange, request, op), ==, n_answers);
 }
 
-/* Some operations of all attention ranks, answered by all FFN ranks; or of those that are left in this round. */
+/* Some operations of all attention ranks, answered by all FFN ranks; or of those that are left in
+ * this round. */
 bool returns_work(struct rank *rank, bool is_whole)
 {
     int n_attn = is_whole ? rank->job->attn : returns_attn_left(rank, rank->round);

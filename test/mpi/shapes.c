@@ -81,8 +81,8 @@ static void check_barriers(struct hs_job *job)
     }
 }
 
-/* Each peer is reached the best way: shared memory within a host, if that is admitted; RDMA if it is
- * asked for. Where nothing is, a host without RDMA devices has TCP. */
+/* Each peer is reached the best way: shared memory within a host, if that is admitted; RDMA if it
+ * is asked for. Where nothing is, a host without RDMA devices has TCP. */
 static void check_transports(struct hs_job *job)
 {
     stepaf_group_t group = job->role == STEPAF_FFN ? STEPAF_GROUP_ATTENTION : STEPAF_GROUP_FFN;

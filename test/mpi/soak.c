@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Three microbatches in turn, for long, with sizes that change from one operation to the next: every
- * byte is looked at, and once all has been in use, memory does not grow any more. */
+/* Three microbatches in turn, for long, with sizes that change from one operation to the next:
+ * every byte is looked at, and once all has been in use, memory does not grow any more. */
 #include "fixture.h"
 
 #include <stdio.h>
@@ -9,8 +9,8 @@
 enum {
     PLANS = 3,
     DEPTH = 2,
-    /* Operations in which memory is touched for the first time: stamps' ring. More by --warm, where a library below
-     * touches some of its own for longer. */
+    /* Operations in which memory is touched for the first time: stamps' ring. More by --warm, where
+     * a library below touches some of its own for longer. */
     WARM = 5000,
     GROWTH = 512 * 1024 /* of resident memory: pages that MPI touches late */
 };

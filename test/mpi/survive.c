@@ -1,13 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Commits that go on without lost ranks: ranks die under load, in the middle of a commit, two at once and the one
- * that leads the agreement; the others agree on who is left, and every byte of what they do then is right.
+/* Commits that go on without lost ranks: ranks die under load, in the middle of a commit, two at
+ * once and the one that leads the agreement; the others agree on who is left, and every byte of
+ * what they do then is right.
  *
  * Or the network is cut in two: one part goes on, and the other one ends with a status.
  *
- * --cut COMMAND, --mend COMMAND: take the last ranks' network, and give it back; --apart N: how many these are.
- * --deaths N: ranks that die, one or two a round. --seed N: which, and when. --refuse 1: the commit that is not
- * told to go on is refused first, and changes nothing. --figures 1: print the times. --stops 1: ranks stand still
- * for moments of a commit. */
+ * --cut COMMAND, --mend COMMAND: take the last ranks' network, and give it back; --apart N: how
+ *   many these are.
+ * --deaths N: ranks that die, one or two a round. --seed N: which, and when. --refuse 1: the commit
+ * that is not told to go on is refused first, and changes nothing. --figures 1: print the times.
+ * --stops 1: ranks stand still for moments of a commit. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

@@ -49,9 +49,11 @@ int survive_count_alive(const struct rank *rank, int role);
 bool survive_is_victim(const struct rank *rank, int world);
 /* The first that will still be there after this round. */
 int survive_first_left(const struct rank *rank);
-/* All ranks choose the same: nobody whose role would be empty then, and never half of those that are left. */
+/* All ranks choose the same: nobody whose role would be empty then, and never half of those that
+ * are left. */
 void survive_choose_victims(struct rank *rank, int most);
-/* For --figures, in the first round: the last FFN rank, under load, so that both times are there. */
+/* For --figures, in the first round: the last FFN rank, under load, so that both times are
+ * there. */
 void survive_choose_last(struct rank *rank);
 /* A thread of the first rank that is left kills them. */
 void survive_begin_killing(struct rank *rank);

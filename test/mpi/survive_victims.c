@@ -95,8 +95,8 @@ static struct {
     pthread_t thread;
 } killer;
 
-/* Have the last FFN rank that is left stand still for moments, so that others are ahead of it: what they have decided,
- * and what they say in the next epoch, comes to it at once. */
+/* Have the last FFN rank that is left stand still for moments, so that others are ahead of it: what
+ * they have decided, and what they say in the next epoch, comes to it at once. */
 static void hold_up(const struct rank *rank)
 {
     int r = rank->job->size - 1;

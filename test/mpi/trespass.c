@@ -5,9 +5,9 @@
  *   --way beyond  it writes across the end of the memory that its key is of
  *   --way stale   it and the FFN rank notify each other of operations of an earlier epoch
  *
- * The device at the other end refuses what is written: the writer learns whom and why, the other end
- * loses this peer and no byte, and both go on with all others. What is stale is dropped and counted,
- * and nobody is lost.
+ * The device at the other end refuses what is written: the writer learns whom and why, the other
+ * end loses this peer and no byte, and both go on with all others. What is stale is dropped and
+ * counted, and nobody is lost.
  *
  * All this reaches into the library, so the program forks its ranks, always. TEST_ENDS are devices,
  * with blanks between, that ranks use by turns. */
@@ -65,7 +65,8 @@ static stepaf_counters_t counters_of(struct hs_job *job)
     return counters;
 }
 
-/* The first operation of both attention ranks; the victim notes where the trespasser's tensor is. */
+/* The first operation of both attention ranks; the victim notes where the trespasser's tensor
+ * is. */
 static bool serve_first(struct hs_job *job)
 {
     for (int i = 0; i < job->attn; i++) {

@@ -30,7 +30,8 @@ enum { PAUSE_US = 500, READ = 64 };
 
 struct vd_shared *vd_shared;
 
-/* FFN ranks are slow for a while, all operations alike: what is usual over half a minute is long from then on. */
+/* FFN ranks are slow for a while, all operations alike: what is usual over half a minute is long
+ * from then on. */
 static bool be_busy(const struct hs_job *job, struct vd_attention *self)
 {
     int64_t until = hs_now_ns() + hs_option_int(job, "--busy-s", 0) * 1000000000, took;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Delays that are put in on purpose, and whether the verdict finds them. Ranks are forked, and share a page of their
- * own: an attention rank says there what is to be slow about its next operation, and FFN ranks say what they know of
- * the truth. */
+/* Delays that are put in on purpose, and whether the verdict finds them. Ranks are forked, and
+ * share a page of their own: an attention rank says there what is to be slow about its next
+ * operation, and FFN ranks say what they know of the truth. */
 #ifndef STEPAF_TEST_VERDICT_H
 #define STEPAF_TEST_VERDICT_H
 
@@ -61,13 +61,14 @@ extern struct vd_shared *vd_shared;
 
 void vd_serve(struct hs_job *job, uint8_t *answer, size_t bytes, int64_t work_ns);
 
-/* The network: verdict_net.c stands before the C library's calls. @a rail: of TCP the connections, of which the first
- * has the messages; VD_NO_RAIL: nothing is held. */
+/* The network: verdict_net.c stands before the C library's calls. @a rail: of TCP the connections,
+ * of which the first has the messages; VD_NO_RAIL: nothing is held. */
 void vd_net_hold_in(int rail);
 void vd_net_hold_out(int rail); /* VD_NO_RAIL: and send what was held */
 
-/* The same by the kernel's netem, on network interfaces: verdict_netem.c. Their names have commas between, one for each
- * rail; @a there: what the attention rank sends by, @a back: the FFN rank. False: tc cannot be had. */
+/* The same by the kernel's netem, on network interfaces: verdict_netem.c. Their names have commas
+ * between, one for each rail; @a there: what the attention rank sends by, @a back: the FFN rank.
+ * False: tc cannot be had. */
 bool vd_netem_open(const char *there, const char *back);
 bool vd_netem_is_open(void);
 /* Delay what goes there or back by a rail; 0: no longer. */

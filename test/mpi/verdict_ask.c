@@ -19,8 +19,8 @@ static int64_t read_starved_ns(void)
     return waited_ns;
 }
 
-/* Begin the delays of the network that are netem's; @a ends: or end them, when what they hold has gone, since RDMA would
- * take what overtakes it for lost packets. */
+/* Begin the delays of the network that are netem's; @a ends: or end them, when what they hold has
+ * gone, since RDMA would take what overtakes it for lost packets. */
 static void set_netem(const struct vd_delay *delay, bool ends)
 {
     for (int k = 0; delay && k < VD_KINDS; k++)

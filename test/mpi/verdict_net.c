@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A network that can be slow one way: what has come is not there yet, what was sent has not left. The program's
- * recvmsg and sendmsg come before the C library's, so a rank goes on polling meanwhile, as it would. */
+/* A network that can be slow one way: what has come is not there yet, what was sent has not left.
+ * The program's recvmsg and sendmsg come before the C library's, so a rank goes on polling
+ * meanwhile, as it would. */
 #include <errno.h>
 #include <poll.h>
 #include <stdlib.h>

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A network that is slow by the kernel's netem. One tc takes all commands, so that each is done at once. */
+/* A network that is slow by the kernel's netem. One tc takes all commands, so that each is done at
+ * once. */
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
@@ -57,8 +58,8 @@ bool vd_netem_is_open(void)
     return tc != NULL;
 }
 
-/* Until tc has done all that it was told: it answers in turn, and that of lo is a line. Where processors are busy it may be
- * late by more than an operation takes. */
+/* Until tc has done all that it was told: it answers in turn, and that of lo is a line. Where
+ * processors are busy it may be late by more than an operation takes. */
 static void await_done(void)
 {
     char line[256];

@@ -13,8 +13,8 @@ enum {
     LATELY = 15  /* operations that the median is of */
 };
 
-/* Go on without a delay until it is this rank's turn to put one in: one at a time, or ranks would see that of
- * others. */
+/* Go on without a delay until it is this rank's turn to put one in: one at a time, or ranks would
+ * see that of others. */
 static bool take_turn(struct vd_attention *self)
 {
     int nobody = 0, n = 0;
@@ -29,7 +29,8 @@ static bool take_turn(struct vd_attention *self)
     return true;
 }
 
-/* Put one in. The machine may be slow beside: then something else is true as well, and it is tried anew. */
+/* Put one in. The machine may be slow beside: then something else is true as well, and it is tried
+ * anew. */
 static bool put_in_one(struct vd_attention *self, const struct vd_delay *delay)
 {
     static const struct vd_delay none;
@@ -72,8 +73,9 @@ static bool is_enough(const struct vd_attention *self, long long percent)
     return self->tally.right * 100 >= (self->tally.right + self->tally.wrong) * percent;
 }
 
-/* All attention ranks put in theirs by turns, so that what one does is not what another one sees. @a medians: how long
- * each kind is to be, in medians as they are lately: how busy the machine is changes. */
+/* All attention ranks put in theirs by turns, so that what one does is not what another one sees.
+ * @a medians: how long each kind is to be, in medians as they are lately: how busy the machine is
+ * changes. */
 static bool put_in_all(struct vd_attention *self, const char *name, const int *medians,
                        long long times)
 {

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A process that takes its parent's core away: it stops it for a while, as a quota does, or takes the core itself. */
+/* A process that takes its parent's core away: it stops it for a while, as a quota does, or takes
+ * the core itself. */
 #include <sched.h>
 #include <signal.h>
 #include <stdlib.h>

@@ -228,9 +228,9 @@ static void wait_for(int value)
             usleep(1000);
 }
 
-/* The last rank comes when the others' deadlines have passed. The exchange's is @a timeout_us: a server answers with
- * all that is in it by now, so that in a short one nobody need be found, but never somebody else. @a base is above all
- * rounds so far. */
+/* The last rank comes when the others' deadlines have passed. The exchange's is @a timeout_us: a
+ * server answers with all that is in it by now, so that in a short one nobody need be found, but
+ * never somebody else. @a base is above all rounds so far. */
 static void late(int base, int64_t timeout_us)
 {
     int is_late;
@@ -244,7 +244,8 @@ static void late(int base, int64_t timeout_us)
             wait_for(base + 2000 + what);
         }
         int64_t began_us = now_us();
-        /* The late one has the time to end what the others have given up, or the next would be taken for it. */
+        /* The late one has the time to end what the others have given up, or the next would be
+         * taken for it. */
         int64_t limit_us = is_late ? LONG_US : what ? SHORT_US : timeout_us;
         stepaf_status_t status =
             what ? barrier(STEPAF_GROUP_WORLD, limit_us) : gather(&boot, 0, limit_us);

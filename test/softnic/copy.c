@@ -21,8 +21,9 @@ enum ibv_wc_status softnic_check(const struct softnic_port *port, uint32_t key, 
     return IBV_WC_SUCCESS;
 }
 
-/* What is read here may be written again when the peer has answered. That goes by way of another process, of which
- * ThreadSanitizer knows nothing: by the bare system call it does not see the read. */
+/* What is read here may be written again when the peer has answered. That goes by way of another
+ * process, of which ThreadSanitizer knows nothing: by the bare system call it does not see the
+ * read. */
 static ssize_t write_by_kernel(pid_t pid, const struct iovec *local, const struct iovec *remote)
 {
 #ifdef __SANITIZE_THREAD__

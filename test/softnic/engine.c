@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The engine: a thread of each process that carries out its work requests. A *run* is a number of writes
- * and the request behind them that notifies; the bytes of its writes go in pieces and in any order, and
- * the notification is at the peer when the wire would have brought the last of them, not before. */
+/* The engine: a thread of each process that carries out its work requests. A *run* is a number of
+ * writes and the request behind them that notifies; the bytes of its writes go in pieces and in any
+ * order, and the notification is at the peer when the wire would have brought the last of them, not
+ * before. */
 #include "softnic.h"
 
 #include <errno.h>
@@ -112,8 +113,8 @@ static void time_run(struct softnic_qp *qp, uint32_t end, uint64_t bytes, enum i
     }
 }
 
-/* Map the peer's GPU memory as soon as it is known: CUDA waits for streams then, and later these may wait for
- * what comes by it. */
+/* Map the peer's GPU memory as soon as it is known: CUDA waits for streams then, and later these
+ * may wait for what comes by it. */
 static void map_ahead(struct softnic_qp *qp)
 {
     const struct softnic_port *port = softnic_port_of(qp->peer_pid);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* CUDA, if the process has loaded it: what is in GPU memory is copied by copy engines, on a stream of the
- * card's own, between mappings of the ranks' memory. */
+/* CUDA, if the process has loaded it: what is in GPU memory is copied by copy engines, on a stream
+ * of the card's own, between mappings of the ranks' memory. */
 #include "softnic.h"
 
 #include <dlfcn.h>
@@ -108,8 +108,8 @@ bool softnic_gpu_is(uint64_t addr)
            type == ON_DEVICE;
 }
 
-/* The GPU's context, and a stream there. Streams of other priorities have queues of their own: this one must
- * not come behind those that wait for what it brings. */
+/* The GPU's context, and a stream there. Streams of other priorities have queues of their own: this
+ * one must not come behind those that wait for what it brings. */
 static bool open_gpu(int ordinal)
 {
     int least = 0, greatest = 0;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A network card made of software, in the place of libibverbs: its functions are here by the names that
- * they have there, linked into a program or loaded before the library (LD_PRELOAD). README.md says what it
- * does and what can be set.
+/* A network card made of software, in the place of libibverbs: its functions are here by the names
+ * that they have there, linked into a program or loaded before the library (LD_PRELOAD). README.md
+ * says what it does and what can be set.
  *
  * Each process has a *port*: a file of shared memory by its process number, with its queue pairs,
  * completion queues and registrations, so that the engine of a peer finds them. */

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Two ranks, and tensors in the memory of a device: echoed by a plan on streams, and by one of the host, or
- * by the first alone: stream [--alone]
+/* Two ranks, and tensors in the memory of a device: echoed by a plan on streams, and by one of the
+ * host, or by the first alone: stream [--alone]
  *
- * Without any library of the device's: it is one whose memory this process can read and write, and whose
- * streams are addresses, as test/unit/cpu_device. */
+ * Without any library of the device's: it is one whose memory this process can read and write, and
+ * whose streams are addresses, as test/unit/cpu_device. */
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -47,7 +47,8 @@ static void others_introduction(const struct fake_boot *boot, int rank, const vo
     stepaf_env_free(&env);
 }
 
-/* Commit: the others of this role declare the same, those of the other what the counterpart does. */
+/* Commit: the others of this role declare the same, those of the other what the counterpart
+ * does. */
 static void others_declaration(const struct fake_boot *boot, int rank, const void *own,
                                size_t own_bytes, struct stepaf_pack *pack)
 {
@@ -70,7 +71,8 @@ static void others_declaration(const struct fake_boot *boot, int rank, const voi
     counterpart->commit.changed = changed;
 }
 
-/* After the connects: the first of the others has taken what this rank has, all the rest nothing. */
+/* After the connects: the first of the others has taken what this rank has, all the rest
+ * nothing. */
 static void others_report(const struct stepaf_agree_report *own, bool is_first,
                           struct stepaf_pack *pack)
 {

@@ -85,8 +85,8 @@ void fake_key(struct fake_job *job, struct fake_job *counterpart, uint64_t id,
 void fake_transport_install(struct fake_job *job);
 /* From now on it carries GPU memory as it is. */
 void fake_take_gpu(struct fake_job *job);
-/* From now on it registers memory, and makes templates for plans; and peer @a peer is reached by another
- * transport of that kind beside it. Before the first commit. */
+/* From now on it registers memory, and makes templates for plans; and peer @a peer is reached by
+ * another transport of that kind beside it. Before the first commit. */
 void fake_split(struct fake_job *job, uint32_t peer);
 struct fake_link *fake_link(struct fake_job *job, uint32_t peer);
 /* The held post has left. */

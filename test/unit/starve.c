@@ -10,7 +10,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Of which few are taken at a time. Each trial is a process that touches most of them: so they are few pages. */
+/* Of which few are taken at a time. Each trial is a process that touches most of them: so they are
+ * few pages. */
 enum { PLACES = 1 << 12 };
 
 static struct {
@@ -31,7 +32,8 @@ static struct {
     uint32_t n_places; /* taken */
 } state = {.lock = ATOMIC_FLAG_INIT};
 
-/* What the linker makes of malloc and the others: calls come to _wrap_, and what was meant is _real_. */
+/* What the linker makes of malloc and the others: calls come to _wrap_, and what was meant is
+ * _real_. */
 void *__real_malloc(size_t bytes);
 void *__real_calloc(size_t n, size_t bytes);
 void *__real_realloc(void *old, size_t bytes);

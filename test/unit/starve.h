@@ -8,8 +8,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* Count allocations from here on, and have the @a nth of them fail, from 1; 0: none. @a lasting: and all
- * that come after it, until starve_feed. */
+/* Count allocations from here on, and have the @a nth of them fail, from 1; 0: none. @a lasting:
+ * and all that come after it, until starve_feed. */
 void starve_begin(uint64_t nth, bool lasting);
 void starve_feed(void);
 

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* System calls that fail, as allocations do in starve.c: for want of descriptors, room or rights. */
+/* System calls that fail, as allocations do in starve.c: for want of descriptors, room or
+ * rights. */
 #include <errno.h>
 #include <fcntl.h>
 #include <ifaddrs.h>
@@ -12,8 +13,8 @@
 
 #include "starve.h"
 
-/* What the linker makes of them: see starve.c. WRAP(result on failure, errno, type, name, parameters,
- * arguments) */
+/* What the linker makes of them: see starve.c. WRAP(result on failure, errno, type, name,
+ * parameters, arguments) */
 #define WRAP(failure_, error_, type_, name_, parameters_, arguments_) \
     type_ __real_##name_ parameters_;                                 \
     type_ __wrap_##name_ parameters_;                                 \

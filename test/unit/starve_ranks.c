@@ -13,7 +13,8 @@
 #include "unit.h"
 
 enum { TRIALS = 400, WORKERS = 16, SHARES = 8 };
-/* Deadlines of trials, and what they are multiplied by where a busy machine may have made ranks miss them. */
+/* Deadlines of trials, and what they are multiplied by where a busy machine may have made ranks
+ * miss them. */
 enum { COMMIT_US = 1000000, WAIT_US = 2000000, FAR_US = 60000000, PATIENCE = 8 };
 enum { PATIENT_LIMIT_S = 50 }; /* several of these deadlines, and less than FAR_US */
 
@@ -83,8 +84,8 @@ static int count_threads(void)
     return count_entries("/proc/self/task");
 }
 
-/* Whether memory or descriptors are left behind. A thread that finalize has given up gives back what it has when it
- * ends. */
+/* Whether memory or descriptors are left behind. A thread that finalize has given up gives back
+ * what it has when it ends. */
 static bool has_left(int n_threads, int n_open, int64_t until_ns)
 {
     bool left = starve_is_owed() || count_open() != n_open;
@@ -112,7 +113,8 @@ static void set_up_environment(const struct trial *trial)
     set_us("STEPAF_TIMEOUT_US", WAIT_US * trial->patience);
     /* Else each trial has hwloc read the whole machine, whose allocations are not tried here. */
     setenv("STEPAF_PROGRESS_CORES", "0-1023", 1);
-    /* Who can say that it has failed does so: then nobody waits for a deadline, which is beyond the limit. */
+    /* Who can say that it has failed does so: then nobody waits for a deadline, which is beyond the
+     * limit. */
     set_us("STEPAF_INIT_TIMEOUT_US", trial->job->lasting ? WAIT_US * trial->patience : FAR_US);
     set_us("STEPAF_COMMIT_TIMEOUT_US", trial->job->lasting ? COMMIT_US * trial->patience : FAR_US);
     if (trial->job->traces) {
@@ -243,8 +245,8 @@ static void summarize(const struct trial *trials)
     CU_ASSERT(n[STARVE_COMPLETE] >= job->least || getenv("TEST_LIGHT"));
 }
 
-/* Numbers to be tried: one of SHARES where TEST_LIGHT is set, the others where such a run follows. Much is the same in
- * all jobs: so it is another share in each. */
+/* Numbers to be tried: one of SHARES where TEST_LIGHT is set, the others where such a run follows.
+ * Much is the same in all jobs: so it is another share in each. */
 static void number_trials(const struct starve_job *job, struct trial *trials)
 {
     static unsigned n_jobs;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Ranks of which one, the victim, runs out of memory: in each trial at its next allocation, until none is
- * left. */
+/* Ranks of which one, the victim, runs out of memory: in each trial at its next allocation, until
+ * none is left. */
 #ifndef STEPAF_TEST_STARVE_RANKS_H
 #define STEPAF_TEST_STARVE_RANKS_H
 
@@ -48,7 +48,8 @@ void starve_ranks(const struct starve_job *job);
 /* Whether to make the call again that has said @a status: for want of memory, the only time. */
 bool starve_again(struct starve_rank *rank, stepaf_status_t status);
 
-/* For what a rank does: leave if the call does not succeed, at the second time if it was for memory. */
+/* For what a rank does: leave if the call does not succeed, at the second time if it was for
+ * memory. */
 #define STARVE_TRY(rank_, call_)                              \
     do {                                                      \
         stepaf_status_t status_ = (call_);                    \

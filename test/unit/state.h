@@ -5,8 +5,8 @@
 
 #include "core/ctx.h"
 
-/* Digest of all that a message may change but the counters: plans, operations, remote plans, batches,
- * peers. */
+/* Digest of all that a message may change but the counters: plans, operations, remote plans,
+ * batches, peers. */
 uint64_t state_digest(const struct stepaf_ctx *ctx);
 
 /* Look whether everything fits together; return NULL, or what does not. */

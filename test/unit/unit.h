@@ -11,8 +11,8 @@
 #include <CUnit/Basic.h>
 #include <CUnit/CUnit.h>
 
-/* Run @a tests (ended by CU_TEST_INFO_NULL) as one suite, named as the program; return main's exit code.
- * CUnit's own result does not say whether an assertion failed. */
+/* Run @a tests (ended by CU_TEST_INFO_NULL) as one suite, named as the program; return main's exit
+ * code. CUnit's own result does not say whether an assertion failed. */
 static inline int unit_run(CU_TestInfo *tests)
 {
     const char *suite = program_invocation_short_name;
@@ -28,7 +28,8 @@ static inline int unit_run(CU_TestInfo *tests)
     return failed;
 }
 
-/* Let hwloc have the plugin that reads machines from XML, which test/sanitize.sh keeps from all tests. */
+/* Let hwloc have the plugin that reads machines from XML, which test/sanitize.sh keeps from all
+ * tests. */
 static inline void unit_with_xml(void)
 {
     const char *rest = getenv("TEST_HWLOC_BLACKLIST");

@@ -37,7 +37,8 @@ void doctor_look_ptrace(struct doctor *doctor)
                    scope == 2 ? "only those with CAP_SYS_PTRACE may" : "nobody may");
 }
 
-/* The other rank: says where its bytes are, allows what the library allows, and waits to be read. */
+/* The other rank: says where its bytes are, allows what the library allows, and waits to be
+ * read. */
 static void be_read(int to, int from)
 {
     unsigned char bytes[BYTES];

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Files of the control groups that this process is in. The library, which reads its quota in topo/cgroup.c, takes what
- * cannot be read for no limit; here it has to be told apart. */
+/* Files of the control groups that this process is in. The library, which reads its quota in
+ * topo/cgroup.c, takes what cannot be read for no limit; here it has to be told apart. */
 #include <string.h>
 
 #include "doctor.h"

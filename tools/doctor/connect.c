@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* TCP between hosts, tried from each to others as the library would do it: the same ports, the same addresses
- * in the same order. Who answers proves that he is the one by a number that only he has said. */
+/* TCP between hosts, tried from each to others as the library would do it: the same ports, the same
+ * addresses in the same order. Who answers proves that he is the one by a number that only he has
+ * said. */
 #include <arpa/inet.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -286,8 +287,8 @@ static void *try_target(void *arg)
     return NULL;
 }
 
-/* Whether the host is among those that @a host tries: all, or of many those at distances of powers of two, which
- * try each other. */
+/* Whether the host is among those that @a host tries: all, or of many those at distances of powers
+ * of two, which try each other. */
 static int is_share(int host, int other, int n_hosts)
 {
     int distance = (other - host + n_hosts) % n_hosts, back = n_hosts - distance;

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Cores that this process may run on, and what keeps them from running at once and at full speed. */
+/* Cores that this process may run on, and what keeps them from running at once and at full
+ * speed. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

@@ -2,9 +2,9 @@
 /* stepaf_doctor: checks of what decides whether a machine, and a pair of machines, will do.
  *
  * A check is a row of table.c and a function, which says what it has found: once, or once for each
- * device. Everything that it reads is below a root, which tests bring along, and may be garbage. What
- * cannot be read is unknown, never passed. What a check tries, rather than reads, a test's root says in
- * its directory "tried". */
+ * device. Everything that it reads is below a root, which tests bring along, and may be garbage.
+ * What cannot be read is unknown, never passed. What a check tries, rather than reads, a test's
+ * root says in its directory "tried". */
 #ifndef STEPAF_TOOLS_DOCTOR_H
 #define STEPAF_TOOLS_DOCTOR_H
 
@@ -59,8 +59,8 @@ const struct doctor_check *doctor_find(const char *name);
 void doctor_run(struct doctor *doctor, const char *const *names, size_t n);
 int doctor_named(const struct doctor_check *check, const char *const *names, size_t n);
 
-/* say.c: add a finding of the current check. What is not printable ASCII becomes a question mark. The
- * program ends where there is no memory. */
+/* say.c: add a finding of the current check. What is not printable ASCII becomes a question mark.
+ * The program ends where there is no memory. */
 void doctor_say(struct doctor *doctor, enum doctor_state state, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 /* What mends the last finding, in place of what the table has. */
@@ -70,8 +70,8 @@ struct doctor_finding *doctor_add(struct doctor *doctor, const struct doctor_che
 void doctor_clean(char *text);
 const char *doctor_state_name(enum doctor_state state);
 
-/* read.c: the beginning of a small file, without blanks at its end. The length, or -1 if it cannot be
- * read. Paths begin with "/", below the root. */
+/* read.c: the beginning of a small file, without blanks at its end. The length, or -1 if it cannot
+ * be read. Paths begin with "/", below the root. */
 int doctor_read(const struct doctor *doctor, char *text, size_t capacity, const char *format, ...)
     __attribute__((format(printf, 4, 5)));
 /* A file that is one whole number. */
@@ -82,8 +82,8 @@ int doctor_exists(const struct doctor *doctor, const char *format, ...)
 /* The last part of what a symbolic link names. */
 int doctor_read_link(const struct doctor *doctor, char *name, size_t capacity, const char *format,
                      ...) __attribute__((format(printf, 4, 5)));
-/* A directory, sorted. False if it cannot be read. Names with characters that no device has are left
- * out, since names become parts of commands. */
+/* A directory, sorted. False if it cannot be read. Names with characters that no device has are
+ * left out, since names become parts of commands. */
 int doctor_list(const struct doctor *doctor, struct doctor_names *names_p, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 /* A line "NAME: value" of a file of /proc: its value. */
@@ -103,12 +103,13 @@ int doctor_has_capability(const struct doctor *doctor, int capability); /* -1: n
 int doctor_cpus(const struct doctor *doctor, struct stepaf_cpus *cpus_p);
 int doctor_kernel_at_least(const struct doctor *doctor, int major, int minor); /* -1: not known */
 /* cgroup.c: a file of the control group that this process is in, and of those above it: call with
- * level 0, 1, ... until 0 comes back, which is the end. -1: the groups are not known, and nothing can be
- * said. 1 with text "" where this level has no such file. */
+ * level 0, 1, ... until 0 comes back, which is the end. -1: the groups are not known, and nothing
+ * can be said. 1 with text "" where this level has no such file. */
 int doctor_read_cgroup(const struct doctor *doctor, const char *controller, int level,
                        const char *name_v1, const char *name_v2, char *text, size_t capacity);
 
-/* The values that the environment gives the settings; false, with the library's sentence, if one is bad. */
+/* The values that the environment gives the settings; false, with the library's sentence, if one is
+ * bad. */
 int doctor_load_settings(struct stepaf_env *env_p);
 /* The machine's name. */
 void doctor_host(const struct doctor *doctor, char *name, size_t capacity);

@@ -26,7 +26,8 @@ static int count_nvidia(const struct doctor *doctor)
     return n;
 }
 
-/* A line of /proc/driver/nvidia/version: "NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  570.1 ...". */
+/* A line of /proc/driver/nvidia/version: "NVRM version: NVIDIA UNIX Open Kernel Module for x86_64
+ * 570.1 ...". */
 static int read_driver(const struct doctor *doctor, char *text, size_t capacity)
 {
     return doctor_read_field(doctor, text, capacity, "/proc/driver/nvidia/version", "NVRM version");

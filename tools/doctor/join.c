@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* All ranks of a job: the first of each host looks at it, each says what it has, and all come to the same
- * findings, which rank 0 prints. */
+/* All ranks of a job: the first of each host looks at it, each says what it has, and all come to
+ * the same findings, which rank 0 prints. */
 #include "join.h"
 
 #include <stdio.h>

@@ -61,8 +61,8 @@ struct doctor_merged {
 void doctor_merge(struct doctor_merged *merged, const struct doctor *one, int host);
 void doctor_merge_end(struct doctor_merged *merged, const char *const *hosts);
 
-/* connect.c: TCP between hosts. Begin listens and says where, as text for the others; run tries the other
- * hosts that are this one's share, and returns a text of what came of it; end stops. */
+/* connect.c: TCP between hosts. Begin listens and says where, as text for the others; run tries the
+ * other hosts that are this one's share, and returns a text of what came of it; end stops. */
 struct doctor_connect;
 struct doctor_connect *doctor_connect_begin(char *text, size_t capacity);
 char *doctor_connect_run(struct doctor_connect *connect, int host, int n_hosts,

@@ -10,7 +10,8 @@
 
 #include "join.h"
 
-/* Asleep: others measure on these cores. MPI has no deadline; the launcher ends a job that has lost a rank. */
+/* Asleep: others measure on these cores. MPI has no deadline; the launcher ends a job that has lost
+ * a rank. */
 static int finish(MPI_Request *request)
 {
     int done = 0;

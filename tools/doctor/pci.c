@@ -138,7 +138,8 @@ void doctor_look_distance(struct doctor *doctor)
     }
 }
 
-/* Gbit/s of one lane by the kernel's words "16.0 GT/s PCIe": what the coding leaves. 0: not known. */
+/* Gbit/s of one lane by the kernel's words "16.0 GT/s PCIe": what the coding leaves. 0: not
+ * known. */
 static double lane_rate(const char *text)
 {
     double rate;

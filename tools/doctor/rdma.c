@@ -15,8 +15,8 @@
 
 enum { GIDS = 256 };
 
-/* Whether an interface is in this process's network namespace: /sys may show RDMA devices of all of them, and
- * interfaces of another one. */
+/* Whether an interface is in this process's network namespace: /sys may show RDMA devices of all of
+ * them, and interfaces of another one. */
 static int has_interface(const struct doctor *doctor, const char *name)
 {
     char elsewhere[DOCTOR_NAME];

@@ -20,8 +20,8 @@ struct doctor_port {
 int doctor_ports(struct doctor *doctor,
                  void (*say)(struct doctor *doctor, const struct doctor_port *port));
 
-/* dcb.c: which priorities have priority flow control, by the interface's driver: a bit for each. False
- * if it does not tell. */
+/* dcb.c: which priorities have priority flow control, by the interface's driver: a bit for each.
+ * False if it does not tell. */
 int doctor_read_pfc(const struct doctor *doctor, const char *netdev, unsigned *priorities_p);
 
 #endif

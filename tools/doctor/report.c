@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Findings for people: a line each, and for those that have not passed why it matters and what mends it. */
+/* Findings for people: a line each, and for those that have not passed why it matters and what
+ * mends it. */
 #include <stdio.h>
 #include <string.h>
 

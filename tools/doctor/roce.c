@@ -79,7 +79,8 @@ void doctor_look_pfc(struct doctor *doctor)
     doctor_ports(doctor, say_pfc);
 }
 
-/* How many of eight priorities have it, at the one end of a connection or the other; -1: it is not told. */
+/* How many of eight priorities have it, at the one end of a connection or the other; -1: it is not
+ * told. */
 static int count_ecn(const struct doctor *doctor, const char *netdev, const char *end)
 {
     int n = 0;

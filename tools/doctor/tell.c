@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What ranks say to each other: lines of fields between tabs. A rank may be of another version, so that what
- * makes no sense here is left out. */
+/* What ranks say to each other: lines of fields between tabs. A rank may be of another version, so
+ * that what makes no sense here is left out. */
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>

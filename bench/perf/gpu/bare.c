@@ -198,7 +198,8 @@ static int enqueue_leg(const struct perf_gpu_bare *bare, int i, unsigned place, 
         .late = bare->late,
     };
 
-    /* Of a peer's boxes those of this rank, which counts among the peer's peers as its index does. */
+    /* Of a peer's boxes those of this rank, which counts among the peer's peers as its index
+     * does. */
     args.box = out ? bare->peers[i] + (size_t)bare->gpu->place->index * share_of(bare, bytes)
                    : bare->own + (size_t)i * share_of(bare, bytes);
     args.box += place * perf_gpu_leg_box(bytes);

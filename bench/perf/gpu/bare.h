@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The floor of round trips: bare kernels that store the bytes of an operation to memory that both GPUs
- * reach, and others that wait for them and load. The memory is of the kind that the library's streams go
- * by: GPU memory of the receiver, or host memory that both ranks have pinned. */
+/* The floor of round trips: bare kernels that store the bytes of an operation to memory that both
+ * GPUs reach, and others that wait for them and load. The memory is of the kind that the library's
+ * streams go by: GPU memory of the receiver, or host memory that both ranks have pinned. */
 #ifndef PERF_GPU_BARE_H
 #define PERF_GPU_BARE_H
 
@@ -24,8 +24,8 @@ struct perf_gpu_bare {
     uint32_t *late;   /* pinned */
 };
 
-/* Make and share the memory. Collective; -1 with a sentence on every rank, as where they are not on one
- * node. */
+/* Make and share the memory. Collective; -1 with a sentence on every rank, as where they are not on
+ * one node. */
 int perf_gpu_bare_open(struct perf_gpu *gpu, const struct perf_case *c, int pinned,
                        struct perf_gpu_bare *bare_p);
 /* Collective. */
@@ -36,8 +36,8 @@ int perf_gpu_bare_enqueue(void *self, unsigned m, uint64_t ops, cudaStream_t str
 /* Whether all waits were in time; -1 with a sentence. */
 int perf_gpu_bare_status(void *self);
 
-/* What it takes the copy engines to bring an operation of each microbatch, in a stream each, to host
- * memory and back to the GPU, there and back; us. */
+/* What it takes the copy engines to bring an operation of each microbatch, in a stream each, to
+ * host memory and back to the GPU, there and back; us. */
 int perf_gpu_bare_copies(struct perf_gpu_bare *bare, double *us_p);
 
 #endif

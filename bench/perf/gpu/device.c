@@ -25,9 +25,9 @@ int perf_gpu_verdict(cudaError_t error, const char *call)
     return error == cudaSuccess ? 0 : perf_gpu_fail(error, call);
 }
 
-/* One look has found nothing: give way, and seldom see whether a peer is lost or time is up. Streams need no call
- * from here: what goes by way of the host is the library's thread's work, and calls would take turns with it, so
- * that data would come from and go to two cores by turns. */
+/* One look has found nothing: give way, and seldom see whether a peer is lost or time is up.
+ * Streams need no call from here: what goes by way of the host is the library's thread's work, and
+ * calls would take turns with it, so that data would come from and go to two cores by turns. */
 static int wait_more(struct perf_gpu *gpu, int64_t start_ns, stepaf_context_h ctx, const char *what)
 {
     int64_t now_ns = perf_now_ns();

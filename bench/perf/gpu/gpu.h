@@ -30,8 +30,8 @@ void perf_gpu_print(const struct perf_gpu *gpu, const struct perf_options *optio
 /* What rank 0's GPU is called. */
 const char *perf_gpu_name(const struct perf_gpu *gpu);
 
-/* Measure row @a row, @a loaded: beside a kernel that fills the GPUs. Collective; -1 with a sentence
- * on every rank. */
+/* Measure row @a row, @a loaded: beside a kernel that fills the GPUs. Collective; -1 with a
+ * sentence on every rank. */
 int perf_gpu_row_run(struct perf_gpu *gpu, int row, int loaded, struct perf_result *result_p);
 
 #endif

@@ -56,8 +56,9 @@ struct perf_gpu_load {
     uint64_t block_ns; /* that a block takes */
 };
 
-/* The floor: bare kernels that store a tensor chunk by chunk, with a flag behind each, and that wait for
- * the flags and load. Each block counts operations, so that a captured graph can be replayed. */
+/* The floor: bare kernels that store a tensor chunk by chunk, with a flag behind each, and that
+ * wait for the flags and load. Each block counts operations, so that a captured graph can be
+ * replayed. */
 struct perf_gpu_leg {
     uint8_t *data;    /* GPU memory */
     uint8_t *box;     /* where chunks and flags go by: memory that both ranks' GPUs reach */

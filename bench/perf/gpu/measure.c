@@ -9,8 +9,9 @@
 /* Samples and elapsed time of a chunk that does not last longer than this, us. */
 #define CHUNK_US 2e6
 
-/* A load is begun for as long as a chunk is expected to take, some times over, and for what the host
- * takes to enqueue it. Where that was too short, the chunk is done again beside a longer one. */
+/* A load is begun for as long as a chunk is expected to take, some times over, and for what the
+ * host takes to enqueue it. Where that was too short, the chunk is done again beside a longer
+ * one. */
 #define LOAD_FACTOR 4.0
 #define LOAD_LEAST_US 20e3
 enum { LOAD_TRIES = 12 };
@@ -186,7 +187,8 @@ static int run_chunks(struct perf_gpu_row *row, struct perf_gpu_chunk *chunk, in
     return row->wire.gpu != NULL ? perf_gpu_wire_merge(&row->wire, &row->wire_us) : 0;
 }
 
-/* Where peers are reached by way of the host over TCP alone, the same by plain TCP, in turn with the others. */
+/* Where peers are reached by way of the host over TCP alone, the same by plain TCP, in turn with
+ * the others. */
 static int open_wire(struct perf_gpu_row *row)
 {
     const struct perf_gpu *gpu = row->gpu;

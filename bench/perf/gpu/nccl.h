@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* NCCL as a contender: ncclSend and ncclRecv on the library's buffers, in the same streams and, where
- * asked for, captured in the same way. Each microbatch has a communicator of its own, as NCCL keeps
- * the operations of one in order. A build without NCCL has nccl_none.c, which refuses. */
+/* NCCL as a contender: ncclSend and ncclRecv on the library's buffers, in the same streams and,
+ * where asked for, captured in the same way. Each microbatch has a communicator of its own, as NCCL
+ * keeps the operations of one in order. A build without NCCL has nccl_none.c, which refuses. */
 #ifndef PERF_GPU_NCCL_H
 #define PERF_GPU_NCCL_H
 
@@ -13,8 +13,9 @@ struct perf_gpu_nccl;
 /* "2.28.3"; NULL where this build has none. */
 const char *perf_gpu_nccl_version(void);
 
-/* Meet all ranks in NCCL, for one row: it keeps what it has learned of the memory that a graph uses,
- * and the next row's may lie at the same place. Collective; -1 with a sentence on every rank. */
+/* Meet all ranks in NCCL, for one row: it keeps what it has learned of the memory that a graph
+ * uses, and the next row's may lie at the same place. Collective; -1 with a sentence on every
+ * rank. */
 int perf_gpu_nccl_open(struct perf_gpu *gpu, const struct perf_case *c,
                        const struct perf_buffers *buffers, struct perf_gpu_nccl **nccl_p);
 

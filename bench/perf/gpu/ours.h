@@ -22,16 +22,16 @@ struct perf_gpu_lib {
     struct perf_buffers buffers; /* in GPU memory */
     void *own;                   /* cudaMalloc's, where the memory is not the library's */
     stepaf_plan_h plans[PERF_GPU_STREAMS];
-    /* One way and with slots to spare, answers are waited for beside the copies: a kernel between two
-     * of them would stop the copy engine. NULL: in the stream itself. */
+    /* One way and with slots to spare, answers are waited for beside the copies: a kernel between
+     * two of them would stop the copy engine. NULL: in the stream itself. */
     cudaStream_t waits[PERF_GPU_STREAMS];
     cudaEvent_t began, waited;
     struct perf_gpu_proof *proofs; /* with --check, by microbatch */
     uint64_t *counts;              /* GPU memory: wrong bytes, then the turns of each microbatch */
 };
 
-/* Make context, memory, keys and plans of a row, and commit. Collective; -1 with a sentence on every
- * rank. */
+/* Make context, memory, keys and plans of a row, and commit. Collective; -1 with a sentence on
+ * every rank. */
 int perf_gpu_lib_open(struct perf_gpu *gpu, const struct perf_case *c, struct perf_gpu_lib *lib_p);
 void perf_gpu_lib_close(struct perf_gpu_lib *lib);
 

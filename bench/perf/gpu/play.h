@@ -54,8 +54,8 @@ int perf_gpu_play_first(struct perf_gpu_player *player, struct perf_gpu_side *si
 int perf_gpu_play_capture(struct perf_gpu_player *player, struct perf_gpu_side *side);
 void perf_gpu_side_close(struct perf_gpu_side *side);
 
-/* Run a chunk of @a units units, 2 at least, beside a load of @a load_us (0.0: none). Collective; -1
- * with a sentence on every rank. */
+/* Run a chunk of @a units units, 2 at least, beside a load of @a load_us (0.0: none). Collective;
+ * -1 with a sentence on every rank. */
 int perf_gpu_play(struct perf_gpu_player *player, struct perf_gpu_side *side, int units,
                   double load_us, struct perf_gpu_chunk *chunk_p);
 

@@ -93,9 +93,9 @@ static int describe_links(struct perf_gpu_row *row)
     return 0;
 }
 
-/* One way, and where GPUs reach each other, it is the copies alone: on several streams an engine takes
- * these one stream after the other, which would be no comparison. Else bare kernels, through memory of
- * the kind that the library goes by. */
+/* One way, and where GPUs reach each other, it is the copies alone: on several streams an engine
+ * takes these one stream after the other, which would be no comparison. Else bare kernels, through
+ * memory of the kind that the library goes by. */
 static int open_floor(struct perf_gpu_row *row)
 {
     struct perf_gpu *gpu = row->gpu;

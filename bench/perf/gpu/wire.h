@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What streams by way of the host are to be compared with: the same bytes between the same processes by plain
- * TCP, from host memory to host memory, where that is what the library's links go by. */
+/* What streams by way of the host are to be compared with: the same bytes between the same
+ * processes by plain TCP, from host memory to host memory, where that is what the library's links
+ * go by. */
 #ifndef PERF_GPU_WIRE_H
 #define PERF_GPU_WIRE_H
 

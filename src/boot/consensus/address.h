@@ -23,7 +23,8 @@ void stepaf_consensus_addresses_pack(const struct stepaf_consensus_addresses *ad
 bool stepaf_consensus_addresses_read(struct stepaf_unpack *unpack,
                                      struct stepaf_consensus_addresses *addresses_p);
 
-/* The @a at-th place to call, loopback first where both are in one network; false: there is none. */
+/* The @a at-th place to call, loopback first where both are in one network; false: there is
+ * none. */
 bool stepaf_consensus_address_at(const struct stepaf_consensus_addresses *own,
                                  const struct stepaf_consensus_addresses *theirs, unsigned at,
                                  struct stepaf_control_address *address_p);

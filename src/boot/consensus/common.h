@@ -28,7 +28,8 @@ struct stepaf_consensus_message stepaf_consensus_begin(const struct stepaf_conse
 /* Say it to all that are there. */
 void stepaf_consensus_say_all(struct stepaf_consensus *consensus,
                               const struct stepaf_consensus_message *message);
-/* The decision @a number, this one or the one before, to one who has not accepted it; @a to -1: to all. */
+/* The decision @a number, this one or the one before, to one who has not accepted it; @a to -1: to
+ * all. */
 void stepaf_consensus_tell(struct stepaf_consensus *consensus, int to, uint32_t number);
 
 #endif

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* One decision of the members of an epoch: who of them goes on, and what each of those has said. README.md has
- * the rules, and why two ranks never come to two decisions. Here is the machine alone: it sends nothing by
- * itself and knows no time, so that a test can play every order of events. */
+/* One decision of the members of an epoch: who of them goes on, and what each of those has said.
+ * README.md has the rules, and why two ranks never come to two decisions. Here is the machine
+ * alone: it sends nothing by itself and knows no time, so that a test can play every order of
+ * events. */
 #ifndef STEPAF_BOOT_CONSENSUS_CONSENSUS_H
 #define STEPAF_BOOT_CONSENSUS_CONSENSUS_H
 
@@ -70,9 +71,9 @@ struct stepaf_consensus {
     stepaf_consensus_send_t send;
     void *arg;
     bool *is_member; /* of the last epoch, by rank */
-    /* A rank has one life after the other: each process that takes its place begins the next. How many it has
-     * had is the same at all that have come to the same decision; that one of them is over is never taken
-     * back, so what is said of a process never holds for the next one. */
+    /* A rank has one life after the other: each process that takes its place begins the next. How
+     * many it has had is the same at all that have come to the same decision; that one of them is
+     * over is never taken back, so what is said of a process never holds for the next one. */
     uint32_t *lives, *gone; /* by rank: begun, and over */
     uint32_t n_lost;        /* lives that were found to be over */
     bool is_out;            /* others have given this rank up */
@@ -93,13 +94,14 @@ bool stepaf_consensus_init(struct stepaf_consensus *consensus, int rank, int siz
                            stepaf_consensus_send_t send, void *arg);
 void stepaf_consensus_free(struct stepaf_consensus *consensus);
 
-/* The next decision is due. It may be made elsewhere, by an exchange of all, as long as nobody calls
- * (stepaf_consensus_is_called). */
+/* The next decision is due. It may be made elsewhere, by an exchange of all, as long as nobody
+ * calls (stepaf_consensus_is_called). */
 void stepaf_consensus_next(struct stepaf_consensus *consensus);
 bool stepaf_consensus_is_called(const struct stepaf_consensus *consensus);
 /* It is to be made here; what this rank says is copied. */
 void stepaf_consensus_open(struct stepaf_consensus *consensus, const void *own, size_t bytes);
-/* It has been made elsewhere: the value is copied, for those who ask. NULL: there was no memory for it. */
+/* It has been made elsewhere: the value is copied, for those who ask. NULL: there was no memory for
+ * it. */
 void stepaf_consensus_learn(struct stepaf_consensus *consensus, const void *value, size_t bytes);
 /* All have come to it: nobody asks for it any more. */
 void stepaf_consensus_forget(struct stepaf_consensus *consensus);
@@ -110,18 +112,19 @@ static inline bool stepaf_consensus_has_lost(const struct stepaf_consensus *cons
 {
     return consensus->gone[rank] >= consensus->lives[rank];
 }
-/* As the decision that has been made says, a process takes the place of a rank that is lost. It takes part in all
- * later ones. */
+/* As the decision that has been made says, a process takes the place of a rank that is lost. It
+ * takes part in all later ones. */
 void stepaf_consensus_admit(struct stepaf_consensus *consensus, int rank);
-/* This rank is such a process, admitted by the decision @a number, whose value is copied; lives, gone and members are
- * set to those of the others before. False: no memory. */
+/* This rank is such a process, admitted by the decision @a number, whose value is copied; lives,
+ * gone and members are set to those of the others before. False: no memory. */
 bool stepaf_consensus_return(struct stepaf_consensus *consensus, uint32_t number, const void *value,
                              size_t bytes);
 /* Tell another rank who is lost. */
 void stepaf_consensus_report(struct stepaf_consensus *consensus, int to);
 void stepaf_consensus_take(struct stepaf_consensus *consensus, int from,
                            const struct stepaf_consensus_message *message);
-/* Nobody has had that rank yet: it is as one that was lost, and is no member any more. Before the first decision. */
+/* Nobody has had that rank yet: it is as one that was lost, and is no member any more. Before the
+ * first decision. */
 void stepaf_consensus_vacate(struct stepaf_consensus *consensus, int rank);
 /* The members of a new epoch: a byte for each rank. */
 void stepaf_consensus_set_members(struct stepaf_consensus *consensus, const uint8_t *is_member);

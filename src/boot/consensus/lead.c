@@ -24,8 +24,8 @@ void stepaf_consensus_conclude(struct stepaf_consensus *consensus)
     consensus->state = STEPAF_CONSENSUS_DONE;
 }
 
-/* All have promised: the value of the latest leader before, if there may have been a decision, else what
- * those who are here have said. */
+/* All have promised: the value of the latest leader before, if there may have been a decision, else
+ * what those who are here have said. */
 static bool choose_value(struct stepaf_consensus *consensus)
 {
     struct stepaf_consensus_lead *lead = &consensus->lead;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Values and messages as bytes. What comes from others is read as input: nothing beyond its end, nothing that
- * does not fit. */
+/* Values and messages as bytes. What comes from others is read as input: nothing beyond its end,
+ * nothing that does not fit. */
 #include <stdlib.h>
 #include <string.h>
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The connections of the library's own between ranks, beside the data plane: README.md has the design.
- * Whoever calls anything here holds the lock. */
+/* The connections of the library's own between ranks, beside the data plane: README.md has the
+ * design. Whoever calls anything here holds the lock. */
 #ifndef STEPAF_BOOT_CONTROL_CONTROL_H
 #define STEPAF_BOOT_CONTROL_CONTROL_H
 
@@ -176,7 +176,8 @@ void stepaf_control_shut_door(struct stepaf_control *control);
 /* Do what can be done without waiting; whether anything was. */
 bool stepaf_control_pump(struct stepaf_control *control);
 /* Pump, and if there was nothing to do, wait for something without the lock, while the rank goes on
- * (stepaf_boot_advance). False after the deadline, or where another thread finalizes the context. */
+ * (stepaf_boot_advance). False after the deadline, or where another thread finalizes the
+ * context. */
 bool stepaf_control_wait(struct stepaf_control *control, int64_t deadline_ns);
 
 /* ---- meet_table.c ---- */
@@ -200,20 +201,20 @@ struct stepaf_control_try {
     const char *why; /* the last came to nothing; valid until this thread's next call of anything */
 };
 
-/* Wait for something, as stepaf_control_wait; call @a rank again and again while there is no connection,
- * if it is this one's part. False after the deadline. */
+/* Wait for something, as stepaf_control_wait; call @a rank again and again while there is no
+ * connection, if it is this one's part. False after the deadline. */
 bool stepaf_control_move_on(struct stepaf_control *control, int rank, int channel,
                             struct stepaf_control_try *attempt, int64_t deadline_ns);
-/* A connection to @a rank that can be sent to, made if there is none; NULL if there will be none, or none by
- * the deadline. To hear what has come, none has to be there any more: see links. */
+/* A connection to @a rank that can be sent to, made if there is none; NULL if there will be none,
+ * or none by the deadline. To hear what has come, none has to be there any more: see links. */
 struct stepaf_control_link *stepaf_control_reach(struct stepaf_control *control, int rank,
                                                  int channel, int64_t deadline_ns);
-/* Whether @a channel goes on: none of the @a n @a ranks (NULL: the first n) is lost, and @a awaited has not
- * left either. Others may have, if they have given what all needed of them. */
+/* Whether @a channel goes on: none of the @a n @a ranks (NULL: the first n) is lost, and @a awaited
+ * has not left either. Others may have, if they have given what all needed of them. */
 bool stepaf_control_goes_on(struct stepaf_control *control, int channel, const int *ranks, int n,
                             int awaited);
-/* Give the channel up, since @a rank has not come by the deadline; after the first round some other may
- * know better whom all wait for. */
+/* Give the channel up, since @a rank has not come by the deadline; after the first round some other
+ * may know better whom all wait for. */
 void stepaf_control_give_up(struct stepaf_control *control, int channel, int rank, int round);
 
 /* ---- gather.c, token.c: as stepaf_boot_t has it ---- */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What has come over a proven connection. The other end is a rank of this job, and can be wrong all the
- * same: a frame that does not fit ends the connection. */
+/* What has come over a proven connection. The other end is a rank of this job, and can be wrong all
+ * the same: a frame that does not fit ends the connection. */
 #include <stdlib.h>
 #include <string.h>
 

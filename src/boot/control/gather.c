@@ -1,14 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The exchange: in each round a rank sends what it holds, its own block first, to the one d places below,
- * and gets as much from the one d places above; d doubles. So each block comes to each rank once, and
- * rank 0 carries no more than any other. */
+/* The exchange: in each round a rank sends what it holds, its own block first, to the one d places
+ * below, and gets as much from the one d places above; d doubles. So each block comes to each rank
+ * once, and rank 0 carries no more than any other. */
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/error.h"
 #include "boot/control/control.h"
 
-/* The blocks of ranks from this one on, round the circle: for each its length, 8 bytes, and its bytes. */
+/* The blocks of ranks from this one on, round the circle: for each its length, 8 bytes, and its
+ * bytes. */
 struct pile {
     uint8_t *data;
     size_t *ends; /* of the first n blocks */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The greeting, on both sides (wire.h). Nobody is anybody before a proof over numbers of this connection
- * has come, and a stranger's words change nothing. */
+/* The greeting, on both sides (wire.h). Nobody is anybody before a proof over numbers of this
+ * connection has come, and a stranger's words change nothing. */
 #include <errno.h>
 #include <string.h>
 #include <sys/socket.h>

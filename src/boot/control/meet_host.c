@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Rank 0 is the meeting point until all are here. Then each is told where all others listen, or, as soon
- * as something is wrong, all are told what. */
+/* Rank 0 is the meeting point until all are here. Then each is told where all others listen, or, as
+ * soon as something is wrong, all are told what. */
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
@@ -81,7 +81,8 @@ static stepaf_status_t judge_arrival(const struct stepaf_control *control,
     return STEPAF_OK;
 }
 
-/* Let the one in, or tell all why not, this one included, though it is no rank; whether it is let in. */
+/* Let the one in, or tell all why not, this one included, though it is no rank; whether it is let
+ * in. */
 static bool receive_arrival(struct stepaf_control *control, struct stepaf_control_link *link,
                             int64_t *deadline_ns)
 {
@@ -187,7 +188,8 @@ static void miss_some(struct stepaf_control *control)
     stepaf_control_note_failure(control, STEPAF_CONTROL_EXCHANGE, STEPAF_ERR_TIMEOUT, first, text);
 }
 
-/* A rank that was here and has ended, though no other process has come in its place in time; -1: there is none.
+/* A rank that was here and has ended, though no other process has come in its place in time; -1:
+ * there is none.
  * *limit_ns_p is until when to wait. */
 static int find_ended(const struct stepaf_control *control, int64_t *patience_ns,
                       int64_t deadline_ns, int64_t *limit_ns_p)

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What one rank knows and all are to know: each tells those that it has a connection to, and whoever hears
- * it for the first time does the same. */
+/* What one rank knows and all are to know: each tells those that it has a connection to, and
+ * whoever hears it for the first time does the same. */
 #include <stdio.h>
 #include <string.h>
 

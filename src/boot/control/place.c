@@ -100,8 +100,8 @@ static stepaf_status_t find_meet(const struct stepaf_env *env, struct stepaf_pla
     return STEPAF_OK;
 }
 
-/* Pods of a StatefulSet are called NAME-0, NAME-1 and so on; the meeting point is the first. -1: this is
- * none of them. */
+/* Pods of a StatefulSet are called NAME-0, NAME-1 and so on; the meeting point is the first. -1:
+ * this is none of them. */
 static long ordinal_of(const char *host_name, const char *meet_host)
 {
     size_t label = strcspn(meet_host, ".");
@@ -226,7 +226,8 @@ stepaf_status_t stepaf_place_return(const struct stepaf_env *env, const char *ho
     struct stepaf_place place = {0};
 
     snprintf(place.meet, sizeof place.meet, "%.*s", SHOWN_MAX, env->join);
-    /* The host names of a StatefulSet give a number where the first address is that of its first host. */
+    /* The host names of a StatefulSet give a number where the first address is that of its first
+     * host. */
     size_t first = strcspn(env->join, ":");
     if (first <= STEPAF_PLACE_HOST_MAX)
         memcpy(place.host, env->join, first);

@@ -30,8 +30,8 @@ struct stepaf_place {
 /* Whether torchrun, or something that sets what it sets, has started this process. */
 bool stepaf_place_is_torch(void);
 
-/* Find it; @a host_name is this host's. STEPAF_ERR_SETTING if something is missing, or not what it has to
- * be. */
+/* Find it; @a host_name is this host's. STEPAF_ERR_SETTING if something is missing, or not what it
+ * has to be. */
 stepaf_status_t stepaf_place_find(const struct stepaf_env *env, const char *host_name,
                                   struct stepaf_place *place_p);
 
@@ -41,8 +41,8 @@ stepaf_status_t stepaf_place_return(const struct stepaf_env *env, const char *ho
                                     struct stepaf_place *place_p);
 /* Only the secret: has_secret and key. */
 stepaf_status_t stepaf_place_find_secret(const struct stepaf_env *env, struct stepaf_place *place);
-/* The parts of "host:port" or "[address]:port"; host_p has room for STEPAF_PLACE_HOST_MAX + 1. False: it is
- * something else. */
+/* The parts of "host:port" or "[address]:port"; host_p has room for STEPAF_PLACE_HOST_MAX + 1.
+ * False: it is something else. */
 bool stepaf_place_split(const char *text, char *host_p, uint16_t *port_p);
 
 #endif

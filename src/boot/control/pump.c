@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What moves control connections on: there is no thread for that. Whoever exchanges, waits or asks for
- * lost ranks does it for all. */
+/* What moves control connections on: there is no thread for that. Whoever exchanges, waits or asks
+ * for lost ranks does it for all. */
 #include <errno.h>
 #include <poll.h>
 #include <stdlib.h>
@@ -84,8 +84,8 @@ static void seat_guest(struct stepaf_control *control, struct stepaf_control_lin
     stepaf_control_parse(link);
 }
 
-/* It has shown that it knows the secret. Once ranks have met, it is judged here: whoever calls has a higher
- * number, and calls once. Members that talk may all call. */
+/* It has shown that it knows the secret. Once ranks have met, it is judged here: whoever calls has
+ * a higher number, and calls once. Members that talk may all call. */
 static void admit_rank(struct stepaf_control *control, struct stepaf_control_link *link)
 {
     remove_stranger(control, link);
@@ -278,8 +278,8 @@ bool stepaf_control_pump(struct stepaf_control *control)
     return n > 0;
 }
 
-/* Without the lock, which the rank's own calls may want meanwhile, its batch handler's among them. False if
- * another thread finalizes the context. */
+/* Without the lock, which the rank's own calls may want meanwhile, its batch handler's among them.
+ * False if another thread finalizes the context. */
 static bool wait_for_news(struct stepaf_control *control, int64_t most_ms)
 {
     struct pollfd one = {.fd = control->epoll_fd, .events = POLLIN};

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Connections that exchanges and barriers need. Of two ranks the one with the higher number calls, so
- * that both never do. Rank 0 was called by all when they met. */
+/* Connections that exchanges and barriers need. Of two ranks the one with the higher number calls,
+ * so that both never do. Rank 0 was called by all when they met. */
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
@@ -84,7 +84,8 @@ static bool call_rank(struct stepaf_control *control, int rank)
     return true;
 }
 
-/* Call the rank, if it is this one's part to do so and no call is under way. Returns when to look again. */
+/* Call the rank, if it is this one's part to do so and no call is under way. Returns when to look
+ * again. */
 static int64_t call_if_down(struct stepaf_control *control, int rank,
                             struct stepaf_control_try *attempt, int64_t deadline_ns)
 {

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Sockets of control connections, none of which a child keeps, and addresses as the table has them. */
+/* Sockets of control connections, none of which a child keeps, and addresses as the table has
+ * them. */
 #ifndef STEPAF_BOOT_CONTROL_SOCKET_H
 #define STEPAF_BOOT_CONTROL_SOCKET_H
 
@@ -16,8 +17,8 @@ struct stepaf_control_address {
     uint32_t scope; /* of a link-local one */
 };
 
-/* Listen at the first free port of a range, on loopback alone if the meeting point is there. The socket and
- * its port; -1 with errno. */
+/* Listen at the first free port of a range, on loopback alone if the meeting point is there. The
+ * socket and its port; -1 with errno. */
 int stepaf_control_listen(const struct stepaf_place *place, uint16_t first, uint16_t last,
                           uint16_t *port_p);
 /* Begin to connect; -1 with errno. */
@@ -29,8 +30,8 @@ void stepaf_control_socket_close(int fd);
 bool stepaf_control_other_end(int fd, struct stepaf_control_address *address_p);
 bool stepaf_control_is_loopback(const struct stepaf_control_address *address);
 
-/* Look the host up: how many addresses there are. 0: none, and *error_p is for gai_strerror. As long as name
- * service takes. */
+/* Look the host up: how many addresses there are. 0: none, and *error_p is for gai_strerror. As
+ * long as name service takes. */
 int stepaf_control_resolve(const char *host,
                            struct stepaf_control_address addresses_p[STEPAF_CONTROL_ADDRESSES],
                            int *error_p);

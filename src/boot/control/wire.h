@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What goes over a control connection, little-endian: the greeting, in which both ends show that they know
- * the job's secret, then frames, each sealed by a key of this connection and direction.
+/* What goes over a control connection, little-endian: the greeting, in which both ends show that
+ * they know the job's secret, then frames, each sealed by a key of this connection and direction.
  *
  *   caller    hello, with its proof
  *   listener  challenge: a number of its own, with its proof; or a refusal: the secret is another
@@ -13,7 +13,8 @@
 
 #include "base/proof.h"
 
-/* The version changes with anything behind the greeting, the magic numbers with the greeting itself. */
+/* The version changes with anything behind the greeting, the magic numbers with the greeting
+ * itself. */
 static const uint32_t stepaf_control_anybody = UINT32_MAX;
 
 enum { STEPAF_CONTROL_VERSION = 4, STEPAF_CONTROL_NONCE_BYTES = 16 };
@@ -67,7 +68,8 @@ enum stepaf_control_type {
     STEPAF_CONTROL_LOST,      /* number: the rank */
     STEPAF_CONTROL_BYE,       /* this end leaves in order */
     STEPAF_CONTROL_CONSENSUS, /* a message of the members' decisions, see boot/consensus */
-    /* Between members and a process that is to take a lost rank's place, see member_net_return.h. */
+    /* Between members and a process that is to take a lost rank's place, see
+     * member_net_return.h. */
     STEPAF_CONTROL_ASK,
     STEPAF_CONTROL_STATE,
     STEPAF_CONTROL_REFUSE,

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* GPUs by CUDA's driver API, which is looked up at run time: the same library runs where there is none. */
+/* GPUs by CUDA's driver API, which is looked up at run time: the same library runs where there is
+ * none. */
 #ifndef STEPAF_DEVICE_CUDA_CUDA_H
 #define STEPAF_DEVICE_CUDA_CUDA_H
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What runs on the GPU: sending, waiting, unpacking. kernels.h says how tensors travel.
  *
- * Blocks are single warps of at most 32 registers (nvcc -maxrregcount=32), so that they find room beside
- * kernels that fill every multiprocessor. The gate waits for peers, and it is one block: the
+ * Blocks are single warps of at most 32 registers (nvcc -maxrregcount=32), so that they find room
+ * beside kernels that fill every multiprocessor. The gate waits for peers, and it is one block: the
  * multiprocessors are left to others until the data is on its way. It has no more registers either,
  * though 40 would make 8 bytes 0.03 us faster: it has to find room, too.
  */
@@ -25,9 +25,9 @@ __device__ __forceinline__ unsigned find_tensor(const stepaf_kernel_args &args)
 
 /* ---- sending ---- */
 
-/* A tensor that its head has room for. All that this takes is on its way from memory at once: the compiler
- * would wait right behind the load for words that are the same in all threads, to move them to uniform
- * registers, but of a block it does not know that it is a warp. */
+/* A tensor that its head has room for. All that this takes is on its way from memory at once: the
+ * compiler would wait right behind the load for words that are the same in all threads, to move
+ * them to uniform registers, but of a block it does not know that it is a warp. */
 template <bool ALIGNED>
 __device__ __forceinline__ void send_head(const stepaf_kernel_args &args,
                                           const stepaf_kernel_tensor &tensor, uint64_t stamp)
@@ -65,8 +65,8 @@ __device__ __forceinline__ void send_share(const stepaf_kernel_args &args, unsig
 
 /* ---- receiving ---- */
 
-/* Four heads a warp: wait, and take what is in them. Whether this thread has to clear a mark then, as
- * soon as no other looks at it any more, is in @a marked. */
+/* Four heads a warp: wait, and take what is in them. Whether this thread has to clear a mark then,
+ * as soon as no other looks at it any more, is in @a marked. */
 template <bool ALIGNED>
 __device__ __forceinline__ bool take_heads(const stepaf_kernel_args &args, uint64_t stamp,
                                            uint32_t *landed, bool alone, bool &marked)
@@ -120,8 +120,9 @@ __device__ __forceinline__ bool has_small_alone(const stepaf_kernel_args &args)
     return __all_sync(ALL, i >= args.n_tensors || args.tensors[i].proto == STEPAF_PROTO_INLINE);
 }
 
-/* Take those. Each instruction behind the last look is a part of the time that the smallest tensors take:
- * so what take_heads does for all others is left out, and the rest is prepared before the first look. */
+/* Take those. Each instruction behind the last look is a part of the time that the smallest tensors
+ * take: so what take_heads does for all others is left out, and the rest is prepared before the
+ * first look. */
 __device__ __forceinline__ void take_small(const stepaf_kernel_args &args, uint64_t stamp)
 {
     unsigned i = threadIdx.x / OCTET, last = threadIdx.x % STEPAF_WARP | (OCTET - 1);
@@ -153,8 +154,8 @@ __device__ __forceinline__ void take_small(const stepaf_kernel_args &args, uint6
         *reinterpret_cast<uint32_t *>(landed) = bytes;
 }
 
-/* All that the gate does: heads, then pieces, if they are few: there is a warp for each group of all
- * tensors. */
+/* All that the gate does: heads, then pieces, if they are few: there is a warp for each group of
+ * all tensors. */
 template <bool ALIGNED>
 __device__ __forceinline__ bool take_all(const stepaf_kernel_args &args, uint64_t stamp,
                                          uint32_t *landed, bool alone, bool &marked)
@@ -179,7 +180,8 @@ __device__ __forceinline__ bool take_all(const stepaf_kernel_args &args, uint64_
     return true;
 }
 
-/* Bring a tensor from where it came to. Whatever has to be looked at is on its way from memory at once;
+/* Bring a tensor from where it came to. Whatever has to be looked at is on its way from memory at
+ * once;
  * @a failed, too. */
 template <bool ALIGNED>
 __device__ __forceinline__ void unpack(const stepaf_kernel_args &args, uint32_t failed)
@@ -197,8 +199,8 @@ __device__ __forceinline__ void unpack(const stepaf_kernel_args &args, uint32_t 
         return;
     }
     /* A mailbox's head may be in host memory, from where all blocks would fetch it one after the
-     * other, a microsecond each. The tensor does not say itself that it is there, and is read behind
-     * what the gate says, who has seen the head. */
+     * other, a microsecond each. The tensor does not say itself that it is there, and is read
+     * behind what the gate says, who has seen the head. */
     bytes = load_acquire(&args.landed[i]);
     if (!__any_sync(ALL, failed != 0))
         copy_share<ALIGNED>(tensor.data, tensor.body, min(bytes, tensor.bytes), chunk, tensor.n);
@@ -225,10 +227,11 @@ __device__ __forceinline__ bool unpack_chunks(const stepaf_kernel_args &args, ui
 
 /* ---- kernels ---- */
 
-/* Launched as a successor: it may begin while the kernel before it ends, which can be the send before it.
- * What depends on the launch alone is looked up before the wait: the parameters have to be fetched, too. So
- * is the number of the operation, since no successor begins before all blocks of this one have counted. It
- * is counted where the plan has failed, too: then nobody looks at it any more. */
+/* Launched as a successor: it may begin while the kernel before it ends, which can be the send
+ * before it. What depends on the launch alone is looked up before the wait: the parameters have to
+ * be fetched, too. So is the number of the operation, since no successor begins before all blocks
+ * of this one have counted. It is counted where the plan has failed, too: then nobody looks at it
+ * any more. */
 template <bool CHUNKS> __device__ __forceinline__ void send_all(const stepaf_kernel_args &args)
 {
     unsigned i = find_tensor(args);

@@ -115,9 +115,9 @@ __device__ __forceinline__ uint32_t choose(const stepaf_any_args &args, uint64_t
     return args.n_peers;
 }
 
-/* Look at all peers' next heads, an octet each, until one has sent all of its. @a leader: the head that
- * may tell of the octet's tensor, too, or NULL. The octet's share of its head is in @a pair then.
- * n_peers: given up. */
+/* Look at all peers' next heads, an octet each, until one has sent all of its. @a leader: the head
+ * that may tell of the octet's tensor, too, or NULL. The octet's share of its head is in @a pair
+ * then. n_peers: given up. */
 __device__ __forceinline__ uint32_t await_batch(const stepaf_any_args &args, const uint8_t *head,
                                                 uint8_t proto, const uint8_t *leader, bool mine,
                                                 uint64_t stamp, Pair &pair)
@@ -155,8 +155,8 @@ __device__ __forceinline__ void take_head(const stepaf_kernel_tensor &tensor, ui
         take_from_head<ALIGNED>(tensor.data, bytes, pair);
 }
 
-/* Wait for a batch, and take its heads and the pieces that are the gate's, a warp for each group. What
- * can be looked up before the batch is there, is. */
+/* Wait for a batch, and take its heads and the pieces that are the gate's, a warp for each group.
+ * What can be looked up before the batch is there, is. */
 template <bool ALIGNED>
 __device__ __forceinline__ bool take_batch(const stepaf_any_args &args, Batch &batch)
 {
@@ -248,8 +248,8 @@ __device__ __forceinline__ bool unpack_batch(const stepaf_any_args &args, const 
 
 /* ---- kernels ---- */
 
-/* Launched as a successor, but what is read before all before it is done may be old: that may be another
- * send, which counts as it ends. */
+/* Launched as a successor, but what is read before all before it is done may be old: that may be
+ * another send, which counts as it ends. */
 template <bool CHUNKS> __device__ __forceinline__ void send_all_any(const stepaf_any_args &args)
 {
     uint32_t *count = &args.counts[1 + blockIdx.x];

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Tensors that go through a mailbox in host memory chunk by chunk, or by the proxy part by part: kernels.h
- * has what these are. */
+/* Tensors that go through a mailbox in host memory chunk by chunk, or by the proxy part by part:
+ * kernels.h has what these are. */
 #ifndef STEPAF_DEVICE_CUDA_KERNELS_CHUNKS_CUH
 #define STEPAF_DEVICE_CUDA_KERNELS_CHUNKS_CUH
 
@@ -11,8 +11,8 @@ namespace
 
 constexpr unsigned AT_ONCE = 4; /* pieces that a thread has on their way: host memory is far */
 
-/* Where a chunk, or a part, is in the mailbox and in the tensor, and how many bytes of the tensor are in
- * it; and its flag. */
+/* Where a chunk, or a part, is in the mailbox and in the tensor, and how many bytes of the tensor
+ * are in it; and its flag. */
 struct Chunk {
     uint8_t *box, *data, *flag;
     uint32_t bytes;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What all kernels share: patience, and those parts of sending and taking that do not depend on how a
- * launch is told of its tensors. ARGS is stepaf_kernel_args or stepaf_any_args. */
+/* What all kernels share: patience, and those parts of sending and taking that do not depend on how
+ * a launch is told of its tensors. ARGS is stepaf_kernel_args or stepaf_any_args. */
 #ifndef STEPAF_DEVICE_CUDA_KERNELS_COMMON_CUH
 #define STEPAF_DEVICE_CUDA_KERNELS_COMMON_CUH
 
@@ -34,8 +34,9 @@ template <class ARGS> __device__ __forceinline__ uint64_t make_stamp(const ARGS 
     return static_cast<uint64_t>(args.epoch) << 32 | n;
 }
 
-/* The first thing that goes wrong is noted; from then on nothing is done for this plan. Whoever sees
- * that must find it noted, since its stream goes on, and the host looks. False: another is at it. */
+/* The first thing that goes wrong is noted; from then on nothing is done for this plan. Whoever
+ * sees that must find it noted, since its stream goes on, and the host looks. False: another is at
+ * it. */
 template <class ARGS> __device__ bool note_fault(const ARGS &args, uint32_t fault, uint32_t peer)
 {
     if (atomicExch(&args.failed[1], 1))
@@ -96,8 +97,8 @@ template <class ARGS> class Patience
 
 /* ---- sending ---- */
 
-/* What one send has to know. Whether the plan has failed is on its way from memory while the first piece
- * of the tensor is: it is looked at only when that is stored, or a head. */
+/* What one send has to know. Whether the plan has failed is on its way from memory while the first
+ * piece of the tensor is: it is looked at only when that is stored, or a head. */
 struct Send {
     uint64_t stamp;
     uint32_t failed;

@@ -26,8 +26,8 @@ struct HeadWords {
     uint32_t first, second, third;
 };
 
-/* Of a tensor in a head: where its last bytes begin, if they are no whole word. For those is a way of its own,
- * which whole words do not come by. */
+/* Of a tensor in a head: where its last bytes begin, if they are no whole word. For those is a way
+ * of its own, which whole words do not come by. */
 __device__ __forceinline__ bool has_rest(uint32_t bytes, uint32_t at, uint32_t &rest)
 {
     rest = bytes & ~3u;
@@ -116,8 +116,8 @@ __device__ __forceinline__ bool tells_all(const uint8_t *head)
     return static_cast<uint32_t>(load_pair(head + STEPAF_HEAD_TELLS).y) == STEPAF_TOLD_ALL;
 }
 
-/* Whether this thread's piece of a head, @a pair, is there, if it has to be; or another head, @a leader,
- * tells of the tensor. For the other pieces it may be NULL. */
+/* Whether this thread's piece of a head, @a pair, is there, if it has to be; or another head, @a
+ * leader, tells of the tensor. For the other pieces it may be NULL. */
 __device__ __forceinline__ bool has_come(const Pair &pair, uint32_t proto, uint64_t stamp,
                                          const uint8_t *leader)
 {

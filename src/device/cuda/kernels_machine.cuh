@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What is said to the GPU in its own words (PTX ISA 8.3): everything else in the kernels is plain CUDA
- * C++, so that a test can put a machine of its own in place of this file. */
+/* What is said to the GPU in its own words (PTX ISA 8.3): everything else in the kernels is plain
+ * CUDA C++, so that a test can put a machine of its own in place of this file. */
 #ifndef STEPAF_DEVICE_CUDA_KERNELS_MACHINE_CUH
 #define STEPAF_DEVICE_CUDA_KERNELS_MACHINE_CUH
 
@@ -13,7 +13,8 @@ struct Pair {
     uint64_t x, y;
 };
 
-/* A thread's 16 bytes are stored, or loaded, at once: on the GPUs there are, if not by PTX's word. */
+/* A thread's 16 bytes are stored, or loaded, at once: on the GPUs there are, if not by PTX's
+ * word. */
 __device__ __forceinline__ void store_pair(uint8_t *at, Pair pair)
 {
     asm volatile("st.volatile.global.v2.u64 [%0], {%1, %2};" ::"l"(at), "l"(pair.x), "l"(pair.y)

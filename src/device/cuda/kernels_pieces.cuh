@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Tensors that go by LL, in groups of pieces that say themselves that they are there: kernels.h has what a
- * group is. */
+/* Tensors that go by LL, in groups of pieces that say themselves that they are there: kernels.h has
+ * what a group is. */
 #ifndef STEPAF_DEVICE_CUDA_KERNELS_PIECES_CUH
 #define STEPAF_DEVICE_CUDA_KERNELS_PIECES_CUH
 
@@ -19,7 +19,8 @@ __device__ __forceinline__ uint32_t groups_of(uint32_t bytes)
     return (bytes + STEPAF_GROUP_DATA - 1) / STEPAF_GROUP_DATA;
 }
 
-/* Whether all of a group is in the tensor. For those, nearly all there are, is a way with few instructions. */
+/* Whether all of a group is in the tensor. For those, nearly all there are, is a way with few
+ * instructions. */
 __device__ __forceinline__ bool is_whole(uint32_t bytes, uint32_t group)
 {
     return (group + 1) * STEPAF_GROUP_DATA <= bytes;
@@ -117,8 +118,9 @@ __device__ __forceinline__ void store_group(uint8_t *at, const Group &its)
     store_pair(at + STEPAF_GROUP_BYTES / 2, its.high);
 }
 
-/* @a before is of before the wait: its failed may be old. With it the head goes on its way at once, since
- * the peer has something to begin. If a plan fails right then, its peer waits for the pieces. */
+/* @a before is of before the wait: its failed may be old. With it the head goes on its way at once,
+ * since the peer has something to begin. If a plan fails right then, its peer waits for the
+ * pieces. */
 template <bool ALIGNED>
 __device__ __forceinline__ void send_pieces(const stepaf_kernel_tensor &tensor, unsigned chunk,
                                             const Send &before, const uint32_t *failed_at)
@@ -143,9 +145,10 @@ __device__ __forceinline__ void send_pieces(const stepaf_kernel_tensor &tensor, 
     }
 }
 
-/* Take the share @a chunk of @a n, of whose first group this thread's pieces have been loaded already:
- * @a its. A group is looked at until all of it is there, and left as the next operation has to find it.
- * False: given up. */
+/* Take the share @a chunk of @a n, of whose first group this thread's pieces have been loaded
+ * already:
+ * @a its. A group is looked at until all of it is there, and left as the next operation has to find
+ * it. False: given up. */
 template <bool ALIGNED, class ARGS>
 __device__ __forceinline__ bool take_pieces(const ARGS &args, const stepaf_kernel_tensor &tensor,
                                             uint32_t bytes, unsigned chunk, unsigned n, Group its)

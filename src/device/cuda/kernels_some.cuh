@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The kernels of plans of which some answers are enough: see the end of kernels.h. They are kernels of their own, so
- * that the others are as if there were none. Each waits for what is before it in the stream, so it may be
- * launched as a successor or not. */
+/* The kernels of plans of which some answers are enough: see the end of kernels.h. They are kernels
+ * of their own, so that the others are as if there were none. Each waits for what is before it in
+ * the stream, so it may be launched as a successor or not. */
 #ifndef STEPAF_DEVICE_CUDA_KERNELS_SOME_CUH
 #define STEPAF_DEVICE_CUDA_KERNELS_SOME_CUH
 
@@ -152,8 +152,8 @@ __device__ __forceinline__ Outcome await_some(const stepaf_kernel_args &args, ui
     return outcome;
 }
 
-/* What is in the heads of those who were chosen, and the heads, for the next one: all have looked at them. Of
- * others nothing has come. */
+/* What is in the heads of those who were chosen, and the heads, for the next one: all have looked
+ * at them. Of others nothing has come. */
 template <bool ALIGNED>
 __device__ __forceinline__ void take_chosen(const stepaf_kernel_args &args, uint64_t stamp,
                                             uint64_t chosen, const Pair &pair)

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Bytes of a tensor, which may begin and end anywhere, by words of 4 or 8 bytes, and pieces of 16. */
+/* Bytes of a tensor, which may begin and end anywhere, by words of 4 or 8 bytes, and pieces of
+ * 16. */
 #ifndef STEPAF_DEVICE_CUDA_KERNELS_WORDS_CUH
 #define STEPAF_DEVICE_CUDA_KERNELS_WORDS_CUH
 
@@ -8,8 +9,8 @@
 namespace
 {
 
-/* The bytes of a tensor from @a at on, as many as a WORD has: the last may be fewer, and a tensor may begin
- * anywhere. */
+/* The bytes of a tensor from @a at on, as many as a WORD has: the last may be fewer, and a tensor
+ * may begin anywhere. */
 template <bool ALIGNED, class WORD>
 __device__ __forceinline__ WORD load_word(const uint8_t *data, uint32_t bytes, uint32_t at)
 {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Whose a pointer is; memory of the GPU, and pinned memory for it. The latter is for set-up only: some of
- * it waits for the GPU. */
+/* Whose a pointer is; memory of the GPU, and pinned memory for it. The latter is for set-up only:
+ * some of it waits for the GPU. */
 #include <string.h>
 
 #include "base/log.h"
@@ -53,8 +53,8 @@ static void *pointer_of(CUdeviceptr at)
     return (void *)(uintptr_t)at;
 }
 
-/* What is no multiple of the GPU's largest pages takes as much memory, but by smaller ones, which peers
- * write to more slowly. */
+/* What is no multiple of the GPU's largest pages takes as much memory, but by smaller ones, which
+ * peers write to more slowly. */
 static size_t whole_pages(size_t bytes)
 {
     return bytes < PAGE ? bytes : (bytes + PAGE - 1) / PAGE * PAGE;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Counting what has come. In which order it comes means nothing: a message is delivered when it is the next one, and
- * as many pieces have landed as it has. */
+/* Counting what has come. In which order it comes means nothing: a message is delivered when it is
+ * the next one, and as many pieces have landed as it has. */
 #include <string.h>
 
 #include "base/time.h"

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What transports over a fabric of others (libfabric, UCX) share: numbered messages, pieces that are counted, credits,
- * a proof that a link works, and watching peers. README.md says how. */
+/* What transports over a fabric of others (libfabric, UCX) share: numbered messages, pieces that
+ * are counted, credits, a proof that a link works, and watching peers. README.md says how. */
 #ifndef STEPAF_TRANSPORT_FABRIC_LINK_H
 #define STEPAF_TRANSPORT_FABRIC_LINK_H
 
@@ -95,8 +95,8 @@ struct stepaf_fabric_calls {
     bool (*control)(struct stepaf_fabric_link *link, enum stepaf_fabric_kind kind);
     /* Where the messages of a peer are, STEPAF_FABRIC_SLOT apart. */
     const uint8_t *(*slots)(const struct stepaf_fabric_link *link);
-    /* Take in what has come, but deliver none of it: the next progress does. Where links are not read, as while a commit
-     * waits for other ranks, this shows who lives. */
+    /* Take in what has come, but deliver none of it: the next progress does. Where links are not
+     * read, as while a commit waits for other ranks, this shows who lives. */
     void (*set_aside)(struct stepaf_fabric *fabric);
     /* It is proven now; or NULL. */
     void (*proven)(struct stepaf_fabric_link *link);
@@ -135,7 +135,8 @@ void stepaf_fabric_connect(struct stepaf_fabric_link *link, const struct stepaf_
                            uint64_t token, uint64_t pids);
 void stepaf_fabric_disconnect(struct stepaf_fabric_link *link);
 
-/* count.c. A piece or a message, by what it says of itself. False: it makes no sense now, and changes nothing. */
+/* count.c. A piece or a message, by what it says of itself. False: it makes no sense now, and
+ * changes nothing. */
 static inline bool stepaf_fabric_is_next(const struct stepaf_fabric_link *link, uint32_t number)
 {
     return link->used && ((number - link->taken) & STEPAF_FABRIC_NUMBER) < STEPAF_FABRIC_RING;
@@ -146,8 +147,9 @@ static inline bool stepaf_fabric_is_due(const struct stepaf_fabric_link *link,
     return stepaf_fabric_is_next(link, number) &&
            !(kind == STEPAF_FABRIC_MESSAGE && link->due[number % STEPAF_FABRIC_RING].here);
 }
-/* A MESSAGE is not due. Where another one stands in its place that no slot can disprove, one of both is not the peer's,
- * which nobody can tell: the link is lost, rather than that it waits for pieces that may never come. */
+/* A MESSAGE is not due. Where another one stands in its place that no slot can disprove, one of
+ * both is not the peer's, which nobody can tell: the link is lost, rather than that it waits for
+ * pieces that may never come. */
 void stepaf_fabric_refuse_message(struct stepaf_fabric_link *link, uint32_t number);
 void stepaf_fabric_count(struct stepaf_fabric_link *link, enum stepaf_fabric_kind kind,
                          uint32_t number);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* In the first commit: does anything get through? An endpoint of a fabric connects to nobody before it first
- * sends, and what goes wrong then would show only in the first operation. Each side sends a hello, and a link is
- * proven where the own one is done and the peer's is here: whoever does not hear takes another transport, and the
- * other side follows. */
+/* In the first commit: does anything get through? An endpoint of a fabric connects to nobody before
+ * it first sends, and what goes wrong then would show only in the first operation. Each side sends
+ * a hello, and a link is proven where the own one is done and the peer's is here: whoever does not
+ * hear takes another transport, and the other side follows. */
 #include <time.h>
 
 #include "base/fd.h"
@@ -83,7 +83,8 @@ stepaf_status_t stepaf_fabric_prove_links(struct stepaf_transport *transport, bo
     return status;
 }
 
-/* Links are up at once, as far as this side can say. What is left is to wait for what proves them. */
+/* Links are up at once, as far as this side can say. What is left is to wait for what proves
+ * them. */
 stepaf_status_t stepaf_fabric_finish_connects(struct stepaf_transport *transport,
                                               int64_t deadline_ns, int wait_ms, uint32_t *peer_p,
                                               char *reason)

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Watching peers: by their process on the same node, else by whether they take in what is written. */
+/* Watching peers: by their process on the same node, else by whether they take in what is
+ * written. */
 #include <poll.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -36,7 +37,8 @@ static int64_t ask_after_ns(const struct stepaf_fabric *fabric)
     return part_ns < ping_ns ? part_ns : ping_ns;
 }
 
-/* What has come of it before is delivered; what others have sent is not, since it may be of the next epoch. */
+/* What has come of it before is delivered; what others have sent is not, since it may be of the
+ * next epoch. */
 static void lose_found(struct stepaf_fabric *fabric, struct stepaf_fabric_link *link,
                        const char *reason)
 {

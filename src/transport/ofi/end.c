@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Ends that are agreed upon. verbs;ofi_rxm (1.17) ends the process where its endpoint closes and a peer's write has come
- * that nobody has read, or where it reads one after the peer has closed: it then receives anew by a connection that is gone. So
- * each side says that it writes nothing more, by a second hello, answers the other's, and before it closes waits a little
- * for those of its peers. Then it leaves these, which look all the time, a moment to read what it has written last. */
+/* Ends that are agreed upon. verbs;ofi_rxm (1.17) ends the process where its endpoint closes and a
+ * peer's write has come that nobody has read, or where it reads one after the peer has closed: it
+ * then receives anew by a connection that is gone. So each side says that it writes nothing more,
+ * by a second hello, answers the other's, and before it closes waits a little for those of its
+ * peers. Then it leaves these, which look all the time, a moment to read what it has written
+ * last. */
 #include <string.h>
 #include <time.h>
 
@@ -34,8 +36,8 @@ void stepaf_ofi_take_end(struct stepaf_ofi *ofi, struct stepaf_ofi_link *link)
         say_end(link);
 }
 
-/* For how long to wait for a link; 0: it is over. One that is dead may be that of a peer that closes as well, and will say
- * so, or of one that is gone. */
+/* For how long to wait for a link; 0: it is over. One that is dead may be that of a peer that
+ * closes as well, and will say so, or of one that is gone. */
 static int wait_ms(struct stepaf_ofi_link *link)
 {
     if (link->shared.proof.state != STEPAF_FABRIC_PROVEN)

@@ -63,7 +63,8 @@ const struct stepaf_ofi_library *stepaf_ofi_library(char *reason)
     return fabric_usable ? &fabric_real : NULL;
 }
 
-/* Best first. shm is not among them: it reaches one node only, where the library's own does better. */
+/* Best first. shm is not among them: it reaches one node only, where the library's own does
+ * better. */
 static const char *const fabric_order[] = {"efa",         "cxi", "verbs;ofi_rxm", "psm3",   "psm2",
                                            "tcp;ofi_rxm", "tcp", "net",           "sockets"};
 enum { ORDERED = sizeof(fabric_order) / sizeof(fabric_order[0]) };
@@ -86,8 +87,8 @@ static const char *objection(const struct fi_info *info)
     const uint64_t obeyed = FI_MR_LOCAL | FI_MR_VIRT_ADDR | FI_MR_ALLOCATED | FI_MR_PROV_KEY |
                             FI_MR_ENDPOINT | FI_MR_RMA_EVENT;
 
-    /* It reads through a null pointer then (2.1.0, of Debian 13, to 2.6.0), however the end closes. Provider tcp of
-     * these does the same work without. */
+    /* It reads through a null pointer then (2.1.0, of Debian 13, to 2.6.0), however the end closes.
+     * Provider tcp of these does the same work without. */
     if (info->fabric_attr->prov_name && !strcmp(info->fabric_attr->prov_name, "tcp;ofi_rxm") &&
         FI_MAJOR(info->fabric_attr->prov_version) >= 201)
         return "since libfabric 2.1 it ends the process if a peer is in the middle of a write";

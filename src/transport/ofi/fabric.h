@@ -27,8 +27,9 @@ const struct stepaf_ofi_library *stepaf_ofi_library(char *reason);
 
 extern const struct stepaf_ofi_library *stepaf_ofi_library_fake; /* of tests; else NULL */
 
-/* Choose a provider: @a name, or the best that can be used where that is empty. NULL: @a reason says why
- * not. @a refused, of STEPAF_REASON_MAX characters, says which others there are, and why they were not taken. */
+/* Choose a provider: @a name, or the best that can be used where that is empty. NULL: @a reason
+ * says why not. @a refused, of STEPAF_REASON_MAX characters, says which others there are, and why
+ * they were not taken. */
 struct fi_info *stepaf_ofi_choose(const struct stepaf_ofi_library *library, const char *name,
                                   char *refused, char *reason);
 

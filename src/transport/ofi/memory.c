@@ -8,7 +8,8 @@
 
 enum { KEY_TRIES = 8 };
 
-/* A key that is not the provider's: as long as it takes, and not to be guessed where that is long. */
+/* A key that is not the provider's: as long as it takes, and not to be guessed where that is
+ * long. */
 static bool draw_key(const struct stepaf_ofi *ofi, uint64_t *key_p)
 {
     size_t bytes = ofi->f.info->domain_attr->mr_key_size;

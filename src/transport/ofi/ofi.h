@@ -14,9 +14,10 @@ enum {
     STEPAF_OFI_MORE_MAX = 16 /* writes of one doorbell */
 };
 
-/* The data of a write: kind (stepaf_fabric_kind), the sender's index among the receiver's peers, a number. Where the
- * provider carries 64 bits, those of a MESSAGE have 32 more in front: what stepaf_msg_to_imm makes of it, and instead of
- * the number its low 8 bits behind the count of pieces beside this write; or stepaf_ofi_in_slot. */
+/* The data of a write: kind (stepaf_fabric_kind), the sender's index among the receiver's peers, a
+ * number. Where the provider carries 64 bits, those of a MESSAGE have 32 more in front: what
+ * stepaf_msg_to_imm makes of it, and instead of the number its low 8 bits behind the count of
+ * pieces beside this write; or stepaf_ofi_in_slot. */
 enum {
     STEPAF_OFI_KIND_SHIFT = 30,
     STEPAF_OFI_PEER_SHIFT = 16,
@@ -30,8 +31,9 @@ enum {
 static const uint64_t stepaf_ofi_in_slot = ((uint64_t)STEPAF_IMM_OTHER << STEPAF_IMM_CODE_SHIFT)
                                            << STEPAF_OFI_IMM_SHIFT;
 
-/* What goes with a write is hidden by the receiver's token, as much of it as there is room for: libfabric does not say who
- * has written, and a stranger who does not know the token says nothing but by chance. It is its own inverse. */
+/* What goes with a write is hidden by the receiver's token, as much of it as there is room for:
+ * libfabric does not say who has written, and a stranger who does not know the token says nothing
+ * but by chance. It is its own inverse. */
 static inline uint64_t stepaf_ofi_hide(uint64_t data, uint64_t token, bool is_wide)
 {
     return is_wide ? data ^ token : (uint32_t)(data ^ token);
@@ -140,8 +142,8 @@ bool stepaf_ofi_sockets_are_open(const struct stepaf_ofi *ofi);
 unsigned stepaf_ofi_post(struct stepaf_post *const *posts, unsigned n);
 bool stepaf_ofi_control(struct stepaf_fabric_link *link, enum stepaf_fabric_kind kind);
 
-/* end.c. Whether this provider needs ends to be agreed upon; a peer has said that it writes nothing more; do so, and wait
- * for the peers: links are disconnected then. */
+/* end.c. Whether this provider needs ends to be agreed upon; a peer has said that it writes nothing
+ * more; do so, and wait for the peers: links are disconnected then. */
 bool stepaf_ofi_ends_together(const struct fi_info *info);
 void stepaf_ofi_take_end(struct stepaf_ofi *ofi, struct stepaf_ofi_link *link);
 void stepaf_ofi_end(struct stepaf_ofi *ofi);

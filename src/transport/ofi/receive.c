@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Taking in completions: of own writes, and of those of peers, which are counted. In which order they come
- * means nothing. */
+/* Taking in completions: of own writes, and of those of peers, which are counted. In which order
+ * they come means nothing. */
 #include <string.h>
 
 #include "base/fd.h"
@@ -128,8 +128,8 @@ static void lose_all(struct stepaf_ofi *ofi, int error)
         stepaf_fabric_lose(&ofi->links[p].shared, error);
 }
 
-/* Read once. Returns how much has come, but for what only links have to do with: a rank that hears nothing else is
- * one that waits in vain, and looks for dead peers. */
+/* Read once. Returns how much has come, but for what only links have to do with: a rank that hears
+ * nothing else is one that waits in vain, and looks for dead peers. */
 static inline __attribute__((always_inline)) unsigned read_queue(struct stepaf_ofi *ofi,
                                                                  bool delivers)
 {

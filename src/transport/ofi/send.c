@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Sending: a post's writes, each with the number of its message, and the message into a slot, or in the data of the
- * last of these writes. */
+/* Sending: a post's writes, each with the number of its message, and the message into a slot, or in
+ * the data of the last of these writes. */
 #include <string.h>
 
 #include "transport/ofi/ofi.h"
@@ -27,8 +27,9 @@ static uint64_t finish_data(const struct stepaf_ofi_link *link, uint32_t imm)
     return (uint64_t)imm << STEPAF_OFI_IMM_SHIFT | imm_make(link, STEPAF_FABRIC_MESSAGE, low);
 }
 
-/* One write. False: there is no room for it now, or the link is lost. @a more: another one follows at once, which
- * rings for both; but the last for which there is room rings itself, as does one of a few. */
+/* One write. False: there is no room for it now, or the link is lost. @a more: another one follows
+ * at once, which rings for both; but the last for which there is room rings itself, as does one of
+ * a few. */
 static bool ofi_write(struct stepaf_fabric_flight *flight, const void *source, size_t bytes,
                       const struct stepaf_ofi_registration *own, uint64_t address, uint64_t key,
                       uint64_t data, bool more)
@@ -95,8 +96,9 @@ bool stepaf_ofi_control(struct stepaf_fabric_link *shared, enum stepaf_fabric_ki
     return true;
 }
 
-/* Send post->xfer[post->at] from post->at_offset on. False: not all of it. @a first: of this call. What was
- * refused before is offered without FI_MORE, so that nothing waits for what may not come soon. */
+/* Send post->xfer[post->at] from post->at_offset on. False: not all of it. @a first: of this call.
+ * What was refused before is offered without FI_MORE, so that nothing waits for what may not come
+ * soon. */
 static bool ofi_send_tensor(struct stepaf_ofi_link *link, struct stepaf_post *post,
                             struct finish *finish, bool *first_p)
 {

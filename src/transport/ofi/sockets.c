@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Sockets that libfabric has opened for this transport: children of fork() give them up, or a peer on another host
- * would not notice this process's end as long as one of them lives. They are known by their addresses, which nobody
- * else can have: the endpoint's own, and peers' endpoints. */
+/* Sockets that libfabric has opened for this transport: children of fork() give them up, or a peer
+ * on another host would not notice this process's end as long as one of them lives. They are known
+ * by their addresses, which nobody else can have: the endpoint's own, and peers' endpoints. */
 #include <dirent.h>
 #include <netinet/in.h>
 #include <stdlib.h>
@@ -111,8 +111,9 @@ static bool is_open(const struct stepaf_ofi_socket *it)
     return !fstat(it->fd, &facts) && S_ISSOCK(facts.st_mode) && facts.st_ino == it->inode;
 }
 
-/* A peer may be in the middle of a write, which tcp;ofi_rxm (1.17) cannot cancel: closing the endpoint then ends the
- * process. So the connections are closed first, and libfabric is left to notice it. */
+/* A peer may be in the middle of a write, which tcp;ofi_rxm (1.17) cannot cancel: closing the
+ * endpoint then ends the process. So the connections are closed first, and libfabric is left to
+ * notice it. */
 void stepaf_ofi_sockets_cut(struct stepaf_ofi *ofi)
 {
     for (unsigned i = 0; i < ofi->n_sockets; i++) {

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Copies past the cache.
  *
- * A copy whose source and destination together are larger than the last-level cache finds neither there,
- * and what it stores only pushes out something else, after the line was read for nothing. Stores past the
- * cache save that read. The C library does the same, but from three quarters of what the processor says
- * its cache is; a virtual machine may be told the whole host's, ten times what its cores can use. Below
- * that size the receiver would find its tensor in the cache, and such stores take twice as long
- * (bench/results/node.md). */
+ * A copy whose source and destination together are larger than the last-level cache finds neither
+ * there, and what it stores only pushes out something else, after the line was read for nothing.
+ * Stores past the cache save that read. The C library does the same, but from three quarters of
+ * what the processor says its cache is; a virtual machine may be told the whole host's, ten times
+ * what its cores can use. Below that size the receiver would find its tensor in the cache, and such
+ * stores take twice as long (bench/results/node.md). */
 #include "transport/shm/copy.h"
 
 #include "topo/topo.h"

@@ -9,12 +9,12 @@
 
 struct stepaf_topo;
 
-/* From how many bytes on a copy goes past the cache. @a asked: by the setting; 0: by what the machine's
- * last-level cache is believed to hold. */
+/* From how many bytes on a copy goes past the cache. @a asked: by the setting; 0: by what the
+ * machine's last-level cache is believed to hold. */
 size_t stepaf_shm_uncached_bytes(const struct stepaf_topo *topo, uint64_t asked);
 
-/* Copy by stores that go past the cache, where the processor has them; whoever then sees a store of this
- * thread's with release order sees the bytes. */
+/* Copy by stores that go past the cache, where the processor has them; whoever then sees a store of
+ * this thread's with release order sees the bytes. */
 void stepaf_shm_copy_uncached(uint8_t *dst, const uint8_t *src, size_t bytes);
 
 /* Copy, past the cache from @a uncached bytes on. */

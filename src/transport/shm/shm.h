@@ -57,8 +57,8 @@ enum stepaf_shm_closed {
     STEPAF_SHM_UNWRITABLE /* this rank has given the peer up for memory that cannot be written */
 };
 
-/* Which process it is closed to is said, too: the next one in the same place may look before this rank has cleared the
- * inbox for it. A process id has 22 bits at most. */
+/* Which process it is closed to is said, too: the next one in the same place may look before this
+ * rank has cleared the inbox for it. A process id has 22 bits at most. */
 static inline uint32_t stepaf_shm_closed_to(pid_t pid, enum stepaf_shm_closed why)
 {
     return (uint32_t)pid << 2 | (uint32_t)why;
@@ -176,7 +176,8 @@ bool stepaf_shm_watch(struct stepaf_shm *shm, struct stepaf_shm_link *link, char
 void stepaf_shm_unwatch(struct stepaf_shm *shm, struct stepaf_shm_link *link);
 /* End the watch, and note who had the peer's place. */
 void stepaf_shm_vacate(struct stepaf_shm *shm, struct stepaf_shm_link *link);
-/* Whether nobody else writes to the peer's inbox. False, with @a reason, if the process that had the place lives. */
+/* Whether nobody else writes to the peer's inbox. False, with @a reason, if the process that had
+ * the place lives. */
 bool stepaf_shm_is_vacant(struct stepaf_shm *shm, uint32_t peer, pid_t pid, char *reason);
 /* Forget who had the places. */
 void stepaf_shm_forget(struct stepaf_shm *shm);
@@ -188,14 +189,14 @@ bool stepaf_shm_has_ended(const struct stepaf_shm_link *link);
 void stepaf_shm_check_peers(struct stepaf_transport *transport);
 /* A lost peer is not to begin to write to this rank's pages. */
 void stepaf_shm_fence(struct stepaf_link *link);
-/* Keep lost peers from beginning to write to this rank's pages; whether one that lives has not ended
- * yet what it had begun. The same for all, until they have or the time is over. */
+/* Keep lost peers from beginning to write to this rank's pages; whether one that lives has not
+ * ended yet what it had begun. The same for all, until they have or the time is over. */
 bool stepaf_shm_is_quiet(struct stepaf_transport *transport, bool begin, uint32_t *peer_p);
 void stepaf_shm_close_pages(struct stepaf_shm *shm, int64_t timeout_us);
 
 /* write.c: the three ways to write to a peer */
-/* Copy one source to several places, the source coming from memory once; past the cache from @a uncached
- * bytes on. */
+/* Copy one source to several places, the source coming from memory once; past the cache from @a
+ * uncached bytes on. */
 void stepaf_shm_copy_many(uint8_t *const *dst, unsigned n, const uint8_t *src, size_t bytes,
                           size_t uncached);
 enum stepaf_shm_written {
@@ -210,8 +211,8 @@ enum stepaf_shm_written {
  * afterwards. */
 enum stepaf_shm_written stepaf_shm_write_pages(struct stepaf_shm_link *link,
                                                struct stepaf_post *post);
-/* Send fragments of post->xfer[post->at] from post->at_offset on, while there are free slots. WRITTEN, when
- * the tensor is through; NO_ROOM; or NO_SOURCE, where the kernel copies. */
+/* Send fragments of post->xfer[post->at] from post->at_offset on, while there are free slots.
+ * WRITTEN, when the tensor is through; NO_ROOM; or NO_SOURCE, where the kernel copies. */
 enum stepaf_shm_written stepaf_shm_write_fragments(struct stepaf_shm_link *link,
                                                    struct stepaf_post *post);
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Watching the peers' processes: by process file descriptors in one epoll set, or, where the
- * kernel has none (before 5.3), by their state in /proc; and whether they still run the program that
- * has announced the link. Called by idle waiters only. And what a peer that is not listened to any
- * more may still write. */
+/* Watching the peers' processes: by process file descriptors in one epoll set, or, where the kernel
+ * has none (before 5.3), by their state in /proc; and whether they still run the program that has
+ * announced the link. Called by idle waiters only. And what a peer that is not listened to any more
+ * may still write. */
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
@@ -97,8 +97,8 @@ void stepaf_shm_identify(struct stepaf_shm_link *link, int fd)
         link->control_inode = facts.st_ino;
 }
 
-/* Whether the peer's process has begun another program, by exec. One that is about to end has closed its
- * descriptors, too, but not for long. */
+/* Whether the peer's process has begun another program, by exec. One that is about to end has
+ * closed its descriptors, too, but not for long. */
 static bool is_another_program(struct stepaf_shm_link *link)
 {
     struct stat facts;

@@ -5,8 +5,8 @@
  * between two processes on a Xeon with AVX-512 (Sapphire Rapids), 64 KiB to 8 MiB: "rep movsb" and
  * 512-bit loops are within 3 % of it, stores past the cache take 2 to 5 times as long, because the
  * receiver then reads from memory what it would have found in the cache. What does pay is to take a
- * large source through the cache once for all receivers: three copies of 1.75 to 32 MiB in blocks take
- * 0.65 to 0.75 of the time. */
+ * large source through the cache once for all receivers: three copies of 1.75 to 32 MiB in blocks
+ * take 0.65 to 0.75 of the time. */
 #include <errno.h>
 #include <string.h>
 #include <sys/uio.h>
@@ -48,8 +48,8 @@ static enum stepaf_shm_written why_not(const struct stepaf_shm_link *link, int e
     return stepaf_shm_has_ended(link) ? STEPAF_SHM_GONE : STEPAF_SHM_FORBIDDEN;
 }
 
-/* Either the peer sees that this rank is writing, or this rank that the peer has closed its pages. In
- * blocks, so that a peer that closes them has not to wait for long. */
+/* Either the peer sees that this rank is writing, or this rank that the peer has closed its pages.
+ * In blocks, so that a peer that closes them has not to wait for long. */
 enum stepaf_shm_written stepaf_shm_write_pages(struct stepaf_shm_link *link,
                                                struct stepaf_post *post)
 {

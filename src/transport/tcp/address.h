@@ -21,9 +21,10 @@ enum stepaf_tcp_network {
 
 enum stepaf_tcp_network stepaf_tcp_network_of(uint64_t own_id, uint64_t their_id, bool same_node);
 
-/* Keep those of @a theirs that a connection can be tried to, best first: in the same network loopback;
- * subnets that this host is in, then others, then, where the network is not known to be another,
- * addresses that are this host's own too. What is left out would lead to this host itself. */
+/* Keep those of @a theirs that a connection can be tried to, best first: in the same network
+ * loopback; subnets that this host is in, then others, then, where the network is not known to be
+ * another, addresses that are this host's own too. What is left out would lead to this host
+ * itself. */
 void stepaf_tcp_addresses_order(const struct stepaf_net_addresses *own,
                                 enum stepaf_tcp_network network,
                                 struct stepaf_net_addresses *theirs);

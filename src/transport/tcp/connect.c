@@ -155,7 +155,8 @@ void stepaf_tcp_connection_ended(struct stepaf_tcp_connection *connection, const
 }
 
 /* Somebody is there, and perhaps is the peer, still on its way into the commit: it gets more time,
- * and, as the last hope, all the time that the commit has. Who closes gets more as the last hope only. */
+ * and, as the last hope, all the time that the commit has. Who closes gets more as the last hope
+ * only. */
 static bool is_patient(const struct stepaf_tcp_link *link, uint64_t now)
 {
     const struct stepaf_tcp *tcp = stepaf_tcp_of(link);
@@ -170,8 +171,8 @@ static bool is_patient(const struct stepaf_tcp_link *link, uint64_t now)
             (int64_t)(now - link->dial.try_until - more * tcp->ticks_per_us) < 0);
 }
 
-/* The listener had no time for this connection, as when it is besieged, or it is another program: it
- * is tried again, later from time to time, as long as the address has time. */
+/* The listener had no time for this connection, as when it is besieged, or it is another program:
+ * it is tried again, later from time to time, as long as the address has time. */
 static void shown_out(struct stepaf_tcp_connection *connection)
 {
     struct stepaf_tcp_link *link = connection->link;

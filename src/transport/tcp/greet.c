@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The greeting, on both sides: hello, challenge, answer, welcome (wire.h). Nobody is anybody before a
- * proof over numbers of this connection has come. */
+/* The greeting, on both sides: hello, challenge, answer, welcome (wire.h). Nobody is anybody before
+ * a proof over numbers of this connection has come. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -68,7 +68,8 @@ static bool draw_nonce(uint64_t *nonce_p)
     return stepaf_proof_draw(nonce_p, STEPAF_TCP_NONCE_WORDS * sizeof(*nonce_p));
 }
 
-/* Greetings are short, and the first that goes over a connection: the socket takes one as a whole. */
+/* Greetings are short, and the first that goes over a connection: the socket takes one as a
+ * whole. */
 static bool say(int fd, const void *message, size_t bytes)
 {
     ssize_t sent = send(fd, message, bytes, MSG_NOSIGNAL);
@@ -78,7 +79,8 @@ static bool say(int fd, const void *message, size_t bytes)
     return sent == (ssize_t)bytes;
 }
 
-/* Take a message, in as many pieces as it comes in: 1. 0: there is more to come, or a deadline passes.
+/* Take a message, in as many pieces as it comes in: 1. 0: there is more to come, or a deadline
+ * passes.
  * -1: it will not come, and errno, 0 if the other side has closed. */
 static int hear_whole(struct stepaf_tcp_connection *connection, void *message_p, size_t bytes)
 {
@@ -113,8 +115,8 @@ bool stepaf_tcp_greet(struct stepaf_tcp_connection *connection)
     return say(connection->fd, &hello, sizeof(hello));
 }
 
-/* A listener that is short of places resets a stranger's connection whose hello it has not read: that one
- * may come again. */
+/* A listener that is short of places resets a stranger's connection whose hello it has not read:
+ * that one may come again. */
 static const char *why_ended(void)
 {
     bool is_shown_out = !errno || errno == ECONNRESET || errno == EPIPE;
@@ -176,8 +178,8 @@ static struct stepaf_tcp_connection *recognize_stranger(struct stepaf_tcp *tcp,
     return is_proven(&claimed, stepaf_tcp_hello_magic, hello->proof) ? connection : NULL;
 }
 
-/* A hello can be somebody's copy: whoever comes later with another takes the place, as the peer itself
- * does that tries again. */
+/* A hello can be somebody's copy: whoever comes later with another takes the place, as the peer
+ * itself does that tries again. */
 bool stepaf_tcp_admit(struct stepaf_tcp *tcp, const struct stepaf_tcp_hello *hello, int fd)
 {
     struct stepaf_tcp_connection *connection = recognize_stranger(tcp, hello);

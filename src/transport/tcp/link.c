@@ -14,8 +14,8 @@ void stepaf_tcp_connection_close(struct stepaf_tcp_connection *connection)
     connection->state = STEPAF_TCP_CLOSED;
 }
 
-/* Where connections are few, asking each costs less than asking epoll. Peers that others reach may still
- * come, until all ranks have agreed on their links. */
+/* Where connections are few, asking each costs less than asking epoll. Peers that others reach may
+ * still come, until all ranks have agreed on their links. */
 void stepaf_tcp_all_opened(struct stepaf_tcp *tcp)
 {
     if (tcp->count.links < tcp->n_peers && !tcp->agreed)

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The listening side. Whoever connects is a stranger until a whole hello has come that only a peer can
- * have made; strangers are few, have little time, and change nothing. */
+/* The listening side. Whoever connects is a stranger until a whole hello has come that only a peer
+ * can have made; strangers are few, have little time, and change nothing. */
 #include <errno.h>
 #include <netinet/in.h>
 #include <stdio.h>
@@ -176,8 +176,8 @@ static void cannot_accept(struct stepaf_tcp *tcp, int error)
     stepaf_log_warn("tcp: cannot accept connections: %s", stepaf_why(error));
 }
 
-/* A free place; if all are taken, who has waited longest goes. That may be a peer whose hello is still
- * on its way: it comes again. */
+/* A free place; if all are taken, who has waited longest goes. That may be a peer whose hello is
+ * still on its way: it comes again. */
 static struct stepaf_tcp_stranger *place_for_stranger(struct stepaf_tcp *tcp)
 {
     unsigned first = tcp->at_stranger, at = first;

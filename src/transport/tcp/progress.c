@@ -152,10 +152,11 @@ unsigned stepaf_tcp_progress(struct stepaf_transport *transport, unsigned polls)
     return n;
 }
 
-/* Whether the peer's host has owed an answer over some connection for too long, by this look and those
- * before it, the last of which was @a ago. @a first: those were too long ago to tell. Each look sees one
- * moment, in which what was sent last is often not acknowledged yet: what came since the look before is
- * an answer as well, or a host that answers all the time would be silent by eight such moments. */
+/* Whether the peer's host has owed an answer over some connection for too long, by this look and
+ * those before it, the last of which was @a ago. @a first: those were too long ago to tell. Each
+ * look sees one moment, in which what was sent last is often not acknowledged yet: what came since
+ * the look before is an answer as well, or a host that answers all the time would be silent by
+ * eight such moments. */
 static bool is_silent(struct stepaf_tcp_link *link, uint64_t now, uint64_t ago, bool first)
 {
     const struct stepaf_tcp *tcp = stepaf_tcp_of(link);
@@ -177,8 +178,9 @@ static bool is_silent(struct stepaf_tcp_link *link, uint64_t now, uint64_t ago, 
     return silent;
 }
 
-/* While ranks exchange what they say in a commit they read no links: what peers say can lie there, but not that they
- * have ended. What is left of such a link is heard; what it says last still counts. */
+/* While ranks exchange what they say in a commit they read no links: what peers say can lie there,
+ * but not that they have ended. What is left of such a link is heard; what it says last still
+ * counts. */
 static void hear_ended(struct stepaf_tcp *tcp)
 {
     struct epoll_event events[EVENTS];

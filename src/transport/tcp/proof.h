@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* How two ends of a connection show each other that they know both their secrets, which never go over
- * the wire: each message of a greeting ends with a keyed hash of what it says, of the numbers that
- * both ends have drawn for this connection, and of its kind. So none can be used again elsewhere. */
+/* How two ends of a connection show each other that they know both their secrets, which never go
+ * over the wire: each message of a greeting ends with a keyed hash of what it says, of the numbers
+ * that both ends have drawn for this connection, and of its kind. So none can be used again
+ * elsewhere. */
 #ifndef STEPAF_TRANSPORT_TCP_PROOF_H
 #define STEPAF_TRANSPORT_TCP_PROOF_H
 

@@ -391,7 +391,8 @@ unsigned stepaf_tcp_receive(struct stepaf_tcp_connection *connection)
                                         got ? stepaf_why(errno) : "it has closed the connection");
             return n + 1;
         }
-        /* Others may have been heard for long since the stamp of before: the sender may have begun after it. */
+        /* Others may have been heard for long since the stamp of before: the sender may have begun
+         * after it. */
         up->polled = stepaf_ticks();
         const char *trouble = digest(connection, &input);
         if (trouble)

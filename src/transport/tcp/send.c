@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Sending: one vectored send for a post, straight from its tensors (three, where a large one goes
- * without a copy). Where the socket takes only a
- * part, the post stays QUEUED and the connection remembers how much of it is gone; offered again, it
- * goes on from there. */
+ * without a copy). Where the socket takes only a part, the post stays QUEUED and the connection
+ * remembers how much of it is gone; offered again, it goes on from there. */
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>

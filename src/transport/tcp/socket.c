@@ -35,9 +35,10 @@ void stepaf_tcp_socket_close(int fd)
     stepaf_fork_close(fd);
 }
 
-/* Probes of an idle connection share the deadline after which a host that says nothing is lost. What
- * is sent and stays without an acknowledgement is watched by stepaf_tcp_check_peers: TCP_USER_TIMEOUT would
- * also end the connection to a peer that is only too busy to read, though its host answers. */
+/* Probes of an idle connection share the deadline after which a host that says nothing is lost.
+ * What is sent and stays without an acknowledgement is watched by stepaf_tcp_check_peers:
+ * TCP_USER_TIMEOUT would also end the connection to a peer that is only too busy to read, though
+ * its host answers. */
 void stepaf_tcp_socket_tune(const struct stepaf_env *env, int fd)
 {
     enum { PROBES = 3, S_US = 1000000 };
@@ -51,7 +52,8 @@ void stepaf_tcp_socket_tune(const struct stepaf_env *env, int fd)
     set_option(fd, IPPROTO_TCP, TCP_KEEPCNT, PROBES);
 }
 
-/* The shortest round trip so far, which the kernel tells since 4.6 behind what C libraries know, and the largest packet. */
+/* The shortest round trip so far, which the kernel tells since 4.6 behind what C libraries know,
+ * and the largest packet. */
 static bool query_path(int fd, uint32_t *us_p, uint32_t *packet_bytes_p)
 {
     enum { MIN_RTT_AT = 148 };
@@ -71,8 +73,8 @@ void stepaf_tcp_socket_near(int fd)
     enum { NEAR_US = 100, LOOPBACK_PACKET_BYTES = 32 << 10 };
     uint32_t us, packet_bytes;
 
-    /* The kernel goes on to pace a connection that has been BBR's, by its window in packets: with the small ones of
-     * virtual Ethernet that would cost more than it saves. */
+    /* The kernel goes on to pace a connection that has been BBR's, by its window in packets: with
+     * the small ones of virtual Ethernet that would cost more than it saves. */
     if (query_path(fd, &us, &packet_bytes) && us <= NEAR_US &&
         packet_bytes >= LOOPBACK_PACKET_BYTES)
         (void)setsockopt(fd, IPPROTO_TCP, TCP_CONGESTION, reno, sizeof(reno) - 1);
@@ -94,8 +96,9 @@ bool stepaf_tcp_socket_is_drained(int fd)
     return ioctl(fd, SIOCOUTQ, &unsent) || !unsent;
 }
 
-/* What was sent after the last acknowledgement is unanswered. So is what the kernel could not even send
- * again, as where this host's interface is down: then nothing is later than that acknowledgement. */
+/* What was sent after the last acknowledgement is unanswered. So is what the kernel could not even
+ * send again, as where this host's interface is down: then nothing is later than that
+ * acknowledgement. */
 bool stepaf_tcp_is_unanswered(const struct tcp_info *info, struct stepaf_tcp_watch *watch,
                               uint32_t since_ms)
 {

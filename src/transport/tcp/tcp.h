@@ -24,8 +24,8 @@ enum {
     STEPAF_TCP_ZEROCOPY_SENDS = 64,  /* of a connection, that it may still read for */
     STEPAF_TCP_DIRECT = 2,           /* connections: up to here each is asked; beyond, epoll is */
     STEPAF_TCP_SPACED_BYTES = 4096,  /* payloads from here on are worth a place of their own */
-    /* Head, descriptors, payloads and message of a frame, with spaces; on other connections a head and a
-     * space for every payload. */
+    /* Head, descriptors, payloads and message of a frame, with spaces; on other connections a head
+     * and a space for every payload. */
     STEPAF_TCP_IOVECS = 3 * STEPAF_MAX_TENSORS + 4
 };
 
@@ -264,9 +264,10 @@ int stepaf_tcp_socket_accept(int listener);
 void stepaf_tcp_socket_close(int fd);
 /* The options of a socket that carries frames. */
 void stepaf_tcp_socket_tune(const struct stepaf_env *env, int fd);
-/* Where the other end is on this machine, by the loopback, and a round trip takes next to nothing: nothing is to be
- * shared with anybody on the way, so take the simplest congestion control. BBR, which some systems have by default, spreads
- * by timers what it sends, and lets megabytes gather; then each byte comes from memory instead of from a cache. */
+/* Where the other end is on this machine, by the loopback, and a round trip takes next to nothing:
+ * nothing is to be shared with anybody on the way, so take the simplest congestion control. BBR,
+ * which some systems have by default, spreads by timers what it sends, and lets megabytes gather;
+ * then each byte comes from memory instead of from a cache. */
 void stepaf_tcp_socket_near(int fd);
 /* Say that nothing more will be sent, and forget what comes. Whether all that was sent is at the
  * peer's host, or the peer does not want it: to close before then could lose it. */
@@ -301,8 +302,8 @@ unsigned stepaf_tcp_receive(struct stepaf_tcp_connection *connection);
 
 /* progress.c */
 unsigned stepaf_tcp_progress(struct stepaf_transport *transport, unsigned polls);
-/* While links open: go on with them, and take in what has come; wait @a wait_ms at most for something.
- * Returns whether there was something. */
+/* While links open: go on with them, and take in what has come; wait @a wait_ms at most for
+ * something. Returns whether there was something. */
 unsigned stepaf_tcp_advance(struct stepaf_tcp *tcp, int wait_ms);
 void stepaf_tcp_check_peers(struct stepaf_transport *transport);
 

@@ -53,9 +53,10 @@ struct stepaf_tcp_answer {
     uint8_t proof[STEPAF_TCP_PROOF_BYTES];
 };
 
-/* A frame ends at a multiple of 64 bytes, and in one that is spaced so do its descriptors and each of its
- * payloads; what is left over says nothing. So large payloads begin where the kernel's copies are fast:
- * at places that are off by a head's 24 bytes, they take two to three times as long. */
+/* A frame ends at a multiple of 64 bytes, and in one that is spaced so do its descriptors and each
+ * of its payloads; what is left over says nothing. So large payloads begin where the kernel's
+ * copies are fast: at places that are off by a head's 24 bytes, they take two to three times as
+ * long. */
 enum stepaf_tcp_layout { STEPAF_TCP_DENSE = 0, STEPAF_TCP_SPACED = 1 };
 
 enum { STEPAF_TCP_ALIGN = 64 };

@@ -2,8 +2,8 @@
 /* Sending large tensors without a copy (MSG_ZEROCOPY; Documentation/networking/msg_zerocopy.rst of
  * the kernel): the pages stay in use until the kernel says so, and so the post stays POSTED. The
  * kernel numbers the sends of a connection; what it has let go of comes as ranges of numbers on the
- * socket's error queue. It also says when it has copied after all, as on a loopback: then this costs
- * more than it saves, and the link leaves it. */
+ * socket's error queue. It also says when it has copied after all, as on a loopback: then this
+ * costs more than it saves, and the link leaves it. */
 #include <errno.h>
 #include <netinet/in.h>
 #include <string.h>

@@ -37,7 +37,8 @@ static ucs_status_t make_endpoint(struct stepaf_ucx_link *link, const void *addr
                               .err_handler = {.cb = ucx_has_failed, .arg = link}};
 
     ucs_status_t status = ucx->calls->ep_create(ucx->worker, &params, &link->ep);
-    /* Shared memory of older UCX cannot tell of a peer's end; where the peer's process is watched, that is no loss. */
+    /* Shared memory of older UCX cannot tell of a peer's end; where the peer's process is watched,
+     * that is no loss. */
     if (status == UCS_ERR_UNREACHABLE && link->shared.pidfd >= 0) {
         params.err_mode = UCP_ERR_HANDLING_MODE_NONE;
         status = ucx->calls->ep_create(ucx->worker, &params, &link->ep);
@@ -112,9 +113,10 @@ void stepaf_ucx_flush(struct stepaf_ucx_link *link)
         ucx->n_ending += UCS_PTR_IS_PTR(ucx->calls->ep_flush_nbx(link->ep, &param));
 }
 
-/* An endpoint that cannot be closed by force is left to the end of the worker where its peer is gone. UCX 1.13 ends the
- * process where one is closed by force that is still connecting, over RDMA at least: so a link that is not proven is
- * closed in good order; if that has no end, the worker is left as it is. */
+/* An endpoint that cannot be closed by force is left to the end of the worker where its peer is
+ * gone. UCX 1.13 ends the process where one is closed by force that is still connecting, over RDMA
+ * at least: so a link that is not proven is closed in good order; if that has no end, the worker is
+ * left as it is. */
 void stepaf_ucx_disconnect(struct stepaf_link *base)
 {
     struct stepaf_ucx_link *link = (struct stepaf_ucx_link *)base;

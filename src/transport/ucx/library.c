@@ -32,8 +32,8 @@ static const struct {
         {"ucs_status_string", offsetof(struct stepaf_ucx_library, status_string)},
 };
 
-/* It prints on standard output what it thinks of the environment and of peers that end, unless UCX_LOG_LEVEL says
- * otherwise. What there is to say of peers is in the status of operations. */
+/* It prints on standard output what it thinks of the environment and of peers that end, unless
+ * UCX_LOG_LEVEL says otherwise. What there is to say of peers is in the status of operations. */
 static void make_quiet(void *library)
 {
     ucs_status_t (*set)(const char *name, const char *value);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What UCX carries a link by. It tells that only in words (newer ones by a query as well), a line for each lane:
- * "lane[0]:  1:tcp/lo.0 md[1] -> ... am rma#0 wireup". */
+/* What UCX carries a link by. It tells that only in words (newer ones by a query as well), a line
+ * for each lane: "lane[0]: 1:tcp/lo.0 md[1] -> ... am rma#0 wireup". */
 #include <stdlib.h>
 #include <string.h>
 

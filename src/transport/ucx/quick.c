@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The commonest posts: one tensor of few bytes, or none, and a message that 32 bits can say. All of it is the header of
- * one active message, and as short as it can be: UCX's shared memory carries about 90 bytes at the least cost, so that
- * tensors of up to 64 go by that. Whatever is otherwise takes the long way of send.c. */
+/* The commonest posts: one tensor of few bytes, or none, and a message that 32 bits can say. All of
+ * it is the header of one active message, and as short as it can be: UCX's shared memory carries
+ * about 90 bytes at the least cost, so that tensors of up to 64 go by that. Whatever is otherwise
+ * takes the long way of send.c. */
 #include <string.h>
 
 #include "transport/ucx/ucx.h"

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Taking active messages in. UCX calls take() within its progress, where a link must not be closed and nothing be
- * waited for: so what has come is counted there, and delivered behind it. */
+/* Taking active messages in. UCX calls take() within its progress, where a link must not be closed
+ * and nothing be waited for: so what has come is counted there, and delivered behind it. */
 #include <string.h>
 
 #include "base/time.h"
@@ -66,7 +66,8 @@ static bool parse(const void *header, size_t bytes, struct arrival *it)
     return true;
 }
 
-/* Where each part is to lie. False: a part has no place here, or there are more or fewer bytes than said. */
+/* Where each part is to lie. False: a part has no place here, or there are more or fewer bytes than
+ * said. */
 static bool find_places(struct stepaf_upcalls *up, const struct arrival *it, size_t bytes,
                         struct part *parts)
 {

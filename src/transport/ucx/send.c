@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Sending. A post of few bytes is one active message, with a copy of them. Of others each tensor is an active message,
- * the last of them with the post's own message; or, where UCX writes straight into the peer's memory, tensors are put,
- * and the message follows when a flush has shown that they are in place. */
+/* Sending. A post of few bytes is one active message, with a copy of them. Of others each tensor is
+ * an active message, the last of them with the post's own message; or, where UCX writes straight
+ * into the peer's memory, tensors are put, and the message follows when a flush has shown that they
+ * are in place. */
 #include <string.h>
 
 #include "transport/ucx/ucx.h"
@@ -212,7 +213,8 @@ void stepaf_ucx_send_due(struct stepaf_ucx_link *link)
     }
 }
 
-/* Bytes of a post, and tensors that have some. *can_put_p turns false where one cannot be written straight. */
+/* Bytes of a post, and tensors that have some. *can_put_p turns false where one cannot be written
+ * straight. */
 static uint64_t weigh(const struct stepaf_post *post, unsigned *parts_p, bool *can_put_p)
 {
     uint64_t bytes = 0;

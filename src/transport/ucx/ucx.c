@@ -53,8 +53,9 @@ static bool close_links(struct stepaf_ucx *ucx)
     return !ucx->n_ending;
 }
 
-/* All links are proven, or there are to be none: what UCX connects has been connected. Until then what it opens is kept
- * from low numbers, all the time, since it has a thread of its own that accepts connections. */
+/* All links are proven, or there are to be none: what UCX connects has been connected. Until then
+ * what it opens is kept from low numbers, all the time, since it has a thread of its own that
+ * accepts connections. */
 static void end_connects(struct stepaf_ucx *ucx)
 {
     if (ucx->connects)
@@ -62,7 +63,8 @@ static void end_connects(struct stepaf_ucx *ucx)
     ucx->connects = false;
 }
 
-/* A worker that is ended while something is under way ends the process: then it is left as it is. */
+/* A worker that is ended while something is under way ends the process: then it is left as it
+ * is. */
 static void ucx_close(struct stepaf_transport *transport)
 {
     struct stepaf_ucx *ucx = (struct stepaf_ucx *)transport;

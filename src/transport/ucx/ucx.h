@@ -22,9 +22,10 @@ struct stepaf_ucx_place {
     uint32_t id, bytes; /* stepaf_mem */
 };
 
-/* An active message begins with this. Behind it are its places, and of a MESSAGE that is not short as much of stepaf_msg
- * as means anything; its data are the bytes for the places. Where they are few they are behind all that, and there are no
- * data: UCX has a shorter way for what has no more than a header. */
+/* An active message begins with this. Behind it are its places, and of a MESSAGE that is not short
+ * as much of stepaf_msg as means anything; its data are the bytes for the places. Where they are
+ * few they are behind all that, and there are no data: UCX has a shorter way for what has no more
+ * than a header. */
 struct stepaf_ucx_head {
     uint64_t token; /* the receiver's */
     uint32_t peer;  /* the sender's index among the receiver's peers */

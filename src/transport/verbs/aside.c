@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What has been sent, without reading what has come. While a commit waits for other ranks, links are not read, for as
- * long as it takes: who is in the next epoch already may have written. But a completion queue has both, and what peers
- * acknowledge has to be seen, or they would be taken for dead. */
+/* What has been sent, without reading what has come. While a commit waits for other ranks, links
+ * are not read, for as long as it takes: who is in the next epoch already may have written. But a
+ * completion queue has both, and what peers acknowledge has to be seen, or they would be taken for
+ * dead. */
 #include <stdlib.h>
 
 #include "transport/verbs/verbs.h"

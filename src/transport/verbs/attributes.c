@@ -98,7 +98,8 @@ static stepaf_status_t bad_pkey(const char *name, const char *value,
                             rail->name, what);
 }
 
-/* The entry that STEPAF_VERBS_PKEY_INDEX names, and of the partition where that is named as well. */
+/* The entry that STEPAF_VERBS_PKEY_INDEX names, and of the partition where that is named as
+ * well. */
 static stepaf_status_t take_pkey(const struct stepaf_verbs *verbs, struct stepaf_verbs_rail *rail,
                                  unsigned n, unsigned partition)
 {

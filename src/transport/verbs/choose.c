@@ -151,8 +151,8 @@ static bool is_like_first(const struct stepaf_verbs *verbs)
            last->iwarp == verbs->rails[0].iwarp;
 }
 
-/* Open what has been chosen, as far as it can be used; what cannot is no candidate any more. *first_p:
- * the first reason. */
+/* Open what has been chosen, as far as it can be used; what cannot is no candidate any more.
+ * *first_p: the first reason. */
 static stepaf_status_t open_choice(struct stepaf_verbs *verbs,
                                    const struct stepaf_verbs_choice *choice,
                                    struct stepaf_verbs_candidates *candidates,

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Connections by librdmacm: iWARP devices have no others, RoCE and InfiniBand may.
  *
- * FFN ranks listen at one port of each rail, which is in what they announce; attention ranks resolve
- * address and route and connect, all queue pairs of all peers side by side, driven by one channel of
- * events. The queue pairs are the same that are connected otherwise, made when the transport opens.
- * A request carries the listener's secret, which the bootstrap has brought, and the answer the
- * caller's: whoever does not know it is rejected, and changes nothing.
+ * FFN ranks listen at one port of each rail, which is in what they announce; attention ranks
+ * resolve address and route and connect, all queue pairs of all peers side by side, driven by one
+ * channel of events. The queue pairs are the same that are connected otherwise, made when the
+ * transport opens. A request carries the listener's secret, which the bootstrap has brought, and
+ * the answer the caller's: whoever does not know it is rejected, and changes nothing.
  *
  * On iWARP the side that has connected has to send first: it writes one word as soon as it can, and
  * the other side is ready when it has seen that word, and writes one in answer. Until that is here,

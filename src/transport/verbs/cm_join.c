@@ -62,7 +62,8 @@ static void watch_some(struct stepaf_verbs *verbs, int64_t deadline_ns)
     }
 }
 
-/* A connection that was up is no more. What has come over it is taken in before the peer is lost. */
+/* A connection that was up is no more. What has come over it is taken in before the peer is
+ * lost. */
 static void call_ended(struct stepaf_verbs_call *call, const struct stepaf_verbs_cm_event *event)
 {
     struct stepaf_verbs *verbs = stepaf_verbs_of(call->link);

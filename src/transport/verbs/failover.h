@@ -9,9 +9,9 @@
  *
  * go both ways. TAKEN is said once all that was notified has been looked at: what the dead rail had
  * brought until it was closed, and on the other paths as many notifications as the peer's CLOSED
- * says. What waits then for a PART that has not come is thrown away. Whoever is told TAKEN sends the
- * messages beyond that number again, each with its writes, over the paths that are left: the peer
- * has not read what they write. Each message is taken once, in order. Another rail that dies
+ * says. What waits then for a PART that has not come is thrown away. Whoever is told TAKEN sends
+ * the messages beyond that number again, each with its writes, over the paths that are left: the
+ * peer has not read what they write. Each message is taken once, in order. Another rail that dies
  * meanwhile begins it all again, with one rail more in CLOSED and TAKEN.
  *
  * For this, every post with writes is held until they are acknowledged, however small, and messages

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* GPUs with two ways to their memory: what the device has written by the one may still be on its way when
- * the host, by the other, hears of the completion. A read by the same device, over a queue pair that is
- * connected with itself, comes back behind all that it has written (PCI Express Base Specification,
- * transaction ordering: a read's completion passes no posted write). */
+/* GPUs with two ways to their memory: what the device has written by the one may still be on its
+ * way when the host, by the other, hears of the completion. A read by the same device, over a queue
+ * pair that is connected with itself, comes back behind all that it has written (PCI Express Base
+ * Specification, transaction ordering: a read's completion passes no posted write). */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>

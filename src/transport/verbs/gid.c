@@ -39,8 +39,8 @@ static void take_entry(struct stepaf_verbs_rail *rail, const struct ibv_gid_entr
     rail->v2 = entry->gid_type == IBV_GID_TYPE_ROCE_V2;
 }
 
-/* Whether packets can be sent by it. 0 or errno. A table also has entries of other network namespaces,
- * and of interfaces that are gone. */
+/* Whether packets can be sent by it. 0 or errno. A table also has entries of other network
+ * namespaces, and of interfaces that are gone. */
 static int try_gid(const struct stepaf_verbs *verbs, const struct stepaf_verbs_rail *rail,
                    const struct ibv_gid_entry *entry, uint32_t index)
 {

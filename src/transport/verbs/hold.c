@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Posts that are handed over, whose tensors the device may still read. They are through in the order
- * in which they were posted. */
+/* Posts that are handed over, whose tensors the device may still read. They are through in the
+ * order in which they were posted. */
 #include "transport/verbs/failover.h"
 
 void stepaf_verbs_hold(struct stepaf_verbs_link *link, struct stepaf_post *post)

@@ -23,7 +23,8 @@ struct stepaf_verbs_choice {
     const char *how;
 };
 
-/* Why a device is of no use to this transport, in words that follow its name; NULL: it is of use. */
+/* Why a device is of no use to this transport, in words that follow its name; NULL: it is of
+ * use. */
 const char *stepaf_verbs_unusable(const struct stepaf_verbs_provider *provider,
                                   const struct stepaf_env *env, const struct ibv_device *device);
 
@@ -37,8 +38,8 @@ void stepaf_verbs_candidates_find(const struct stepaf_verbs_provider *provider,
 void stepaf_verbs_candidates_drop(struct stepaf_verbs_candidates *candidates,
                                   const struct ibv_device *device);
 
-/* Choose those that are nearest to the GPU, or to this thread's core, and have an active port. What has
- * none is dropped. False: nothing is left. */
+/* Choose those that are nearest to the GPU, or to this thread's core, and have an active port. What
+ * has none is dropped. False: nothing is left. */
 bool stepaf_verbs_nearest(const struct stepaf_verbs_provider *provider, const char *gpu,
                           struct stepaf_verbs_candidates *candidates,
                           struct stepaf_verbs_choice *choice_p);

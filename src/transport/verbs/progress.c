@@ -7,8 +7,8 @@
 
 enum { POLL = 16 };
 
-/* Take the commonest completion: a notification by path 0, which leads as long as its rail is there,
- * that is all there is to read, and nothing is before it. False: it is another one. */
+/* Take the commonest completion: a notification by path 0, which leads as long as its rail is
+ * there, that is all there is to read, and nothing is before it. False: it is another one. */
 static inline bool take_short(struct stepaf_verbs *verbs, const struct ibv_wc *wc)
 {
     /* The bit of a receive comes to lie above the peer; path and count are 0. */
@@ -38,8 +38,8 @@ static inline bool take_short(struct stepaf_verbs *verbs, const struct ibv_wc *w
     return true;
 }
 
-/* Take what was set aside, tell those peers for which there was no room, and go on where a rail is dead. Return how
- * much happened. */
+/* Take what was set aside, tell those peers for which there was no room, and go on where a rail is
+ * dead. Return how much happened. */
 static __attribute__((noinline, cold)) unsigned do_due(struct stepaf_verbs *verbs)
 {
     if (verbs->aside.n && !verbs->base.up->polled)

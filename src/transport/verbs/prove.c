@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* In the first commit: does anything get through? Two queue pairs are connected without a word on the wire, so
- * that a network that lets no RDMA pass would show only in the first operation. A word is written on each path,
- * as check_peers does later; a peer that is there acknowledges it. Where librdmacm has connected, it has crossed
- * the network already. */
+/* In the first commit: does anything get through? Two queue pairs are connected without a word on
+ * the wire, so that a network that lets no RDMA pass would show only in the first operation. A word
+ * is written on each path, as check_peers does later; a peer that is there acknowledges it. Where
+ * librdmacm has connected, it has crossed the network already. */
 #include <stdio.h>
 
 #include "base/time.h"

@@ -15,9 +15,9 @@
 #include "base/fork.h"
 #include "topo/cpus.h"
 
-/* Since Linux 5.12 a fork copies pages that devices use, and the library says so (rdma-core 35; looked
- * up at run time). Elsewhere a child would get the page, or the parent's next write a new one, which
- * the device does not know. */
+/* Since Linux 5.12 a fork copies pages that devices use, and the library says so (rdma-core 35;
+ * looked up at run time). Elsewhere a child would get the page, or the parent's next write a new
+ * one, which the device does not know. */
 static int real_fork_init(void)
 {
     enum ibv_fork_status (*status)(void) = NULL;
@@ -49,8 +49,9 @@ static const char *real_device_name(struct ibv_device *device)
     return ibv_get_device_name(device);
 }
 
-/* A core that stands for this rank's place: of a rank that has a few of its own the first, as that stays
- * the same; else the one that it runs on, since ranks that wait for each other run on different ones. */
+/* A core that stands for this rank's place: of a rank that has a few of its own the first, as that
+ * stays the same; else the one that it runs on, since ranks that wait for each other run on
+ * different ones. */
 static int real_core(void)
 {
     struct stepaf_cpus usable;
@@ -69,8 +70,9 @@ static void real_close(struct ibv_context *context)
     (void)ibv_close_device(context);
 }
 
-/* A child of fork() keeps none of the device's files, and no mapping of them: as long as any is left, the
- * kernel keeps this process's queue pairs, and its peers do not notice that it has ended. */
+/* A child of fork() keeps none of the device's files, and no mapping of them: as long as any is
+ * left, the kernel keeps this process's queue pairs, and its peers do not notice that it has
+ * ended. */
 static struct ibv_context *real_open(struct ibv_device *device)
 {
     stepaf_fork_begin();

@@ -54,8 +54,8 @@ struct stepaf_verbs_cm_hello {
     uint8_t bytes;
 };
 
-/* librdmacm. Addresses are IPv6, those of IPv4 mapped into it, as in a RoCE v2 GID. Integers are 0 or
- * an errno, pointers NULL with errno; nothing here waits for a peer but take_event. */
+/* librdmacm. Addresses are IPv6, those of IPv4 mapped into it, as in a RoCE v2 GID. Integers are 0
+ * or an errno, pointers NULL with errno; nothing here waits for a peer but take_event. */
 struct stepaf_verbs_cm_ops {
     /* NULL: this build has no librdmacm, and none of these. The channel never blocks. */
     struct rdma_event_channel *(*open)(void);
@@ -97,10 +97,11 @@ struct stepaf_verbs_lag_ops {
     int (*set_port)(struct ibv_qp *qp, uint8_t port);
 };
 
-/* As the library's functions of these names. Integers are 0 or an errno, pointers NULL with errno. */
+/* As the library's functions of these names. Integers are 0 or an errno, pointers NULL with
+ * errno. */
 struct stepaf_verbs_provider {
-    /* Have registered memory survive a fork, where the kernel does not see to it. Before all others;
-     * may be called again. */
+    /* Have registered memory survive a fork, where the kernel does not see to it. Before all
+     * others; may be called again. */
     int (*fork_init)(void);
     struct ibv_device **(*device_list)(int *n_p);
     void (*device_list_free)(struct ibv_device **list);

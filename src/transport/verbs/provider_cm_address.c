@@ -73,7 +73,8 @@ static bool belongs(struct rdma_event_channel *channel, const union ibv_gid *add
 }
 
 /* Whether an interface is the port's, to all appearance: the GID of an iWARP port begins with its
- * interface's hardware address, and the hardware address of IP over InfiniBand ends with the GID. */
+ * interface's hardware address, and the hardware address of IP over InfiniBand ends with the
+ * GID. */
 static bool seems_own(const struct ifaddrs *list, const char *name, const union ibv_gid *gid)
 {
     for (const struct ifaddrs *at = list; at; at = at->ifa_next) {
@@ -91,8 +92,8 @@ static bool seems_own(const struct ifaddrs *list, const char *name, const union 
     return false;
 }
 
-/* librdmacm keeps a device open that it has bound to once: the likely one comes first, so that it need
- * not touch the others. */
+/* librdmacm keeps a device open that it has bound to once: the likely one comes first, so that it
+ * need not touch the others. */
 int stepaf_verbs_cm_address(struct rdma_event_channel *channel, struct ibv_context *context,
                             uint8_t port, union ibv_gid *address_p)
 {

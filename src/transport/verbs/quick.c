@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The commonest posts, which are those of an operation as planned where two ranks have one queue
- * pair: its work requests were put together with the plan (its template) and serve all peers; for each
- * only where they go is filled in. A post without a template, as an answer, has it filled in here.
- * Whatever is otherwise takes the long way of send.c. */
+ * pair: its work requests were put together with the plan (its template) and serve all peers; for
+ * each only where they go is filled in. A post without a template, as an answer, has it filled in
+ * here. Whatever is otherwise takes the long way of send.c. */
 #include <arpa/inet.h>
 #include <stdlib.h>
 #include <string.h>
@@ -35,8 +35,8 @@ static __attribute__((noinline)) void end_after(struct stepaf_verbs_template *te
     template->n = n;
 }
 
-/* What the writes bring. False: there is none, or one is empty or needs several requests. What is in GPU
- * memory is read by the device, however small it is. */
+/* What the writes bring. False: there is none, or one is empty or needs several requests. What is
+ * in GPU memory is read by the device, however small it is. */
 static bool fill_template(const struct stepaf_verbs *verbs, struct stepaf_verbs_template *template,
                           const struct stepaf_post *post)
 {
@@ -88,8 +88,9 @@ void *stepaf_verbs_make_template(const struct stepaf_post *post, size_t *bytes_p
     return template;
 }
 
-/* Find out anew for how many requests there is nothing to be looked at, and take those of a template.
- * Returns what else the last one is to be flagged with; -1: this post takes the long way. */
+/* Find out anew for how many requests there is nothing to be looked at, and take those of a
+ * template. Returns what else the last one is to be flagged with; -1: this post takes the long
+ * way. */
 static __attribute__((noinline)) int renew_room(struct stepaf_verbs_link *link,
                                                 const struct stepaf_verbs_template *template)
 {

@@ -77,7 +77,8 @@ static bool notifies_by_imm(const struct stepaf_env *env, const struct ibv_devic
     return env->verbs_notify == STEPAF_ENV_VERBS_NOTIFY_imm;
 }
 
-/* The interrupt that tells of completions: ranks on different cores, and rails, have different ones. */
+/* The interrupt that tells of completions: ranks on different cores, and rails, have different
+ * ones. */
 static int vector_of(const struct stepaf_verbs *verbs, const struct stepaf_verbs_rail *rail)
 {
     int n = rail->context->num_comp_vectors;

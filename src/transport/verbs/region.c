@@ -17,7 +17,8 @@
 #include "base/log.h"
 #include "transport/verbs/verbs.h"
 
-/* What peers may do with it; a card that is to flush what it has written reads some of it as a peer. */
+/* What peers may do with it; a card that is to flush what it has written reads some of it as a
+ * peer. */
 static int access_to(const struct stepaf_mem *mem)
 {
     return mem->kind == STEPAF_MEM_CUDA && stepaf_gpu_rdma(mem->gpu)->two_ways
@@ -79,8 +80,8 @@ static struct ibv_mr *export_and_register(const struct stepaf_verbs *verbs, stru
     return mr;
 }
 
-/* Of two ways first PCIe, which is the one of cards beside the GPU; the other is that of cards beside the
- * processor. */
+/* Of two ways first PCIe, which is the one of cards beside the GPU; the other is that of cards
+ * beside the processor. */
 static struct ibv_mr *register_dmabuf(const struct stepaf_verbs *verbs, struct ibv_pd *pd,
                                       const struct stepaf_mem *mem, char why[STEPAF_REASON_MAX])
 {

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Queue pairs for the processes that take lost peers' places. Those of the lost peer are destroyed, so that nothing
- * that it has sent can arrive any more, and what completion queues still have of it is taken while its link is dead:
- * completions are called by peer and path, and would be taken for those of the next link otherwise. */
+/* Queue pairs for the processes that take lost peers' places. Those of the lost peer are destroyed,
+ * so that nothing that it has sent can arrive any more, and what completion queues still have of it
+ * is taken while its link is dead: completions are called by peer and path, and would be taken for
+ * those of the next link otherwise. */
 #include <errno.h>
 #include <string.h>
 
@@ -41,7 +42,8 @@ stepaf_status_t stepaf_verbs_reopen(struct stepaf_transport *transport)
     return STEPAF_OK;
 }
 
-/* Queue pairs were made for all peers that might come, since nobody knew who would be reached otherwise. */
+/* Queue pairs were made for all peers that might come, since nobody knew who would be reached
+ * otherwise. */
 void stepaf_verbs_shrink(struct stepaf_transport *transport)
 {
     struct stepaf_verbs *verbs = (struct stepaf_verbs *)transport;

@@ -89,8 +89,8 @@ static unsigned release_taken(struct stepaf_verbs_link *link, uint32_t taken)
     return n;
 }
 
-/* The others stay until they have been sent again. False: the sources of some are not held any more,
- * since a device has acknowledged them. */
+/* The others stay until they have been sent again. False: the sources of some are not held any
+ * more, since a device has acknowledged them. */
 static bool keep_rest(struct stepaf_verbs_link *link, uint32_t taken)
 {
     unsigned n = 0;

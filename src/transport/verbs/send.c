@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Sending: a post becomes a chain of work requests on the lead, handed over by one call, and for each
- * piece of a large tensor that goes another way one there. */
+/* Sending: a post becomes a chain of work requests on the lead, handed over by one call, and for
+ * each piece of a large tensor that goes another way one there. */
 #include "transport/verbs/send.h"
 
 #include <arpa/inet.h>
@@ -123,7 +123,8 @@ static inline bool is_stopped(const struct stepaf_verbs_link *link)
     return link->base.dead | (link->halt == STEPAF_VERBS_HALTED);
 }
 
-/* Hand over as much of the post's writes as there is room for. True: all but what is in the chain. */
+/* Hand over as much of the post's writes as there is room for. True: all but what is in the
+ * chain. */
 static inline __attribute__((always_inline)) bool send_writes(struct stepaf_verbs_chain *chain,
                                                               struct stepaf_post *post)
 {

@@ -20,15 +20,16 @@ struct stepaf_verbs_chain {
 /* Add a write of @a bytes bytes of a tensor, from its byte @a at on. */
 void stepaf_verbs_chain_write(struct stepaf_verbs_chain *chain, const struct stepaf_xfer *xfer,
                               uint32_t at, uint32_t bytes);
-/* The message itself, into the path's ring at the peer. @a slot holds it until it is handed over. */
+/* The message itself, into the path's ring at the peer. @a slot holds it until it is handed
+ * over. */
 void stepaf_verbs_chain_message(struct stepaf_verbs_chain *chain, const struct stepaf_msg *msg,
                                 struct stepaf_verbs_slot *slot);
 /* Hand them over; @a tracked: their end is to be heard of. False: the path is lost by that. */
 bool stepaf_verbs_chain_submit(struct stepaf_verbs_chain *chain, bool tracked);
 
 /* send.c */
-/* Send a post that was sent before, from its cursor on. False: there is no room for the rest now, or
- * a path is lost by that. */
+/* Send a post that was sent before, from its cursor on. False: there is no room for the rest now,
+ * or a path is lost by that. */
 bool stepaf_verbs_send_again(struct stepaf_verbs_link *link, struct stepaf_post *post);
 /* Send a message of the transport's own by a rail's first path. False: there is no room now. */
 bool stepaf_verbs_send_own(struct stepaf_verbs_link *link, struct stepaf_verbs_path *path,

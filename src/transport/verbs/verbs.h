@@ -38,8 +38,8 @@ enum {
         2, /* work requests that a post leaves free, for what is told of receives */
     STEPAF_VERBS_REFILL = 32, /* receives that are posted by one call */
     STEPAF_VERBS_LINE = 64,
-    /* Larger writes are cut. Their pieces are acknowledged one by one, so that the time until one is
-     * does not depend on how large a tensor is (STEPAF_VERBS_PEER_TIMEOUT_US). */
+    /* Larger writes are cut. Their pieces are acknowledged one by one, so that the time until one
+     * is does not depend on how large a tensor is (STEPAF_VERBS_PEER_TIMEOUT_US). */
     STEPAF_VERBS_MAX_WRITE = 16 << 20,
     STEPAF_VERBS_RNR_RETRY = 7, /* without end: receives do come */
     STEPAF_VERBS_SECRET_WORDS = 2,
@@ -337,8 +337,8 @@ void stepaf_verbs_dereg_mem(struct stepaf_transport *transport, struct stepaf_me
 void stepaf_verbs_describe_gpu(const struct stepaf_transport *transport, char *text);
 
 /* flush.c */
-/* Make the rail able to flush what it writes to a GPU with two ways to its memory, unless it is already.
- * 0 or errno. */
+/* Make the rail able to flush what it writes to a GPU with two ways to its memory, unless it is
+ * already. 0 or errno. */
 int stepaf_verbs_flush_make(const struct stepaf_verbs *verbs, struct stepaf_verbs_rail *rail);
 void stepaf_verbs_flush_end(const struct stepaf_verbs *verbs, struct stepaf_verbs_rail *rail);
 stepaf_status_t stepaf_verbs_flush_gpu(struct stepaf_link *link);
@@ -354,8 +354,8 @@ void stepaf_verbs_disconnect(struct stepaf_link *link);
 /* send.c */
 /* Send any post. False: it is QUEUED. */
 bool stepaf_verbs_post_long(struct stepaf_post *post);
-/* Tell the peer what has been consumed on a path; @a asking: to hear that it is there. False if there
- * is no room. */
+/* Tell the peer what has been consumed on a path; @a asking: to hear that it is there. False if
+ * there is no room. */
 bool stepaf_verbs_tell(struct stepaf_verbs_link *link, struct stepaf_verbs_path *path, bool asking);
 
 /* quick.c */

@@ -50,8 +50,8 @@ static const char *address_change(const struct stepaf_verbs *verbs,
                : NULL;
 }
 
-/* The port, or its address: over another rail what is under way goes on at once. Over the last one it is
- * tried again for a while, since it may come back. */
+/* The port, or its address: over another rail what is under way goes on at once. Over the last one
+ * it is tried again for a while, since it may come back. */
 static void take_trouble(struct stepaf_verbs *verbs, unsigned index, const char *trouble)
 {
     struct stepaf_verbs_rail *rail = &verbs->rails[index];
@@ -121,8 +121,8 @@ static void say_silent(struct stepaf_verbs_link *link, struct stepaf_verbs_path 
 }
 
 /* A peer that is there acknowledges what is written to it. Where nothing is under way that would
- * tell, a word is written, so often that the peer is found lost within the timeout. @a anew: the last
- * look is so long ago that what has come since may still lie in the queue. */
+ * tell, a word is written, so often that the peer is found lost within the timeout. @a anew: the
+ * last look is so long ago that what has come since may still lie in the queue. */
 static void watch_path(struct stepaf_verbs *verbs, struct stepaf_verbs_link *link,
                        struct stepaf_verbs_path *path, uint64_t now, bool anew)
 {
@@ -174,8 +174,8 @@ void stepaf_verbs_check_peers(struct stepaf_transport *transport)
     }
 }
 
-/* Whether the peer has acknowledged what a path had posted when that began to matter; ask if nothing
- * would tell. A device is through with what a dead rail still had. */
+/* Whether the peer has acknowledged what a path had posted when that began to matter; ask if
+ * nothing would tell. A device is through with what a dead rail still had. */
 static bool is_settled(struct stepaf_verbs_link *link, struct stepaf_verbs_path *path)
 {
     if (path->closed || (int32_t)(path->wr.done - path->settle) >= 0)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A transport that is as simple as one can be and still carries whole jobs: between processes of a node,
- * each link a datagram socket, which loses nothing and keeps the order. A tensor travels in packets, under
- * the key that the receiver's memory was registered by. */
+/* A transport that is as simple as one can be and still carries whole jobs: between processes of a
+ * node, each link a datagram socket, which loses nothing and keeps the order. A tensor travels in
+ * packets, under the key that the receiver's memory was registered by. */
 #ifndef STEPAF_TRANSPORT_TOY_TOY_H
 #define STEPAF_TRANSPORT_TOY_TOY_H
 

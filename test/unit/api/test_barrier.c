@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* An FFN rank without a progress thread that waits in a collective call of the bootstrap still answers by its
- * handler: the attention rank comes there only when it has the answer. */
+/* An FFN rank without a progress thread that waits in a collective call of the bootstrap still
+ * answers by its handler: the attention rank comes there only when it has the answer. */
 #include <stdlib.h>
 
 #include "pair_rank.h"

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* stepaf_finalize where calls of the context are under way: other threads' end soon, by STEPAF_ERR_HANDLE, and
- * nothing is freed before; the batch handler's own is refused. One attention and one FFN rank, real ones. */
+/* stepaf_finalize where calls of the context are under way: other threads' end soon, by
+ * STEPAF_ERR_HANDLE, and nothing is freed before; the batch handler's own is refused. One attention
+ * and one FFN rank, real ones. */
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdlib.h>

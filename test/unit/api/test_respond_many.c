@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Rows of one result to several batches: what is wrong with one of them moves nobody else's rows. */
+/* Rows of one result to several batches: what is wrong with one of them moves nobody else's
+ * rows. */
 #include "batches.h"
 
 enum { OTHER_PLAN = 6, N = 3 };

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Whatever allocation fails, or system call that takes descriptors, memory or rights, at whichever rank: the
- * call says so, and can be made again, or all ranks come to an end soon. Nothing is left behind. */
+/* Whatever allocation fails, or system call that takes descriptors, memory or rights, at whichever
+ * rank: the call says so, and can be made again, or all ranks come to an end soon. Nothing is left
+ * behind. */
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -149,7 +150,8 @@ static stepaf_status_t take_back(struct starve_rank *rank, stepaf_plan_h *plan_p
     return status;
 }
 
-/* Exchanges by a plan and by push_pull, then another commit, of other keys, and one exchange more. */
+/* Exchanges by a plan and by push_pull, then another commit, of other keys, and one exchange
+ * more. */
 static int play(struct starve_rank *rank, enum starve_end *end_p)
 {
     stepaf_plan_h plan = NULL;

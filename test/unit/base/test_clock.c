@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The clock that is kept: what stamps were on a clock whose rate changes, and the offset to a clock that
- * only probes tell of. All times are made up, so that ten minutes take no time; the network that delays
- * probes is a generator of random numbers with a fixed seed. */
+/* The clock that is kept: what stamps were on a clock whose rate changes, and the offset to a clock
+ * that only probes tell of. All times are made up, so that ten minutes take no time; the network
+ * that delays probes is a generator of random numbers with a fixed seed. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -36,8 +36,8 @@ static void add(uint64_t ticks)
         &history, (struct stepaf_clock_point){ticks, slewed_ns(ticks) + random_below(50), 0});
 }
 
-/* For ten minutes stamps are right to a microsecond just after they were taken, and old ones, of which
- * less is kept, nearly so. They do not go back. */
+/* For ten minutes stamps are right to a microsecond just after they were taken, and old ones, of
+ * which less is kept, nearly so. They do not go back. */
 static void stamps_follow_a_slewed_clock(void)
 {
     enum { STEPS = 6000 };
@@ -71,7 +71,8 @@ static void stamps_follow_a_slewed_clock(void)
            (long long)worst_old);
 }
 
-/* The rate of the first 2 ms, kept for ten minutes, is what it must not be: the test would see that. */
+/* The rate of the first 2 ms, kept for ten minutes, is what it must not be: the test would see
+ * that. */
 static void one_rate_does_not_do(void)
 {
     history.n = 0;

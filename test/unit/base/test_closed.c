@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Programs that have closed descriptors 0, 1 and 2: nothing of the library's has these numbers, not even
- * for a moment, so that what such a program prints comes nowhere. */
+/* Programs that have closed descriptors 0, 1 and 2: nothing of the library's has these numbers, not
+ * even for a moment, so that what such a program prints comes nowhere. */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdarg.h>

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What a child of fork() does not keep: descriptors that a library has made, and mappings of device files, both
- * of which would keep the device's state when the parent has ended. */
+/* What a child of fork() does not keep: descriptors that a library has made, and mappings of device
+ * files, both of which would keep the device's state when the parent has ended. */
 #include <fcntl.h>
 #include <stdlib.h>
 #include <sys/mman.h>

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What would end the process by a signal: writing where nobody reads, and beyond RLIMIT_FSIZE. The signals
- * have their default actions here, so that a child which gets one is dead. */
+/* What would end the process by a signal: writing where nobody reads, and beyond RLIMIT_FSIZE. The
+ * signals have their default actions here, so that a child which gets one is dead. */
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>

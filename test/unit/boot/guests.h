@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Members of a job that have lost one, the last, and processes that ask for its place, without a context: for the tests of
- * the way back. GUESTS_RANKS: how many ranks the job has had, 3 if it is not defined. */
+/* Members of a job that have lost one, the last, and processes that ask for its place, without a
+ * context: for the tests of the way back. GUESTS_RANKS: how many ranks the job has had, 3 if it is
+ * not defined. */
 #ifndef STEPAF_TEST_GUESTS_H
 #define STEPAF_TEST_GUESTS_H
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Ranks of one machine that are started one by one, for the tests of how they join. They are threads
- * here, so that a race detector gets to see them. */
+/* Ranks of one machine that are started one by one, for the tests of how they join. They are
+ * threads here, so that a race detector gets to see them. */
 #ifndef STEPAF_TEST_JOINS_H
 #define STEPAF_TEST_JOINS_H
 

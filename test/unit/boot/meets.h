@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Ranks that meet over TCP, for the tests of how they do. They are threads here, so that a race detector
- * gets to see them. */
+/* Ranks that meet over TCP, for the tests of how they do. They are threads here, so that a race
+ * detector gets to see them. */
 #ifndef STEPAF_TEST_MEETS_H
 #define STEPAF_TEST_MEETS_H
 

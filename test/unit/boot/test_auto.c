@@ -33,7 +33,8 @@ static void the_environment_decides(void)
     forget_launchers();
 }
 
-/* torchrun within a launcher's job is the innermost; a script that sets as much for MPI's ranks is not. */
+/* torchrun within a launcher's job is the innermost; a script that sets as much for MPI's ranks is
+ * not. */
 static void torchrun(void)
 {
     struct stepaf_env env = {.boot = STEPAF_ENV_BOOT_auto, .meet = nothing};

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The agreement of those that are left, on a network that is played: messages are late, change their order and
- * come twice, ranks die between any two steps, each survivor hears of it at another time, a cut divides the ranks in
- * two, and processes take the places of the dead, of which messages are still on their way. Whatever happens, no two
- * ranks come to different decisions. */
+/* The agreement of those that are left, on a network that is played: messages are late, change
+ * their order and come twice, ranks die between any two steps, each survivor hears of it at another
+ * time, a cut divides the ranks in two, and processes take the places of the dead, of which
+ * messages are still on their way. Whatever happens, no two ranks come to different decisions. */
 #include <stdlib.h>
 
 #include "boot/consensus/consensus.h"
@@ -125,8 +125,8 @@ static void look_at(struct world *world, int rank)
     memcpy(world->decided[number][rank], consensus->value.data, consensus->value.bytes);
 }
 
-/* How many decisions differ from that of another rank before, be it dead or not. What the dead have by an
- * exchange of all nobody has to go by. */
+/* How many decisions differ from that of another rank before, be it dead or not. What the dead have
+ * by an exchange of all nobody has to go by. */
 static int n_different(const struct world *world, bool by_boot)
 {
     int n = 0;
@@ -152,8 +152,8 @@ static void open_one(struct world *world, int rank)
     look_at(world, rank);
 }
 
-/* By the decision that it has come to, the rank admits all whose words are not in it. The first to do so has the
- * processes begin. */
+/* By the decision that it has come to, the rank admits all whose words are not in it. The first to
+ * do so has the processes begin. */
 static void admit_dead(struct world *world, const struct stepaf_consensus *consensus)
 {
     struct stepaf_consensus_blob blobs[RANKS_MAX];
@@ -184,7 +184,8 @@ static void admit_dead(struct world *world, const struct stepaf_consensus *conse
     }
 }
 
-/* A rank goes on by itself: into an exchange that was called for or has failed, or past one that has not. */
+/* A rank goes on by itself: into an exchange that was called for or has failed, or past one that
+ * has not. */
 static void step_alone(struct world *world, int rank, bool by_boot)
 {
     struct stepaf_consensus *consensus = &world->consensuss[rank];
@@ -284,7 +285,8 @@ static bool play_out(struct world *world, bool by_boot)
     return all_rest(world);
 }
 
-/* Who has returned does not count: a rank that is still at the first decision has never heard of it. */
+/* Who has returned does not count: a rank that is still at the first decision has never heard of
+ * it. */
 static bool is_majority(const struct world *world)
 {
     int all = 2 * world->size + 1, there = 0;
@@ -366,7 +368,8 @@ static void deaths_in_an_exchange_of_all(void)
         play_deaths(2 + seed % 5, seed / 5 % 4, (uint64_t)seed + SEEDS, true, false);
 }
 
-/* The first decision is made without the dead, and those who take their places are in the second. */
+/* The first decision is made without the dead, and those who take their places are in the
+ * second. */
 static void returns(void)
 {
     n_with_returned = 0;
@@ -407,7 +410,8 @@ static void old_words(void)
     stepaf_consensus_take(first, 2, &old); /* the dead one: it is told so */
     CU_ASSERT_EQUAL(world.n_letters, 1);
     CU_ASSERT_EQUAL(world.queue[0].to, 2);
-    /* The new one, to a rank that has not come so far: it is let wait, and nothing is said of it. */
+    /* The new one, to a rank that has not come so far: it is let wait, and nothing is said of
+     * it. */
     old.life = 2;
     old.number = 2;
     stepaf_consensus_take(second, 2, &old);
@@ -425,7 +429,8 @@ static void old_words(void)
     end_world(&world);
 }
 
-/* Each rank, and each two ranks, at each moment of a decision in which messages keep their order. */
+/* Each rank, and each two ranks, at each moment of a decision in which messages keep their
+ * order. */
 static void each_moment(void)
 {
     static struct world world;
@@ -454,7 +459,8 @@ static void each_moment(void)
                 }
 }
 
-/* Of two halves that do not hear each other one goes on at most: the larger one, or that of the first rank. */
+/* Of two halves that do not hear each other one goes on at most: the larger one, or that of the
+ * first rank. */
 static void halves(void)
 {
     static struct world world;
@@ -532,7 +538,8 @@ static void malformed(void)
     free(data);
 }
 
-/* Who had no memory for what an exchange of all has brought does not tell those who ask that it was nothing. */
+/* Who had no memory for what an exchange of all has brought does not tell those who ask that it was
+ * nothing. */
 static void no_memory_to_learn(void)
 {
     static const uint32_t gone[3];

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A rank that ends when a job has begun and has not come to its first commit, by each bootstrap of the library:
- * the others are told at once. What they are told to wait is more than this test is given. */
+/* A rank that ends when a job has begun and has not come to its first commit, by each bootstrap of
+ * the library: the others are told at once. What they are told to wait is more than this test is
+ * given. */
 #include <signal.h>
 #include <sys/wait.h>
 

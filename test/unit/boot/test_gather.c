@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Members that wait for each other beside the bootstrap, without contexts: who is awaited is named, late words and
- * second calls change nothing, a loss is heard by all, and what does not fit is refused. */
+/* Members that wait for each other beside the bootstrap, without contexts: who is awaited is named,
+ * late words and second calls change nothing, a loss is heard by all, and what does not fit is
+ * refused. */
 #include <poll.h>
 #include <stdlib.h>
 
@@ -115,7 +116,8 @@ static void all_hear_all(void)
     end_job(&job);
 }
 
-/* Whom the first waits for the others hear; whoever has given up waiting goes on with the same one. */
+/* Whom the first waits for the others hear; whoever has given up waiting goes on with the same
+ * one. */
 static void who_is_awaited_is_named(void)
 {
     struct job job;

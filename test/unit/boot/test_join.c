@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Ranks of one machine that were started one by one: how they find each other, and what all are told
- * when that does not come about. */
+/* Ranks of one machine that were started one by one: how they find each other, and what all are
+ * told when that does not come about. */
 #include <signal.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
@@ -65,8 +65,8 @@ static void await_fds(int n)
     CU_ASSERT_EQUAL(count_fds(), n);
 }
 
-/* Wait until rank 0 has let rank 1 in: both hold the two files, one the listener, and the connection has two
- * ends. */
+/* Wait until rank 0 has let rank 1 in: both hold the two files, one the listener, and the
+ * connection has two ends. */
 static void await_the_first_two(int fds_before)
 {
     await_fds(fds_before + 2 * STEPAF_LOCAL_FILES + 3);
@@ -92,8 +92,8 @@ static int call_as(int rank)
     return fd;
 }
 
-/* One has come and ended, before or after it has taken the files: no deadline of minutes is waited for, also by
- * one that comes only then. */
+/* One has come and ended, before or after it has taken the files: no deadline of minutes is waited
+ * for, also by one that comes only then. */
 static void who_has_come_and_ended_is_named(void)
 {
     struct rank ranks[3];

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Who else may be at the place where ranks of one machine meet: another job, another version, another
- * user, anybody. Nothing that comes from there is trusted. */
+/* Who else may be at the place where ranks of one machine meet: another job, another version,
+ * another user, anybody. Nothing that comes from there is trusted. */
 #define _GNU_SOURCE 1 /* memfd_create */
 
 #include <errno.h>

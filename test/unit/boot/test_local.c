@@ -16,7 +16,8 @@
 
 enum { SECOND_US = 1000000, LONG_US = 20 * SECOND_US, ENDLESS_US = 600 * SECOND_US };
 
-/* Ranks as processes, which have one thread each: a race detector sees nothing in them, and makes many take long. */
+/* Ranks as processes, which have one thread each: a race detector sees nothing in them, and makes
+ * many take long. */
 static void in_processes(int size, rank_body_t body, void *arg)
 {
 #ifdef __SANITIZE_THREAD__
@@ -215,8 +216,8 @@ static void facts_and_bad_arguments(void)
     stepaf_boot_local_destroy(NULL);
 }
 
-/* The victim comes to one exchange and no more, or not even to that. The others are told who has ended long
- * before their deadline, and cannot use the bootstrap's exchange afterwards. */
+/* The victim comes to one exchange and no more, or not even to that. The others are told who has
+ * ended long before their deadline, and cannot use the bootstrap's exchange afterwards. */
 static int victim_dies(const stepaf_boot_t *boot, void *arg)
 {
     int victim = *(int *)arg % 3;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Who else may connect where ranks meet, and where each of them listens: anybody, who says nothing, or
- * anything, or what he has heard. Nothing of that changes anything. */
+/* Who else may connect where ranks meet, and where each of them listens: anybody, who says nothing,
+ * or anything, or what he has heard. Nothing of that changes anything. */
 #include <stdatomic.h>
 
 #include "meets.h"

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The way back, without a context: members of a job of three have lost one, and a process that asks for its place with the
- * job's secret becomes a member by their decision, whatever connections and members are lost meanwhile. */
+/* The way back, without a context: members of a job of three have lost one, and a process that asks
+ * for its place with the job's secret becomes a member by their decision, whatever connections and
+ * members are lost meanwhile. */
 #include "guests.h"
 
 static void check_decision(struct job *job, int rank, const char *letters, int n_present)
@@ -58,8 +59,8 @@ static void comes_back(void)
     end_job(&job);
 }
 
-/* It is admitted before its connection to the leader has come, who has called the process before it: they hear each
- * other all the same. */
+/* It is admitted before its connection to the leader has come, who has called the process before
+ * it: they hear each other all the same. */
 static void its_connection_is_late(void)
 {
     struct job job;
@@ -82,8 +83,8 @@ static void its_connection_is_late(void)
     end_job(&job);
 }
 
-/* Its connections break as it is admitted, so that nobody can tell it; the members begin the next decision, and wait
- * for it. It calls again. */
+/* Its connections break as it is admitted, so that nobody can tell it; the members begin the next
+ * decision, and wait for it. It calls again. */
 static void nobody_can_tell_it(void)
 {
     struct job job;
@@ -141,8 +142,8 @@ static void home_is_lost(void)
     end_job(&job);
 }
 
-/* The decision that admits it admits another one as well, in whose place it has called the process before: that one ends
- * later, and is not taken for the one that is there now. */
+/* The decision that admits it admits another one as well, in whose place it has called the process
+ * before: that one ends later, and is not taken for the one that is there now. */
 static void another_is_admitted_with_it(void)
 {
     struct job job;

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Who asks for a lost rank's place and does not become a member: without the secret, for a place that is not free, twice,
- * with words that do not fit; strangers who repeat what they have heard, and flood the port. */
+/* Who asks for a lost rank's place and does not become a member: without the secret, for a place
+ * that is not free, twice, with words that do not fit; strangers who repeat what they have heard,
+ * and flood the port. */
 #include "guests.h"
 
 static void other_secret(void)
@@ -54,8 +55,8 @@ static void place_is_taken(void)
     end_job(&job);
 }
 
-/* The second to ask has the place; the first is told so, and what is decided for the first does not hold for the
- * second. */
+/* The second to ask has the place; the first is told so, and what is decided for the first does not
+ * hold for the second. */
 static void two_ask(void)
 {
     struct job job;
@@ -83,7 +84,8 @@ static void two_ask(void)
 
 /* ---- what does not fit ---- */
 
-/* Who knows the secret says something else than a guest does: his connection ends, and nothing is left of him. */
+/* Who knows the secret says something else than a guest does: his connection ends, and nothing is
+ * left of him. */
 static void wrong_words(void)
 {
     static const struct {
@@ -146,7 +148,8 @@ static int call_port(uint16_t port)
     return fd;
 }
 
-/* Who has heard a guest's hello says the same; who knows nothing keeps the port busy. The guest comes in. */
+/* Who has heard a guest's hello says the same; who knows nothing keeps the port busy. The guest
+ * comes in. */
 static void strangers(void)
 {
     struct stepaf_control_opening opening = {.hello = {.magic = stepaf_control_hello_magic,

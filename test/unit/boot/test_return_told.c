@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The way back, without a context: who tells a process that has been admitted. Of a job of six, the first three members are
- * to, beside its home. */
+/* The way back, without a context: who tells a process that has been admitted. Of a job of six, the
+ * first three members are to, beside its home. */
 #define GUESTS_RANKS 6
 
 #include "guests.h"
@@ -156,8 +156,8 @@ static void it_hears_that_it_is_too_late(void)
     end_job(&job);
 }
 
-/* What is told of a rank every second does not begin the call to it anew, at the first of its addresses; of another
- * process it does. */
+/* What is told of a rank every second does not begin the call to it anew, at the first of its
+ * addresses; of another process it does. */
 static void the_same_card_lets_a_call_go_on(void)
 {
     struct job job;

@@ -152,8 +152,8 @@ static void one_node_has_one_clock(void)
     end();
 }
 
-/* How far a stamp of now is off its node's clock, at least: by the one of some that was taken the fastest, since one
- * that was interrupted says nothing. */
+/* How far a stamp of now is off its node's clock, at least: by the one of some that was taken the
+ * fastest, since one that was interrupted says nothing. */
 static int64_t stamp_error_ns(void)
 {
     int64_t error = 0, least = INT64_MAX;
@@ -170,8 +170,8 @@ static int64_t stamp_error_ns(void)
     return error;
 }
 
-/* A rate that was measured badly, by 1000 ppm, does no harm for long: readings are taken while the rank makes
- * progress, and when stamps are read. */
+/* A rate that was measured badly, by 1000 ppm, does no harm for long: readings are taken while the
+ * rank makes progress, and when stamps are read. */
 static void stamps_stay_right(void)
 {
     stepaf_trace_record_t record;

@@ -102,7 +102,8 @@ static void deliver(uint32_t peer, uint32_t code, uint32_t seq)
                             stepaf_imm_make(code, 0, seq, 1));
 }
 
-/* Start operation @a seq, which all peers but the first answer. Returns whether the first was asked. */
+/* Start operation @a seq, which all peers but the first answer. Returns whether the first was
+ * asked. */
 static bool exchange_without_first(stepaf_plan_h plan, uint32_t seq)
 {
     bool was_asked = false;
@@ -119,8 +120,8 @@ static bool exchange_without_first(stepaf_plan_h plan, uint32_t seq)
     return was_asked;
 }
 
-/* What a peer owes is told from an operation with the same end of its sequence: the peer is left out of
- * that, and one that needs all does not start. */
+/* What a peer owes is told from an operation with the same end of its sequence: the peer is left
+ * out of that, and one that needs all does not start. */
 static void what_is_owed_is_no_other(void)
 {
     enum { TURN = STEPAF_IMM_SEQ_MASK + 1, OWED = 1 };

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Who talks to whom: ranks to indices and back, for all small jobs and lanes; and what is refused. */
+/* Who talks to whom: ranks to indices and back, for all small jobs and lanes; and what is
+ * refused. */
 #include "base/error.h"
 #include "core/mesh.h"
 #include "unit.h"

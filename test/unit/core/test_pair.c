@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* One attention and one FFN rank, real ones: what a peer's death, a failed commit and another process
- * leave, seen through calls that only look. */
+/* One attention and one FFN rank, real ones: what a peer's death, a failed commit and another
+ * process leave, seen through calls that only look. */
 #include <arpa/inet.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -33,7 +33,8 @@ static stepaf_status_t look(const struct pair_rank *rank, int how, stepaf_reques
                              : stepaf_plan_destroy(rank->plan);
 }
 
-/* The FFN rank dies with the batch in its hands, answered or not; the other one does nothing but look. */
+/* The FFN rank dies with the batch in its hands, answered or not; the other one does nothing but
+ * look. */
 static int look_at_the_dead(const stepaf_boot_t *boot, void *arg)
 {
     int how = *(int *)arg;

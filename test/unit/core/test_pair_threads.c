@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* One attention and one FFN rank, real ones, whose threads meet in the library: in the handler, in starts and
- * in commits. */
+/* One attention and one FFN rank, real ones, whose threads meet in the library: in the handler, in
+ * starts and in commits. */
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdlib.h>
@@ -121,8 +121,8 @@ struct setter {
     _Atomic bool failed;
 };
 
-/* What may be done at any time: at an attention rank memory and a plan, at an FFN rank a key and where
- * it is received, unless it was committed meanwhile, and has memory of the library's. */
+/* What may be done at any time: at an attention rank memory and a plan, at an FFN rank a key and
+ * where it is received, unless it was committed meanwhile, and has memory of the library's. */
 static bool set_up(const struct pair_rank *rank)
 {
     stepaf_tensor_t push = {PAIR_PUSHED, rank->memory, PAIR_BYTES},

@@ -149,7 +149,8 @@ static void all_times_are_counted_where_that_is_asked_for(void)
     end();
 }
 
-/* A batch without an answer tells its times with the release; one that nobody took has done no work. */
+/* A batch without an answer tells its times with the release; one that nobody took has done no
+ * work. */
 static void a_release_tells_times(void)
 {
     struct stepaf_msg cancel;

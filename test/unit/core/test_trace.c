@@ -192,7 +192,8 @@ static void an_operation_is_stamped(void)
     fake_close(counterpart);
 }
 
-/* Where no answer is expected the release has the times; what has none leaves them unknown, not 0. */
+/* Where no answer is expected the release has the times; what has none leaves them unknown, not
+ * 0. */
 static void a_release_has_times(void)
 {
     struct fake_job *job = begin(), *counterpart = fake_open(STEPAF_FFN, 1, 1);

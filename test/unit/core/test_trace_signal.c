@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* STEPAF_TRACE_SIGNAL and STEPAF_TRACE_FILE with a file system that hangs, or a file that is locked: nobody waits for it, and
- * no signal is forgotten. */
+/* STEPAF_TRACE_SIGNAL and STEPAF_TRACE_FILE with a file system that hangs, or a file that is
+ * locked: nobody waits for it, and no signal is forgotten. */
 #include <dlfcn.h>
 #include <fcntl.h>
 #include <pthread.h>
@@ -87,7 +87,8 @@ static void look(struct fake_job *job)
     }
 }
 
-/* Then its events are not added, but it leaves no thread behind, which would have memory and descriptors for a while. */
+/* Then its events are not added, but it leaves no thread behind, which would have memory and
+ * descriptors for a while. */
 static void a_file_that_another_has_locked_is_given_up(void)
 {
     char path[128];

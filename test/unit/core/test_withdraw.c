@@ -278,7 +278,8 @@ static void one_shot_plans_end_with_their_keys(void)
     end();
 }
 
-/* Nobody could end them, so they go with the memory that they name, and with the number of others. */
+/* Nobody could end them, so they go with the memory that they name, and with the number of
+ * others. */
 static void one_shot_plans_do_not_pile_up(void)
 {
     stepaf_tensor_t push = {PUSHED, NULL, BYTES}, pull[PEERS];

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A device without a GPU: its memory is files of this machine's memory, which other processes can map,
- * its streams are queues, each with a thread (queue.h), and its kernels are C (kernels.h). It fails
- * when it is told to, and can be looked at. */
+/* A device without a GPU: its memory is files of this machine's memory, which other processes can
+ * map, its streams are queues, each with a thread (queue.h), and its kernels are C (kernels.h). It
+ * fails when it is told to, and can be looked at. */
 #ifndef STEPAF_TEST_CPU_DEVICE_H
 #define STEPAF_TEST_CPU_DEVICE_H
 
@@ -71,7 +71,8 @@ struct cpu_device {
 extern struct cpu_device cpu_device;
 extern const struct stepaf_device_ops stepaf_cpu_ops;
 
-/* Have the registry name this device alone, as new; and as it was again. No stream is in use then. */
+/* Have the registry name this device alone, as new; and as it was again. No stream is in use
+ * then. */
 void cpu_device_begin(void);
 void cpu_device_end(void);
 

@@ -15,8 +15,8 @@ static uint64_t *words_of(uint8_t *head)
     return (uint64_t *)(void *)(head + STEPAF_HEAD_TELLS);
 }
 
-/* What says that a group of pieces is there. The rest is the tensor's bytes as they are: the two ends
- * agree, which is enough. */
+/* What says that a group of pieces is there. The rest is the tensor's bytes as they are: the two
+ * ends agree, which is enough. */
 static uint64_t *flag_of(uint8_t *group)
 {
     return (uint64_t *)(void *)(group + STEPAF_GROUP_DATA);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What src/device/cuda/kernels.cu does, in C and by one thread for all blocks. The pieces of a group are
- * the tensor's bytes as they are, with one word for all: both ends are this device's. */
+/* What src/device/cuda/kernels.cu does, in C and by one thread for all blocks. The pieces of a
+ * group are the tensor's bytes as they are, with one word for all: both ends are this device's. */
 #ifndef STEPAF_TEST_CPU_KERNELS_H
 #define STEPAF_TEST_CPU_KERNELS_H
 

@@ -35,8 +35,8 @@ static bool fail(const struct stepaf_kernel_args *args, uint32_t fault, uint64_t
     return false;
 }
 
-/* Wait for the @a wanted; enough of them do where @a patience_ns says how long all are waited for, negative: all.
- * Whoever has come then is in *whole_p. False: the plan is over. */
+/* Wait for the @a wanted; enough of them do where @a patience_ns says how long all are waited for,
+ * negative: all. Whoever has come then is in *whole_p. False: the plan is over. */
 static bool await_some(const struct stepaf_kernel_args *args, uint64_t stamp, uint64_t wanted,
                        int64_t patience_ns, uint64_t *whole_p)
 {

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Streams: what is enqueued is done in order, by a thread for each stream. Any thread may enqueue. */
+/* Streams: what is enqueued is done in order, by a thread for each stream. Any thread may
+ * enqueue. */
 #ifndef STEPAF_TEST_CPU_QUEUE_H
 #define STEPAF_TEST_CPU_QUEUE_H
 
@@ -31,8 +32,8 @@ struct cpu_mark cpu_queue_mark(void *stream);
 bool cpu_queue_has_come_by(struct cpu_mark mark);
 void cpu_queue_await(void *stream, struct cpu_mark mark);
 
-/* As a graph: keep what is enqueued from now on, without doing it; then do all of it @a times times.
- * Of a call, n grows by @a step each time. */
+/* As a graph: keep what is enqueued from now on, without doing it; then do all of it @a times
+ * times. Of a call, n grows by @a step each time. */
 void cpu_queue_record(void);
 void cpu_queue_replay(unsigned times, uint64_t step);
 

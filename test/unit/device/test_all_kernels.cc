@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* All tests of the kernels as one program: what takes time to compile is the same in each, the kernels and their machine. */
+/* All tests of the kernels as one program: what takes time to compile is the same in each, the
+ * kernels and their machine. */
 #include "kernels_machine/any.h"
 #include "kernels_machine/exchange.h"
 

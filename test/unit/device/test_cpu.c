@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The device of the other tests does what device_ops.h says: memory, between processes too, streams and
- * events. What is asked of it here can be asked of any. */
+/* The device of the other tests does what device_ops.h says: memory, between processes too, streams
+ * and events. What is asked of it here can be asked of any. */
 #include <string.h>
 #include <sys/wait.h>
 #include <unistd.h>

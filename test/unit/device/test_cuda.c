@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A GPU through a driver that is made up: what each failure leaves behind, and what memory is. What the
- * core makes of it is gpu/test_region. */
+/* A GPU through a driver that is made up: what each failure leaves behind, and what memory is. What
+ * the core makes of it is gpu/test_region. */
 #include "cuda_fake.h"
 #include "unit.h"
 

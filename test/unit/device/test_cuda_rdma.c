@@ -80,8 +80,8 @@ static void ordering_decides_on_flushing(void)
     }
 }
 
-/* Where the GPU reads the host's page tables it has two ways to its memory: the driver says that all is
- * ordered, which is not so of both. */
+/* Where the GPU reads the host's page tables it has two ways to its memory: the driver says that
+ * all is ordered, which is not so of both. */
 static void two_ways_are_flushed_by_a_read(void)
 {
     uint64_t offset = 7;

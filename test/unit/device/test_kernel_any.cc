@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Workers, and one end that takes the batch of any of them, in streams: several batches are received
- * before as many answers, which follow each other as programmatic successors. */
+/* Workers, and one end that takes the batch of any of them, in streams: several batches are
+ * received before as many answers, which follow each other as programmatic successors. */
 #include "kernels_machine/any.h"
 
 /* What a tensor of one peer and slot has in an operation. */

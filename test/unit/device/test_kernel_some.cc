@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* One end that asks some peers, and goes on when enough of them have answered. Peers answer when they like, also
- * while a start waits for them, or not at all. Heads, pieces, chunks and copy engines' words come in any order. */
+/* One end that asks some peers, and goes on when enough of them have answered. Peers answer when
+ * they like, also while a start waits for them, or not at all. Heads, pieces, chunks and copy
+ * engines' words come in any order. */
 #include "kernels_machine/exchange.h"
 
 enum { N_EACH = 2, DEADLINE_TURNS = 400000, NS_OF_TURN = 10 };
@@ -152,8 +153,8 @@ void Job::verify(uint64_t peers) const
     }
 }
 
-/* An operation: those who are @a first answer at once, then, when it is complete, and the next start waits for
- * them, the @a late ones; or they do not answer, and are given up. */
+/* An operation: those who are @a first answer at once, then, when it is complete, and the next
+ * start waits for them, the @a late ones; or they do not answer, and are given up. */
 void Job::operate(uint64_t first, uint64_t late, bool gives_up)
 {
     uint64_t gone = some_.gone, n_late = some_.late, already = 0;
@@ -225,7 +226,8 @@ static void check(const char *what, const std::vector<Tensor> &tensors)
     printf("ok: %s\n", what);
 }
 
-/* The receiver's counts go on, and its mailboxes are as at first, as if it had taken an operation. */
+/* The receiver's counts go on, and its mailboxes are as at first, as if it had taken an
+ * operation. */
 static void skip(Exchange &exchange)
 {
     for (uint32_t &count : exchange.receiver->counts)
@@ -234,7 +236,8 @@ static void skip(Exchange &exchange)
         std::fill(mailbox.begin(), mailbox.end(), uint8_t{0});
 }
 
-/* What is sent does not touch who is given up, and all count, also those blocks that send nothing. */
+/* What is sent does not touch who is given up, and all count, also those blocks that send
+ * nothing. */
 static void check_sending(const char *what, const std::vector<Tensor> &tensors)
 {
     Exchange exchange(tensors);
@@ -268,7 +271,8 @@ static void check_sending(const char *what, const std::vector<Tensor> &tensors)
     printf("ok: sending %s\n", what);
 }
 
-/* Somebody does not come back: given up when half of the deadline has passed, and not asked again. */
+/* Somebody does not come back: given up when half of the deadline has passed, and not asked
+ * again. */
 static void check_given_up(const std::vector<Tensor> &tensors)
 {
     Job job(tensors, 4, 2);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Both ends' kernels in streams, as programmatic successors, for many operations: what is left in an
- * mailbox, or cleared too late, meets what comes next. No kernel of a user's is between, which would wait
- * for all before it. */
+/* Both ends' kernels in streams, as programmatic successors, for many operations: what is left in
+ * an mailbox, or cleared too late, meets what comes next. No kernel of a user's is between, which
+ * would wait for all before it. */
 #include "kernels_machine/exchange.h"
 
 /* One operation of a slot: memory of its own, and as many bytes as come. */

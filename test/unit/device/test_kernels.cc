@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The kernels themselves, on a machine that is made up: kernels_machine/device/cuda/kernels_machine.cuh.
- * Tensors go from one side's kernel args to the other's, by every way, while senders and receivers
- * take turns at random. */
+/* The kernels themselves, on a machine that is made up:
+ * kernels_machine/device/cuda/kernels_machine.cuh. Tensors go from one side's kernel args to the
+ * other's, by every way, while senders and receivers take turns at random. */
 #include "kernels_machine/any.h"
 
 static void check_any(const char *what, const std::vector<Tensor> &there,
@@ -56,7 +56,8 @@ static void check(const char *what, const std::vector<Tensor> &tensors, uint32_t
     printf("ok: %s\n", what);
 }
 
-/* Tensors without blocks are of peers that are gone: nothing comes, nothing is waited for, and what there is goes on. */
+/* Tensors without blocks are of peers that are gone: nothing comes, nothing is waited for, and what
+ * there is goes on. */
 static void check_gaps(const char *what, const std::vector<Tensor> &tensors, uint32_t operations)
 {
     Exchange exchange(tensors);

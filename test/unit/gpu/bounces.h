@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A rank whose tensors are in GPU memory, and its counterpart of the other role, for the tests of bounce buffers. */
+/* A rank whose tensors are in GPU memory, and its counterpart of the other role, for the tests of
+ * bounce buffers. */
 #ifndef STEPAF_TEST_BOUNCES_H
 #define STEPAF_TEST_BOUNCES_H
 

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* One rank of a job whose stream plans are proxied, with a GPU made of memory (cpu_device/cpu_device.h), or
- * with plans in host memory. Every operation has other bytes, and all of them are looked at. */
+/* One rank of a job whose stream plans are proxied, with a GPU made of memory
+ * (cpu_device/cpu_device.h), or with plans in host memory. Every operation has other bytes, and all
+ * of them are looked at. */
 #ifndef STEPAF_TEST_PROXY_RANK_H
 #define STEPAF_TEST_PROXY_RANK_H
 
@@ -67,7 +68,8 @@ void proxy_rank_close(struct proxy_rank *rank);
 /* End the plan and withdraw the keys; and the last part of open again. */
 int proxy_rank_withdraw(struct proxy_rank *rank);
 int proxy_rank_declare(struct proxy_rank *rank);
-/* The last part of that: another plan of the same keys, in memory of its own, is the rank's from now on. */
+/* The last part of that: another plan of the same keys, in memory of its own, is the rank's from
+ * now on. */
 int proxy_rank_plan(struct proxy_rank *rank);
 
 /* All operations from @a from to @a to, from this rank's side; returns how much was wrong. */
@@ -75,7 +77,8 @@ int proxy_rank_run(struct proxy_rank *rank, unsigned from, unsigned to);
 /* The same as a graph that is replayed. */
 int proxy_rank_replay(struct proxy_rank *rank);
 
-/* One operation on streams, from this rank's side, up to where it waits for a peer; and the rest. */
+/* One operation on streams, from this rank's side, up to where it waits for a peer; and the
+ * rest. */
 stepaf_status_t proxy_rank_begin(struct proxy_rank *rank, unsigned n);
 stepaf_status_t proxy_rank_end(struct proxy_rank *rank, unsigned n);
 

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Two ranks with a stream plan each, on a GPU that is made up; one of them commits, and is looked at. */
+/* Two ranks with a stream plan each, on a GPU that is made up; one of them commits, and is looked
+ * at. */
 #ifndef STEPAF_TEST_STREAM_JOB_H
 #define STEPAF_TEST_STREAM_JOB_H
 

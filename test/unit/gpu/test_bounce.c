@@ -242,7 +242,8 @@ static void *let_events_pass(void *unused)
     return NULL;
 }
 
-/* An answer counts as here for a commit, wherever its bytes are: nobody has to guess how long they take. */
+/* An answer counts as here for a commit, wherever its bytes are: nobody has to guess how long they
+ * take. */
 static void a_commit_awaits_what_is_arriving(void)
 {
     pthread_t thread;

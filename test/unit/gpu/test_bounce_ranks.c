@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Ranks that exchange GPU memory over transports that carry host memory only. Each has a GPU that is
- * made up; the transports are not. */
+/* Ranks that exchange GPU memory over transports that carry host memory only. Each has a GPU that
+ * is made up; the transports are not. */
 #include <stdlib.h>
 
 #include "cpu_device/cpu_device.h"

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Stream plans whose mailboxes lie in host memory that both ranks have pinned. Ranks are processes, whose
- * GPUs are made of memory; no thread of the library's takes part. */
+/* Stream plans whose mailboxes lie in host memory that both ranks have pinned. Ranks are processes,
+ * whose GPUs are made of memory; no thread of the library's takes part. */
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -41,8 +41,8 @@ static int count_imports(void)
     return n;
 }
 
-/* Whether ranks of role @a of are written to by way of the host: where they receive is their business
- * alone, but for those who cannot write there. */
+/* Whether ranks of role @a of are written to by way of the host: where they receive is their
+ * business alone, but for those who cannot write there. */
 static bool in_host(const struct proxy_job *job, stepaf_role_t of)
 {
     const char *setting = job->mailbox[of == STEPAF_FFN];

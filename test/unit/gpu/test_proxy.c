@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Stream plans whose peers are reached by way of the host: every transport, every pair of
- * kinds, and every engine; and the same directly. Ranks are processes; their GPUs are made of memory. */
+/* Stream plans whose peers are reached by way of the host: every transport, every pair of kinds,
+ * and every engine; and the same directly. Ranks are processes; their GPUs are made of memory. */
 #include <string.h>
 
 #include "cpu_device/cpu_device.h"

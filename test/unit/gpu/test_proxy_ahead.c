@@ -138,8 +138,8 @@ static int fill_with_work(const stepaf_boot_t *boot, void *arg)
     return finish(&rank);
 }
 
-/* One thread starts, and waits for some by their requests, another waits for what is started: each has
- * the plan to itself while it enqueues. */
+/* One thread starts, and waits for some by their requests, another waits for what is started: each
+ * has the plan to itself while it enqueues. */
 enum { SHARED_OPS = 300 };
 
 static atomic_bool all_started;
@@ -195,8 +195,8 @@ static void two_threads_share_a_plan(void)
     ranks_expect_processes(2, share_a_plan, &its);
 }
 
-/* Wait for an operation while another thread enqueues the next in its slot: it is not that one that is
- * waited for. */
+/* Wait for an operation while another thread enqueues the next in its slot: it is not that one that
+ * is waited for. */
 struct waiting {
     stepaf_request_h request;
     stepaf_status_t status;
@@ -309,8 +309,8 @@ static void a_commit_lets_streams_come_by(void)
     ranks_expect_processes(2, commit_behind, &its);
 }
 
-/* A plan that the host starts, of which both tensors are in GPU memory. Its operation is begun and ends
- * while streams wait for the other rank: its copies come behind none of these. */
+/* A plan that the host starts, of which both tensors are in GPU memory. Its operation is begun and
+ * ends while streams wait for the other rank: its copies come behind none of these. */
 enum { BOTH_OPS = 20, BOTH_BYTES = 64, BOTH_PUSHED = 900, BOTH_PULLED = 901 };
 
 struct both {

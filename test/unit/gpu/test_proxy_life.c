@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Stream plans whose peers are reached by way of the host, from commit to commit, and what goes wrong.
- * Ranks are processes; their GPUs are made of memory. */
+/* Stream plans whose peers are reached by way of the host, from commit to commit, and what goes
+ * wrong. Ranks are processes; their GPUs are made of memory. */
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Large tensors that go by way of the host part by part: streams take what has come while the GPU at the other
- * end still writes the rest; and what peers can say of parts that is not so. Ranks are processes; their
- * GPUs are made of memory. */
+/* Large tensors that go by way of the host part by part: streams take what has come while the GPU
+ * at the other end still writes the rest; and what peers can say of parts that is not so. Ranks are
+ * processes; their GPUs are made of memory. */
 #include <sched.h>
 #include <stdlib.h>
 #include <string.h>
@@ -43,7 +43,8 @@ static struct together {
 } * together;
 static int role;
 
-/* This rank's GPU stops in the middle of the first tensor, until the other rank has seen the beginning. */
+/* This rank's GPU stops in the middle of the first tensor, until the other rank has seen the
+ * beginning. */
 static void hold(uint32_t part)
 {
     int64_t deadline = stepaf_monotonic_ns() + WAIT_MS * INT64_C(1000000);
@@ -60,8 +61,8 @@ static void hold(uint32_t part)
     }
 }
 
-/* Whether a tensor has something in it, while the stand-in for a GPU writes it: that is what is asked, and no
- * race to be told of. */
+/* Whether a tensor has something in it, while the stand-in for a GPU writes it: that is what is
+ * asked, and no race to be told of. */
 __attribute__((noinline, no_sanitize("thread"))) static bool has_bytes(const uint8_t *data)
 {
     const volatile uint8_t *now = data;
@@ -157,8 +158,8 @@ static int exchange(const stepaf_boot_t *boot, void *arg)
     return 0;
 }
 
-/* Parts of the wire that are no multiple of the GPU's; every size of tensors; peers with plans in host
- * memory, who see whole operations; several peers. */
+/* Parts of the wire that are no multiple of the GPU's; every size of tensors; peers with plans in
+ * host memory, who see whole operations; several peers. */
 static void every_size_and_kind_of_peer(void)
 {
     struct proxy_job job = in_parts();
@@ -199,7 +200,8 @@ static void parts_are_merged(void)
 
 /* ---- what is not so ---- */
 
-/* Say of the next operation, as its attention rank would, that tensor @a i has @a here of @a bytes. */
+/* Say of the next operation, as its attention rank would, that tensor @a i has @a here of @a
+ * bytes. */
 static int say(const stepaf_boot_t *boot, struct proxy_rank *rank, uint32_t seq, uint32_t i,
                uint32_t here, uint32_t bytes, uint32_t n)
 {

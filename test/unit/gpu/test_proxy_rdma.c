@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Stream plans over RDMA: tensors go from GPU memory to GPU memory in place, where a network card reaches
- * it. Ranks are processes; their GPUs are made of memory, and so is the network (test/softnic), which brings
- * the bytes of writes in any order. */
+/* Stream plans over RDMA: tensors go from GPU memory to GPU memory in place, where a network card
+ * reaches it. Ranks are processes; their GPUs are made of memory, and so is the network
+ * (test/softnic), which brings the bytes of writes in any order. */
 #include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
@@ -208,7 +208,8 @@ static void by_the_proxy_where_the_card_does_not_reach(void)
     run(job);
 }
 
-/* The card connects to nobody: another transport carries what was laid out for it, by the regions' stages. */
+/* The card connects to nobody: another transport carries what was laid out for it, by the regions'
+ * stages. */
 static int go_another_way(const stepaf_boot_t *boot, void *arg)
 {
     struct proxy_rank rank;

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The same as api/test_starved for what GPUs take: stream plans whose peers are reached by way of the host, and
- * plans of the host with tensors in GPU memory. The GPU is made up, and nothing is launched. */
+/* The same as api/test_starved for what GPUs take: stream plans whose peers are reached by way of
+ * the host, and plans of the host with tensors in GPU memory. The GPU is made up, and nothing is
+ * launched. */
 #include <stdlib.h>
 #include <string.h>
 

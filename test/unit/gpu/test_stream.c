@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Stream plans whose peers are reached directly, on a GPU that is made up: what is enqueued where, and
- * what becomes of a plan of which a part was refused. */
+/* Stream plans whose peers are reached directly, on a GPU that is made up: what is enqueued where,
+ * and what becomes of a plan of which a part was refused. */
 #include <stdlib.h>
 
 #include "core/peer.h"
@@ -71,8 +71,8 @@ static void half_a_receive_ends_the_plan(void)
     stream_job_end();
 }
 
-/* What is replayed looks into its mailboxes before it knows that they are of an earlier commit; others are
- * given back. */
+/* What is replayed looks into its mailboxes before it knows that they are of an earlier commit;
+ * others are given back. */
 static void mailboxes_that_were_captured_stay(void)
 {
     for (int captured = 0; captured < 2; captured++) {
@@ -164,8 +164,8 @@ static void the_largest_tensor_takes_all_blocks(void)
     }
 }
 
-/* Of what goes through host memory few blocks send, so that its beginning is there soon, and no more take it than
- * may poll there; several tensors share them, but not chunks with parts. */
+/* Of what goes through host memory few blocks send, so that its beginning is there soon, and no
+ * more take it than may poll there; several tensors share them, but not chunks with parts. */
 static void few_blocks_go_by_host_memory(void)
 {
     struct stepaf_kernel_args args = {.n_tensors = 1};
@@ -202,8 +202,8 @@ static void expect_word(int slot, unsigned i, uint32_t bytes, uint32_t mark)
     CU_ASSERT_EQUAL(cpu_device.words[2 * i + 1], (uint64_t)bytes << 32 | mark);
 }
 
-/* What copy engines have written for a peer is told of at once, where no size has changed; both ends
- * agree where. */
+/* What copy engines have written for a peer is told of at once, where no size has changed; both
+ * ends agree where. */
 static void one_word_tells_of_a_peers_copies(void)
 {
     stepaf_tensor_t push[2] = {{.key = 1, .bytes = STREAM_PUSH}, {.key = 3, .bytes = STREAM_MORE}};
@@ -260,8 +260,8 @@ static void bring(void *place, size_t bytes)
     CU_ASSERT_EQUAL_FATAL(stepaf_register(stream_job.job->handle, place, bytes), STEPAF_OK);
 }
 
-/* Tensors that lie side by side at both ends are copied at once, but only within an allocation: CUDA
- * refuses a copy that goes on into another. */
+/* Tensors that lie side by side at both ends are copied at once, but only within an allocation:
+ * CUDA refuses a copy that goes on into another. */
 static void copies_stay_within_an_allocation(void)
 {
     stepaf_tensor_t push[2] = {{.key = 1, .bytes = STREAM_PUSH}, {.key = 3, .bytes = STREAM_MORE}};

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Stream plans that take the batch of any worker, on a GPU that is made up: what is refused, how much
- * can be received, and what the kernels are told. */
+/* Stream plans that take the batch of any worker, on a GPU that is made up: what is refused, how
+ * much can be received, and what the kernels are told. */
 #include <stdlib.h>
 
 #include "core/key_recv.h"

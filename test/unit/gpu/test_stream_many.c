@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Stream plans with more tensors than one launch takes, on a GPU that is made up: an operation has launches,
- * and is one operation all the same. */
+/* Stream plans with more tensors than one launch takes, on a GPU that is made up: an operation has
+ * launches, and is one operation all the same. */
 #include <string.h>
 
 #include "core/plan.h"
@@ -150,8 +150,8 @@ static void legs_share_no_memory(void)
     stream_job_end();
 }
 
-/* Sizes and places that a start gives are for a tensor in whichever launch it is; one that is wrong in the
- * last leaves nothing enqueued, and the next start is as planned. */
+/* Sizes and places that a start gives are for a tensor in whichever launch it is; one that is wrong
+ * in the last leaves nothing enqueued, and the next start is as planned. */
 static void tensors_can_change_in_every_leg(void)
 {
     stepaf_tensor_t push[PUSHES] = {{.key = 1, .bytes = LARGE - 5}, {2, NULL, 3}, {3, NULL, 0}};

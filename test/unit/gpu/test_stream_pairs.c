@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Stream plans of two ranks at the commit, on a GPU that is made up: which go together, and what becomes
- * of a commit that cannot tell a peer of memory. */
+/* Stream plans of two ranks at the commit, on a GPU that is made up: which go together, and what
+ * becomes of a commit that cannot tell a peer of memory. */
 #include <stdlib.h>
 
 #include "core/plan.h"
@@ -59,8 +59,8 @@ static uint64_t goes_to(uint32_t number)
 
 /* ---- which go together ---- */
 
-/* The first of one rank goes with the first of the stream_job.other, and so on: two that wrote to the same place
- * would take each other's tensors. */
+/* The first of one rank goes with the first of the stream_job.other, and so on: two that wrote to
+ * the same place would take each other's tensors. */
 static void plans_of_the_same_keys_go_together_in_order(void)
 {
     for (int role = STEPAF_ATTENTION; role <= STEPAF_FFN; role++) {
@@ -166,8 +166,8 @@ static void memory_that_cannot_be_shared_is_the_verdict(void)
 
 /* ---- receive buffers ---- */
 
-/* Keys have receive buffers, plans have not. What two plans receive in the same ones is brought there by
- * the receiver, in the order of its streams: nobody writes to them before. */
+/* Keys have receive buffers, plans have not. What two plans receive in the same ones is brought
+ * there by the receiver, in the order of its streams: nobody writes to them before. */
 static void buffers_of_two_plans_are_not_written_in_place(void)
 {
     for (int shared = 0; shared < 2; shared++) {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Requests of operations on streams, on a GPU that is made up: the library's own waits, and how they
- * end. */
+/* Requests of operations on streams, on a GPU that is made up: the library's own waits, and how
+ * they end. */
 #include "core/peer.h"
 #include "core/plan.h"
 #include "stream_job.h"
@@ -33,8 +33,8 @@ static void the_hosts_wait_comes_behind_the_start(void)
     stream_job_end();
 }
 
-/* The library's own waits are in a stream that the user's does not come behind: until they are over a
- * slot cannot be used again, whether its operation has a request or was taken along. */
+/* The library's own waits are in a stream that the user's does not come behind: until they are over
+ * a slot cannot be used again, whether its operation has a request or was taken along. */
 static void a_slot_is_free_when_the_hosts_wait_is_over(void)
 {
     stepaf_request_h first = NULL, second = NULL;
@@ -59,8 +59,8 @@ static void a_slot_is_free_when_the_hosts_wait_is_over(void)
     }
 }
 
-/* What is captured has come by nothing yet, and a replay is of other operations: a wait that a request is
- * about is refused, and the request has its end all the same. */
+/* What is captured has come by nothing yet, and a replay is of other operations: a wait that a
+ * request is about is refused, and the request has its end all the same. */
 static void a_wait_with_a_request_is_not_captured(void)
 {
     stepaf_request_h request = NULL;
@@ -100,8 +100,8 @@ static void a_request_is_of_its_own_wait_alone(void)
     stream_job_end();
 }
 
-/* Of an operation that has failed nobody knows what has come from whom: peers that live are not said to
- * be lost. */
+/* Of an operation that has failed nobody knows what has come from whom: peers that live are not
+ * said to be lost. */
 static void each_part_of_a_request_says_why_it_failed(void)
 {
     stepaf_request_h request = NULL;
@@ -119,7 +119,8 @@ static void each_part_of_a_request_says_why_it_failed(void)
     stream_job_end();
 }
 
-/* What streams still hold is sent all the same, to peers that live, though the operation has failed. */
+/* What streams still hold is sent all the same, to peers that live, though the operation has
+ * failed. */
 static void sources_are_free_when_streams_have_come_by(void)
 {
     stepaf_request_h request = NULL;

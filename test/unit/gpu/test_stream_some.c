@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Stream plans that need some answers only, on a GPU that is made up: what they enqueue, and what is refused.
- * test/mpi/answers_streams has ranks that are late. */
+/* Stream plans that need some answers only, on a GPU that is made up: what they enqueue, and what
+ * is refused. test/mpi/answers_streams has ranks that are late. */
 #include <stdlib.h>
 
 #include "core/plan.h"

@@ -235,7 +235,8 @@ static void node_ids(void)
     tree_remove(root);
 }
 
-/* The units near some: those of the largest cache, whatever the order of units; and at least these. */
+/* The units near some: those of the largest cache, whatever the order of units; and at least
+ * these. */
 static void near_units(void)
 {
     static const struct {
@@ -258,7 +259,8 @@ static void near_units(void)
             snprintf(text, sizeof text, "%d\n", cpu);
             tree_write(root, path, i == 2 ? l3[cpu / 2 % 2] : text);
         }
-    /* One with a list that is none, one whose last index has instructions, and two without caches. */
+    /* One with a list that is none, one whose last index has instructions, and two without
+     * caches. */
     tree_write(root, "sys/devices/system/cpu/cpu8/cache/index0/type", "Unified\n");
     tree_write(root, "sys/devices/system/cpu/cpu8/cache/index0/shared_cpu_list", "?\n");
     tree_write(root, "sys/devices/system/cpu/cpu9/cache/index0/type", "Unified\n");
@@ -275,7 +277,8 @@ static void near_units(void)
     tree_remove(root);
 }
 
-/* Not from core to core either, to ask each what it is: ranks that do so end up on the last one together. */
+/* Not from core to core either, to ask each what it is: ranks that do so end up on the last one
+ * together. */
 static void looking_moves_no_thread(void)
 {
     char gpus[64], nics[64];

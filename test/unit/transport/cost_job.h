@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What a transport costs a rank in instructions, to be run by callgrind, as test/lib/verbs_cost.sh and fabric_cost.sh
- * do.
+/* What a transport costs a rank in instructions, to be run by callgrind, as test/lib/verbs_cost.sh
+ * and fabric_cost.sh do.
  *
- * One attention rank and some FFN ranks are contexts of this process, over something made up. Callgrind
- * switches collecting whenever it enters or leaves a function whose name begins with "counted_":
- * on at the library's calls, off again within what carries them, whose work is not the library's. It dumps
- * after each call of "counts_end"; what the dumps are of is printed here, in the same order: step,
- * FFN ranks, pushed tensors, their bytes, operations. */
+ * One attention rank and some FFN ranks are contexts of this process, over something made up.
+ * Callgrind switches collecting whenever it enters or leaves a function whose name begins with
+ * "counted_": on at the library's calls, off again within what carries them, whose work is not the
+ * library's. It dumps after each call of "counts_end"; what the dumps are of is printed here, in
+ * the same order: step, FFN ranks, pushed tensors, their bytes, operations. */
 #ifndef STEPAF_TEST_COST_JOB_H
 #define STEPAF_TEST_COST_JOB_H
 
@@ -22,7 +22,8 @@ struct cost_carrier {
     /* A step begins, and ends, at one rank, counted or not: it may count calls. Or NULL. */
     void (*begin)(enum cost_step step);
     void (*end)(enum cost_step step);
-    /* A start, and an answer, are through only when their rank polls once more, which is counted with them. */
+    /* A start, and an answer, are through only when their rank polls once more, which is counted
+     * with them. */
     bool ends_by_poll;
     /* All operations of a job have been. Or NULL. */
     void (*judge)(void);
@@ -34,17 +35,18 @@ extern size_t cost_bytes; /* of a tensor */
 
 enum { COST_FFN_MAX = 8, COST_FFN_SOME = 4, COST_OPERATIONS = 64 };
 
-/* Ranks are threads while they begin and end, of which one goes on at a time: what is made up knows no threads. Where
- * such a thread polls, it is to let others go on. Else nothing. */
+/* Ranks are threads while they begin and end, of which one goes on at a time: what is made up knows
+ * no threads. Where such a thread polls, it is to let others go on. Else nothing. */
 void cost_give_way(void);
 
 void cost_open_job(void);
 void cost_close_job(void);
 /* One operation, of which one step is counted: at all FFN ranks that is done there. */
 void cost_operate(enum cost_step counted);
-/* Jobs, of which each step is counted for some blocks of COST_OPERATIONS operations. The least of them counts: where the
- * machine was busy, more of what is done ten times a second is in the others. Of one tensor of few bytes or many, and of
- * four; at 1 to COST_FFN_MAX FFN ranks, doubling. */
+/* Jobs, of which each step is counted for some blocks of COST_OPERATIONS operations. The least of
+ * them counts: where the machine was busy, more of what is done ten times a second is in the
+ * others. Of one tensor of few bytes or many, and of four; at 1 to COST_FFN_MAX FFN ranks,
+ * doubling. */
 void cost_measure_all(void);
 /* Of one tensor of few bytes, and of four of many, at 1 and at COST_FFN_SOME FFN ranks. */
 void cost_measure_some(void);

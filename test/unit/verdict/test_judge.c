@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Whose time it was, from numbers: each kind of delay at 2 and 10 times the median, alone and two at once; what the
- * clocks, and ranks that have not looked, leave open. */
+/* Whose time it was, from numbers: each kind of delay at 2 and 10 times the median, alone and two
+ * at once; what the clocks, and ranks that have not looked, leave open. */
 #include <string.h>
 
 #include "unit.h"
@@ -169,7 +169,8 @@ static void a_late_rail_is_named(void)
     CU_ASSERT_EQUAL(verdict.rail, 1);
 }
 
-/* The larger one has the verdict, and both their times. A rank's own two ways of being away are one gap. */
+/* The larger one has the verdict, and both their times. A rank's own two ways of being away are one
+ * gap. */
 static void two_at_once_are_found(void)
 {
     learn_usual();
@@ -190,7 +191,8 @@ static void two_at_once_are_found(void)
         }
 }
 
-/* What was slow for half a minute, all of it or the FFN rank alone, hides nothing that is slow now. */
+/* What was slow for half a minute, all of it or the FFN rank alone, hides nothing that is slow
+ * now. */
 static void what_was_slow_before_is_no_measure(void)
 {
     for (int all = 0; all <= 1; all++)

@@ -113,8 +113,8 @@ static void pretend_pause(int64_t ns)
     of->left = of->stride = 1; /* both of a pair are picked */
 }
 
-/* Operations come in pairs, with a pause before each that is longer than it is learnt from them: of each pair the first
- * would be learnt from, as if all had pauses. */
+/* Operations come in pairs, with a pause before each that is longer than it is learnt from them: of
+ * each pair the first would be learnt from, as if all had pauses. */
 static void pauses_are_not_taken_for_the_usual(void)
 {
     begin(STEPAF_ATTENTION, "on");

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What verdicts cost an operation in instructions, to be run by callgrind, as test/lib/verdict_cost.sh does: it
- * collects in functions whose name begins with "counted_", and dumps after each call of "counts_end". An attention
- * and an FFN rank, whose peers are made up, with verdicts off and on. Operations are in blocks, each a dump: what is
- * printed here is of which, in the same order. With --time it prints instead what operations take, in turn with
+/* What verdicts cost an operation in instructions, to be run by callgrind, as
+ * test/lib/verdict_cost.sh does: it collects in functions whose name begins with "counted_", and
+ * dumps after each call of "counts_end". An attention and an FFN rank, whose peers are made up,
+ * with verdicts off and on. Operations are in blocks, each a dump: what is printed here is of
+ * which, in the same order. With --time it prints instead what operations take, in turn with
  * verdicts off and on, as the best of many blocks: that takes no quiet machine either. */
 #include <stdio.h>
 #include <stdlib.h>

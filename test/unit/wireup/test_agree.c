@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* How ranks agree on their links: where a transport works one way only both ends take another one, and
- * whatever one rank finds wrong with its links all ranks learn, long before any deadline. */
+/* How ranks agree on their links: where a transport works one way only both ends take another one,
+ * and whatever one rank finds wrong with its links all ranks learn, long before any deadline. */
 #include <endian.h>
 #include <stdbool.h>
 #include <stdlib.h>
@@ -157,7 +157,8 @@ static int work_one_way(const stepaf_boot_t *boot, void *arg)
     return 0;
 }
 
-/* The others cannot look into the rank, which can look into all: where it is attention, and where FFN. */
+/* The others cannot look into the rank, which can look into all: where it is attention, and where
+ * FFN. */
 static void both_ends_take_what_works_both_ways(void)
 {
     for (int rank = 0; rank < RANKS; rank += HALF) {

@@ -85,8 +85,8 @@ static void plans_are_announced_before_ready(void)
     end();
 }
 
-/* Numbers of plans that have ended are given out again. FFN ranks' stream plans take what comes in its
- * order. */
+/* Numbers of plans that have ended are given out again. FFN ranks' stream plans take what comes in
+ * its order. */
 static void plans_are_announced_in_the_order_of_making(void)
 {
     static const uint32_t order[] = {1, 0, 2};
@@ -211,8 +211,8 @@ static void one_peer_that_fails_is_enough(void)
     end();
 }
 
-/* The process that had the place has failed in its commit, the one that has taken it since has not: it is another
- * peer that this one waits for. */
+/* The process that had the place has failed in its commit, the one that has taken it since has not:
+ * it is another peer that this one waits for. */
 static void what_a_process_before_has_said_does_not_count(void)
 {
     struct stepaf_msg ready = {.type = STEPAF_MSG_READY, .seq = 1};

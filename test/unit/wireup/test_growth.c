@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Nothing in set-up grows faster than n log n: eight times as much of anything takes at most three times eight
- * times the processor time, where the least of a few tries counts. It would be 64 times if each looked through
- * all others. */
+/* Nothing in set-up grows faster than n log n: eight times as much of anything takes at most three
+ * times eight times the processor time, where the least of a few tries counts. It would be 64 times
+ * if each looked through all others. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <time.h>

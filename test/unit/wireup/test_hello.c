@@ -193,8 +193,9 @@ static void every_turned_bit_is_refused_or_harmless(void)
     free(pack.data);
 }
 
-/* Read what ranks say of which one has another depth; the timeout, which comes before it in the table, differs
- * everywhere. So does what is said of a bootstrap: ranks that hear each other have the same. */
+/* Read what ranks say of which one has another depth; the timeout, which comes before it in the
+ * table, differs everywhere. So does what is said of a bootstrap: ranks that hear each other have
+ * the same. */
 static void differ(const char *other_depth, int rank, struct stepaf_hello *hellos,
                    struct stepaf_pack *packs)
 {
@@ -258,7 +259,8 @@ static void the_first_failing_rank_decides(void)
     }
 }
 
-/* Those that nobody is yet are expected on the only node, else elsewhere; in the rest they agree with all. */
+/* Those that nobody is yet are expected on the only node, else elsewhere; in the rest they agree
+ * with all. */
 static void vacant_ranks_are_expected_somewhere(void)
 {
     struct stepaf_hello hellos[RANKS + 1] = {sample(), sample(), sample()};

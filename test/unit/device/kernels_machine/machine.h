@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What runs the threads of kernels_machine/device/cuda/kernels_machine.cuh: fibers, and streams of kernels. */
+/* What runs the threads of kernels_machine/device/cuda/kernels_machine.cuh: fibers, and streams of
+ * kernels. */
 #ifndef TEST_KERNELS_MACHINE_H
 #define TEST_KERNELS_MACHINE_H
 

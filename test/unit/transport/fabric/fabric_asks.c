@@ -57,7 +57,8 @@ void fabric_ask_silence_ends(struct side *side, unsigned n)
     UNIT_STRING(side->lost_reason, "it takes in nothing");
 }
 
-/* Let @a other go on and @a one only look, for some time-outs of it, and until it has heard more of it than that. */
+/* Let @a other go on and @a one only look, for some time-outs of it, and until it has heard more of
+ * it than that. */
 static void look_long(struct side *one, struct side *other, uint32_t heard)
 {
     const struct stepaf_fabric_link *link = fabric_link(one, 0);

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Operations both ways between three sides over a fabric that knows no order, each of whose bytes is looked at. */
+/* Operations both ways between three sides over a fabric that knows no order, each of whose bytes
+ * is looked at. */
 #include <stdlib.h>
 
 #include "fabric_side.h"

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Sides of transports over fabrics, and what is exchanged between them to see that nothing depends on order. */
+/* Sides of transports over fabrics, and what is exchanged between them to see that nothing depends
+ * on order. */
 #ifndef STEPAF_TEST_FABRIC_SIDE_H
 #define STEPAF_TEST_FABRIC_SIDE_H
 
@@ -30,11 +31,13 @@ void fabric_take_in(struct side *const *sides, unsigned n);
 
 /* fabric_asks.c: what each of these transports is asked in the same way. */
 void fabric_ask_used_if_listed(const struct stepaf_transport_ops *ops);
-/* Two sides that are not connected yet: the first notices that the other's process has ended. Closes them. */
+/* Two sides that are not connected yet: the first notices that the other's process has ended.
+ * Closes them. */
 void fabric_ask_process_ends(struct side *one, struct side *other);
 /* A side whose peers take in nothing loses all @a n of them in the time that is set. */
 void fabric_ask_silence_ends(struct side *side, unsigned n);
-/* Sides whose time-outs are short, as in a commit that waits for others: peers are looked after, links are not read. */
+/* Sides whose time-outs are short, as in a commit that waits for others: peers are looked after,
+ * links are not read. */
 void fabric_ask_unread_lives(struct side *one, struct side *other);
 /* Who has not looked for long takes nobody for lost. */
 void fabric_ask_unseen_lives(struct side *side);
@@ -43,16 +46,17 @@ void fabric_ask_last_words(struct side *one, struct side *dying, struct side *ot
 /* Why an address that was spoilt is refused; "": it is not. */
 const char *fabric_connect_spoilt(struct side *one, struct side *other,
                                   void (*spoil)(struct stepaf_pack *pack));
-/* @a live is run in a child that has closed descriptors 0 to 2, which stay free: 0. It asks fabric_low_are_free. */
+/* @a live is run in a child that has closed descriptors 0 to 2, which stay free: 0. It asks
+ *   fabric_low_are_free. */
 void fabric_ask_low_numbers(int (*live)(void));
 bool fabric_low_are_free(void);
 
-/* fabric_starve.c: whatever allocation fails, nothing is left open or allocated. @a n_open: what the made-up fabric has
- * open; @a reset: make it anew. */
+/* fabric_starve.c: whatever allocation fails, nothing is left open or allocated. @a n_open: what
+ * the made-up fabric has open; @a reset: make it anew. */
 void fabric_ask_starved(const char *name, void (*reset)(void), const int *n_open);
 
-/* fabric_order.c: three sides, a link from the first to each other one, both ways. Each byte of each operation is
- * looked at when its message is delivered. */
+/* fabric_order.c: three sides, a link from the first to each other one, both ways. Each byte of
+ * each operation is looked at when its message is delivered. */
 enum { FABRIC_SIDES = 3 };
 extern struct side fabric_sides[FABRIC_SIDES];
 void fabric_order_begin(void);

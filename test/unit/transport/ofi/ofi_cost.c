@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What libfabric costs a rank in instructions, over a fabric that is made up and does at once what it is asked for, where
- * a write carries 64 bits; "narrow": 32, as EFA's. Without callgrind the program checks what it can count
- * itself: a start writes each tensor once, in one go for each FFN rank, and with 32 bits one message more. */
+/* What libfabric costs a rank in instructions, over a fabric that is made up and does at once what
+ * it is asked for, where a write carries 64 bits; "narrow": 32, as EFA's. Without callgrind the
+ * program checks what it can count itself: a start writes each tensor once, in one go for each FFN
+ * rank, and with 32 bits one message more. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

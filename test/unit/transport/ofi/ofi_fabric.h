@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A provider of libfabric's that is made of this process's memory. It takes the freedom that EFA's SRD has: writes
- * land in parts and in any order, completions at both ends come in any order and a few at a time, and nothing
- * happens but when a completion queue is read. Keys, bounds and descriptors are checked as a device does. */
+/* A provider of libfabric's that is made of this process's memory. It takes the freedom that EFA's
+ * SRD has: writes land in parts and in any order, completions at both ends come in any order and a
+ * few at a time, and nothing happens but when a completion queue is read. Keys, bounds and
+ * descriptors are checked as a device does. */
 #ifndef STEPAF_TEST_OFI_FABRIC_H
 #define STEPAF_TEST_OFI_FABRIC_H
 
@@ -51,7 +52,8 @@ void ofi_fabric_reset(uint32_t seed);
 uint32_t ofi_fabric_random(uint32_t below);
 /* The number of a side's endpoint, for bits above. */
 unsigned ofi_fabric_number(const struct side *side);
-/* A completion of a write of nobody's at @a side, with this data, hidden as who knows its token does; or as it is. */
+/* A completion of a write of nobody's at @a side, with this data, hidden as who knows its token
+ * does; or as it is. */
 void ofi_fabric_say(const struct side *side, uint64_t data);
 void ofi_fabric_guess(const struct side *side, uint64_t data);
 /* An error of nobody's. */

@@ -67,7 +67,8 @@ static void wide_data_of_nobody_are_dropped(void)
     end();
 }
 
-/* What would be right, by one who does not know the token: nothing of it is counted, and no place is taken. */
+/* What would be right, by one who does not know the token: nothing of it is counted, and no place
+ * is taken. */
 static void who_has_no_token_says_nothing(void)
 {
     for (int is_wide = 0; is_wide < 2; is_wide++) {
@@ -94,7 +95,8 @@ static void who_has_no_token_says_nothing(void)
     }
 }
 
-/* Who knows the token says a message of pieces that never come: when the peer says its own, the link is lost, and does not wait. */
+/* Who knows the token says a message of pieces that never come: when the peer says its own, the
+ * link is lost, and does not wait. */
 static void a_message_in_anothers_place_loses_the_link(void)
 {
     const uint32_t pieces = STEPAF_OFI_PIECES_MAX << STEPAF_OFI_PIECES_SHIFT;
@@ -116,8 +118,8 @@ static void a_message_in_anothers_place_loses_the_link(void)
     }
 }
 
-/* A post of tensors is as many writes, which ring together; the last says the message too, unless that is to tell the
- * peer how much has been taken. */
+/* A post of tensors is as many writes, which ring together; the last says the message too, unless
+ * that is to tell the peer how much has been taken. */
 static void a_tensor_is_a_write(void)
 {
     begin_wide();
@@ -231,7 +233,8 @@ static void credits_of_nobody_are_dropped(void)
     end();
 }
 
-/* Nobody can say which pieces are the message's own: it is not delivered, and the link is of no use. */
+/* Nobody can say which pieces are the message's own: it is not delivered, and the link is of no
+ * use. */
 static void too_many_pieces_lose_the_link(void)
 {
     begin();

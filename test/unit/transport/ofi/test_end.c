@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* libfabric: errors, silence and processes that end lose the peers that they are of, and no others; long posts, and
- * when all is quiet. */
+/* libfabric: errors, silence and processes that end lose the peers that they are of, and no others;
+ * long posts, and when all is quiet. */
 #include "base/time.h"
 #include "three.h"
 
@@ -168,7 +168,8 @@ static void quiet_is_when_all_is_acknowledged(void)
     end();
 }
 
-/* A second hello says that nothing more is to come: it is answered once, where this is needed at all. */
+/* A second hello says that nothing more is to come: it is answered once, where this is needed at
+ * all. */
 static void ends_are_agreed_upon(void)
 {
     begin();

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* libfabric: which provider is chosen, and why the others are not; what cannot be opened leaves nothing open; no
- * allocation that fails leaves anything either. */
+/* libfabric: which provider is chosen, and why the others are not; what cannot be opened leaves
+ * nothing open; no allocation that fails leaves anything either. */
 #include <stdlib.h>
 
 #include "ofi_fabric.h"

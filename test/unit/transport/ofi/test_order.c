@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* libfabric, over a fabric that knows no order: writes land in parts, completions come as they like, writes are
- * refused for a while. FABRIC_OPS is how many operations each way. */
+/* libfabric, over a fabric that knows no order: writes land in parts, completions come as they
+ * like, writes are refused for a while. FABRIC_OPS is how many operations each way. */
 #include "ofi_fabric.h"
 #include "unit.h"
 

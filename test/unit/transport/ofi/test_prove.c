@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* libfabric: in the first commit it is seen whether anything gets through, both ways. Where nothing does, the link
- * is no lost peer, but takes another transport, and the status says why. */
+/* libfabric: in the first commit it is seen whether anything gets through, both ways. Where nothing
+ * does, the link is no lost peer, but takes another transport, and the status says why. */
 #include "ofi_fabric.h"
 #include "unit.h"
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* libfabric itself, by tcp;ofi_rxm, with both ends in one process: nothing that it opens has a number that the
- * program may have closed, and a child of fork() has none of its connections. */
+/* libfabric itself, by tcp;ofi_rxm, with both ends in one process: nothing that it opens has a
+ * number that the program may have closed, and a child of fork() has none of its connections. */
 #include <stdlib.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
@@ -127,7 +127,8 @@ static void a_child_has_no_connection(void)
         close(fds[i]);
 }
 
-/* One end closes while the other is in the middle of large writes, of which some have landed in part. */
+/* One end closes while the other is in the middle of large writes, of which some have landed in
+ * part. */
 static void an_end_may_close_in_the_middle(void)
 {
     struct stepaf_post post[POSTS], *posts[POSTS];

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Three sides over the made-up libfabric: the first has two peers, and what becomes of one link leaves the other as it
- * is. For one test program each. */
+/* Three sides over the made-up libfabric: the first has two peers, and what becomes of one link
+ * leaves the other as it is. For one test program each. */
 #ifndef STEPAF_TEST_OFI_THREE_H
 #define STEPAF_TEST_OFI_THREE_H
 

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Letting peers at this process's pages, where Yama would not: what is asked of the kernel, and when. */
+/* Letting peers at this process's pages, where Yama would not: what is asked of the kernel, and
+ * when. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/prctl.h>

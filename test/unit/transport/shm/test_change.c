@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What is not any more as it was at the connect: memory of either end is unmapped, the kernel lets nobody
- * write to the peer's pages any more, its process has lost its first thread, or runs another program. */
+/* What is not any more as it was at the connect: memory of either end is unmapped, the kernel lets
+ * nobody write to the peer's pages any more, its process has lost its first thread, or runs another
+ * program. */
 #include <pthread.h>
 #include <signal.h>
 #include <stdlib.h>
@@ -67,8 +68,8 @@ static uint8_t *map_pages(void)
     return pages;
 }
 
-/* Write @a src to @a place of this very process, as if it were the peer's, with a tensor before that is
- * as it should be. */
+/* Write @a src to @a place of this very process, as if it were the peer's, with a tensor before
+ * that is as it should be. */
 static void write_pages(const uint8_t *src, uint8_t *place)
 {
     static uint8_t sound[2][100];
@@ -123,7 +124,8 @@ static void write_to(struct stepaf_rmem *rmem, const uint8_t *src)
     } while (post.state == STEPAF_POST_QUEUED);
 }
 
-/* Whether the kernel does: where it may not be asked, the library copies, and a source that is gone ends the process. */
+/* Whether the kernel does: where it may not be asked, the library copies, and a source that is gone
+ * ends the process. */
 static bool kernel_copies(void)
 {
     uint8_t from = 1, to = 0;
@@ -184,7 +186,8 @@ static void a_place_that_is_gone_loses_the_peer(void)
     }
 }
 
-/* As after a change of user: then tensors go through the ring, from the one on that is being written. */
+/* As after a change of user: then tensors go through the ring, from the one on that is being
+ * written. */
 static void a_peer_that_may_not_be_written_to_is_reached_by_the_ring(void)
 {
     if (begin()) {
@@ -261,7 +264,8 @@ static void a_process_without_its_first_thread_lives(void)
         side_open(&a, 1);
         side_open(&b, 1);
         pid_t pid = start_headless();
-        /* Before its first thread has ended, or it is too late: its descriptors are not to be had. */
+        /* Before its first thread has ended, or it is too late: its descriptors are not to be
+         * had. */
         const char *reason = side_connect(&a, 0, &b, 0, (uint32_t)pid, NULL);
         struct stepaf_shm_link *link = (struct stepaf_shm_link *)a.links[0];
         if (link && in_proc && link->pidfd >= 0) {

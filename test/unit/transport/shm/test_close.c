@@ -34,8 +34,8 @@ static void put(const struct stepaf_rmem *rmem, const char *byte)
     CU_ASSERT_EQUAL(post.state, STEPAF_POST_SENT);
 }
 
-/* Who has been given up may not know it: its writes go nowhere; what it was told before counts, and then
- * it learns why. */
+/* Who has been given up may not know it: its writes go nowhere; what it was told before counts, and
+ * then it learns why. */
 static void closed_pages_are_not_written(void)
 {
     uint32_t peer = 9;
@@ -74,7 +74,8 @@ static bool still_writes(struct side *side)
     return any;
 }
 
-/* A process that has ended writes nothing, whatever it has said; known by its descriptor, or without. */
+/* A process that has ended writes nothing, whatever it has said; known by its descriptor, or
+ * without. */
 static void check_ended(struct side *side)
 {
     struct stepaf_shm_link *link = (struct stepaf_shm_link *)side->links[0];
@@ -135,7 +136,8 @@ static void closing_waits_for_who_writes(void)
     side_close(&a);
 }
 
-/* A process in the place of one that was given up may look before the peer has cleared the inbox for it. */
+/* A process in the place of one that was given up may look before the peer has cleared the inbox
+ * for it. */
 static void what_was_closed_to_another_process_is_open(void)
 {
     begin();

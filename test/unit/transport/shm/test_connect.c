@@ -357,7 +357,8 @@ static void a_dead_peer_is_found_in_proc(void)
     end();
 }
 
-/* What a process has said that had the place before, and was parted from while it lived, is not for the next one. */
+/* What a process has said that had the place before, and was parted from while it lived, is not for
+ * the next one. */
 static void who_comes_next_finds_an_empty_inbox(void)
 {
     static struct side next;
@@ -378,7 +379,8 @@ static void who_comes_next_finds_an_empty_inbox(void)
     end();
 }
 
-/* It would write among what the next one writes: that one is not reached this way until the other has ended. */
+/* It would write among what the next one writes: that one is not reached this way until the other
+ * has ended. */
 static void who_lives_keeps_its_place(void)
 {
     for (int in_proc = 0; in_proc < 2; in_proc++) {

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The rings between two threads, and the credits that go through them: no byte of a message, nor of a buffer
- * that a message gives away, is read before it is written or written while it is read. The memory has one
- * address at both ends, as it has not between processes: so ThreadSanitizer sees each access, and judges by the
- * order that the code asks for, whatever the processor does. */
+/* The rings between two threads, and the credits that go through them: no byte of a message, nor of
+ * a buffer that a message gives away, is read before it is written or written while it is read. The
+ * memory has one address at both ends, as it has not between processes: so ThreadSanitizer sees
+ * each access, and judges by the order that the code asks for, whatever the processor does. */
 #include <pthread.h>
 #include <sched.h>
 #include <stdlib.h>
@@ -47,7 +47,8 @@ static uint64_t count_wrong(const uint8_t *bytes, uint64_t n, bool back)
     return wrong;
 }
 
-/* Beside each push go notes, which nobody answers: only the ring's own words say when there is room again. */
+/* Beside each push go notes, which nobody answers: only the ring's own words say when there is room
+ * again. */
 enum { OPERATION = 1, NOTE = 2, NOTES = 5 };
 
 static void send(struct end *end, uint8_t type, uint64_t n)

@@ -26,8 +26,8 @@ void tcp_set_defaults(void);
 void tcp_open(struct side *side, bool initiates, unsigned n_peers);
 /* Let all advance until @a done says so; false if it never does. */
 bool tcp_until(struct side *const *sides, unsigned n, bool (*done)(void *arg), void *arg);
-/* Link @a attention, as its peer @a peer, and @a ffn, which knows it by @a slot; wait until both are
- * up. */
+/* Link @a attention, as its peer @a peer, and @a ffn, which knows it by @a slot; wait until both
+ * are up. */
 void tcp_join(struct side *attention, uint32_t peer, struct side *ffn, uint32_t slot);
 /* Let both advance until @a receiver has @a n messages, or is told that a peer is lost. */
 bool tcp_until_messages(struct side *sender, struct side *receiver, unsigned n);

@@ -51,8 +51,8 @@ static void tensors_without_a_place_are_dropped(void)
     end();
 }
 
-/* Where the bytes of frames are in what goes over a connection: payloads that are large, and frames, begin
- * at multiples of 64, for the sake of the kernel's copies. */
+/* Where the bytes of frames are in what goes over a connection: payloads that are large, and
+ * frames, begin at multiples of 64, for the sake of the kernel's copies. */
 static void large_payloads_begin_at_multiples(void)
 {
     static uint8_t src[2][4200], stream[20000];

@@ -131,7 +131,8 @@ static void later_files_are_kept(void)
     end();
 }
 
-/* A child that has closed what it got may use the numbers for itself: its own children keep that. */
+/* A child that has closed what it got may use the numbers for itself: its own children keep
+ * that. */
 static void a_childs_files_are_its_own(void)
 {
     int ends[2], status;

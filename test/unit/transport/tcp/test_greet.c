@@ -72,8 +72,8 @@ static void who_is_pushed_out_comes_again(void)
     end();
 }
 
-/* A listener that is short of places resets a connection whose hello it has not read: that is no verdict,
- * and the peer comes again. */
+/* A listener that is short of places resets a connection whose hello it has not read: that is no
+ * verdict, and the peer comes again. */
 static void who_is_reset_comes_again(void)
 {
     struct stepaf_tcp_hello hello;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* TCP: a peer that goes in the middle of something, is cut off, or is slow; and congestion control, which goes by
- * the way to it. */
+/* TCP: a peer that goes in the middle of something, is cut off, or is slow; and congestion control,
+ * which goes by the way to it. */
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <sys/socket.h>
@@ -88,8 +88,8 @@ static void what_a_lost_peer_has_said_is_heard(void)
     end();
 }
 
-/* In a commit nobody reads links for a while: who has ended is lost all the same, and what it has said is heard; what
- * others say lies where it is. */
+/* In a commit nobody reads links for a while: who has ended is lost all the same, and what it has
+ * said is heard; what others say lies where it is. */
 static void an_end_is_seen_without_reading(void)
 {
     begin(1);
@@ -114,8 +114,8 @@ static bool has_ended(void *arg)
     return tcp_link(&b, 0)->connections[*(unsigned *)arg].fd < 0;
 }
 
-/* A peer that goes closes its connections one by one, in any order, and the last of its words may be
- * on another one than that which ends first. */
+/* A peer that goes closes its connections one by one, in any order, and the last of its words may
+ * be on another one than that which ends first. */
 static void the_end_of_one_connection_is_not_the_last_word(void)
 {
     for (unsigned first = 0; first < 2; first++) {
@@ -209,8 +209,8 @@ static void a_dead_link_is_closed(void)
     end();
 }
 
-/* Only what is sent can be without an answer, and only until one comes. Two looks that are far apart
- * do not tell how it was between them. */
+/* Only what is sent can be without an answer, and only until one comes. Two looks that are far
+ * apart do not tell how it was between them. */
 static void a_host_that_does_not_answer_is_lost(void)
 {
     struct stepaf_tcp *tcp;
@@ -260,7 +260,8 @@ static void look_so_often(unsigned n, unsigned looks)
     }
 }
 
-/* Each look finds bytes that were sent after the last acknowledgement, but that came a moment ago. */
+/* Each look finds bytes that were sent after the last acknowledgement, but that came a moment
+ * ago. */
 static void a_host_that_answers_between_looks_is_not_lost(void)
 {
     begin(1);

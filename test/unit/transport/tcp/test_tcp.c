@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* TCP, both ends in one process: what is posted lands whole, wherever sends and receives are cut. */
+/* TCP, both ends in one process: what is posted lands whole, wherever sends and receives are
+ * cut. */
 #include <errno.h>
 #include <pthread.h>
 #include <stdlib.h>

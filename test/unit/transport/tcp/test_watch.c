@@ -10,8 +10,8 @@ enum { SINCE_MS = 100 };
 
 static struct stepaf_tcp_watch watch;
 
-/* A look at a connection with bytes to be acknowledged: the last acknowledgement and the last sending
- * were so many ms ago, and the kernel has tried again so often since the former. */
+/* A look at a connection with bytes to be acknowledged: the last acknowledgement and the last
+ * sending were so many ms ago, and the kernel has tried again so often since the former. */
 static bool look(uint32_t ack_ms, uint32_t sent_ms, uint8_t timeouts)
 {
     struct tcp_info info = {.tcpi_unacked = 3,

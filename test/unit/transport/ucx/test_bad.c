@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* UCX: what strangers and broken peers may send, and what UCX may say, changes nothing but what it must. Three sides:
- * the first has two peers, and what becomes of one link leaves the other as it is. */
+/* UCX: what strangers and broken peers may send, and what UCX may say, changes nothing but what it
+ * must. Three sides: the first has two peers, and what becomes of one link leaves the other as it
+ * is. */
 #include <unistd.h>
 
 #include "ucx_fabric.h"

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* UCX: when it is used, and what is said of it; what cannot be opened leaves nothing open; no allocation that fails
- * leaves anything either. */
+/* UCX: when it is used, and what is said of it; what cannot be opened leaves nothing open; no
+ * allocation that fails leaves anything either. */
 #include <stdlib.h>
 
 #include "ucx_fabric.h"

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* UCX, over one that knows no order: see ucx_fabric.h. FABRIC_OPS is how many operations each way. */
+/* UCX, over one that knows no order: see ucx_fabric.h. FABRIC_OPS is how many operations each
+ * way. */
 #include "ucx_fabric.h"
 #include "unit.h"
 

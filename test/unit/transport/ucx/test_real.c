@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* UCX itself, over TCP and over shared memory, with both ends in one process: tensors come in each of the ways that a
- * post may take, nothing that UCX opens has a number that the program may have closed, and signals stay the
- * program's. */
+/* UCX itself, over TCP and over shared memory, with both ends in one process: tensors come in each
+ * of the ways that a post may take, nothing that UCX opens has a number that the program may have
+ * closed, and signals stay the program's. */
 #include <signal.h>
 #include <stdlib.h>
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What UCX costs a rank in instructions, on a UCX that is made up and does what it is asked for as soon as it may;
- * "puts": one that writes tensors straight into place. Without callgrind the program checks what it can
- * count itself: a start sends an active message for each tensor and FFN rank; or puts each tensor, flushes once, and
- * sends one message. */
+/* What UCX costs a rank in instructions, on a UCX that is made up and does what it is asked for as
+ * soon as it may; "puts": one that writes tensors straight into place. Without callgrind the
+ * program checks what it can count itself: a start sends an active message for each tensor and FFN
+ * rank; or puts each tensor, flushes once, and sends one message. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A UCX that is made of this process's memory. It takes every freedom that UCX has: what is put lands in parts and in
- * any order, active messages overtake each other and what was put, some are only told and are to be fetched, calls
- * are done at once or later, and nothing happens but in a worker's progress. Keys, bounds, and who calls what from
- * where are checked. */
+/* A UCX that is made of this process's memory. It takes every freedom that UCX has: what is put
+ * lands in parts and in any order, active messages overtake each other and what was put, some are
+ * only told and are to be fetched, calls are done at once or later, and nothing happens but in a
+ * worker's progress. Keys, bounds, and who calls what from where are checked. */
 #ifndef STEPAF_TEST_UCX_FABRIC_H
 #define STEPAF_TEST_UCX_FABRIC_H
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The inside of the UCX that is made up: between ucx_fabric.c, its objects and table, and ucx_fabric_wire.c, which has
- * what is under way happen in some order. */
+/* The inside of the UCX that is made up: between ucx_fabric.c, its objects and table, and
+ * ucx_fabric_wire.c, which has what is under way happen in some order. */
 #ifndef STEPAF_TEST_UCX_FABRIC_INSIDE_H
 #define STEPAF_TEST_UCX_FABRIC_INSIDE_H
 

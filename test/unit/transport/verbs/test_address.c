@@ -153,8 +153,8 @@ static void addresses_that_do_not_go_together_are_refused(void)
     UNIT_STRING(mismatch("VERBS_CONNECT=cm", &table[1]), "");
 }
 
-/* Ports of InfiniBand may share a LID, as those of virtual functions, and say so: what goes to them,
- * and comes from them, has a global header. */
+/* Ports of InfiniBand may share a LID, as those of virtual functions, and say so: what goes to
+ * them, and comes from them, has a global header. */
 static void a_port_that_asks_for_a_global_header_gets_one(void)
 {
     static struct vside b;

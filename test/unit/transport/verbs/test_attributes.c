@@ -169,8 +169,8 @@ static void warns(const char *settings, const char *words)
     unlink(path);
 }
 
-/* A device tries at least as long as the setting promises, and settings that make it give up before are
- * warned of. */
+/* A device tries at least as long as the setting promises, and settings that make it give up before
+ * are warned of. */
 static void a_device_tries_as_long_as_is_promised(void)
 {
     static const char *const peer_timeouts[] = {"1000", "5000000", "60000000", "3600000000"};
@@ -239,8 +239,8 @@ static void forks_are_prepared_for(void)
     vside_close(&a);
 }
 
-/* A port whose address has changed is not heard of any more: another rail takes over; over the only one
- * what is under way is tried again, and what is lost in the end says why. */
+/* A port whose address has changed is not heard of any more: another rail takes over; over the only
+ * one what is under way is tried again, and what is lost in the end says why. */
 static void a_changed_address_is_noticed(void)
 {
     for (int on_ethernet = 0; on_ethernet < 2; on_ethernet++)

@@ -158,7 +158,8 @@ static void one_peer_does_not_hinder_another(void)
     end();
 }
 
-/* Whoever does not know the secret is rejected, and the peer itself is taken as if nothing had been. */
+/* Whoever does not know the secret is rejected, and the peer itself is taken as if nothing had
+ * been. */
 static void strangers_change_nothing(void)
 {
     struct stepaf_verbs_request request = {.magic = STEPAF_VERBS_REQUEST_MAGIC};

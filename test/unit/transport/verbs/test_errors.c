@@ -182,8 +182,8 @@ static void bad_announcements_do_no_harm(void)
     CU_ASSERT_EQUAL(verbs_device.n_open, 0);
 }
 
-/* An error in the middle of what is posted: told once, with rail and queue pair; the flushed rest is
- * quiet, and every post is over. */
+/* An error in the middle of what is posted: told once, with rail and queue pair; the flushed rest
+ * is quiet, and every post is over. */
 static void a_failed_request_loses_the_peer_once(void)
 {
     struct stepaf_post posts[6];

@@ -7,8 +7,8 @@ static struct stepaf_xfer back[STEPAF_MAX_TENSORS];
 
 static const char three[] = "NET_DEVICES=fake0,fake1,fake2 VERBS_STRIPE_BYTES=4096";
 
-/* One post of two tensors over rails of which the first dies with its n-th work request; *late*: the
- * peer has it all the same. */
+/* One post of two tensors over rails of which the first dies with its n-th work request; *late*:
+ * the peer has it all the same. */
 static void die_at(int n, bool late, uint32_t bytes)
 {
     begin(two);
@@ -226,8 +226,8 @@ static void there_is_room_to_speak_of_it(void)
     }
 }
 
-/* Acknowledged, so that its source is used for something else, but not looked at yet when the rail is
- * found dead: it is taken before anything else is said. */
+/* Acknowledged, so that its source is used for something else, but not looked at yet when the rail
+ * is found dead: it is taken before anything else is said. */
 static void what_had_come_is_taken(void)
 {
     begin(two);

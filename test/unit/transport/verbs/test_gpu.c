@@ -142,7 +142,8 @@ static void memory_that_cannot_be_flushed_is_staged(void)
     expect_direct("dma-buf");
 }
 
-/* As on Grace: dma-buf by PCIe if the card takes that, and a read by the card before the GPU may. */
+/* As on Grace: dma-buf by PCIe if the card takes that, and a read by the card before the GPU
+ * may. */
 static void two_ways_are_flushed_by_the_card(void)
 {
     for (int way = 0; way < 3; way++) {

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* RDMA: what is registered, how often, with which rights, and that a key covers that and no more. */
+/* RDMA: what is registered, how often, with which rights, and that a key covers that and no
+ * more. */
 #include <errno.h>
 #include <stdlib.h>
 

@@ -140,8 +140,8 @@ static void a_post_follows_one_without_room(void)
     end();
 }
 
-/* As many posts as can be held, then one that is over at once: the next one that would have to be held
- * waits until a place is free. */
+/* As many posts as can be held, then one that is over at once: the next one that would have to be
+ * held waits until a place is free. */
 static void no_more_is_held_than_there_is_room_for(void)
 {
     struct stepaf_post posts[STEPAF_VERBS_HELD_POSTS + 1];

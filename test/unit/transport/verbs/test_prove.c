@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* RDMA: in the first commit it is seen whether anything gets through; where nothing does, the link is no lost peer,
- * but takes another transport. */
+/* RDMA: in the first commit it is seen whether anything gets through; where nothing does, the link
+ * is no lost peer, but takes another transport. */
 #include "unit.h"
 #include "verbs_side.h"
 

@@ -158,8 +158,8 @@ static void poll_rail_alone(struct vside *side, unsigned index)
     verbs->rails_end = end;
 }
 
-/* The message waits for the other rail's pieces, or they for the message's; which it was is told of those that have
- * pieces there. */
+/* The message waits for the other rail's pieces, or they for the message's; which it was is told of
+ * those that have pieces there. */
 static void it_is_told_which_rail_was_late(void)
 {
     begin(two);

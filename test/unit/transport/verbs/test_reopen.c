@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* RDMA: queue pairs for a process that takes a lost peer's place; and peers that a rank must not lose while it does not
- * read their links. */
+/* RDMA: queue pairs for a process that takes a lost peer's place; and peers that a rank must not
+ * lose while it does not read their links. */
 #include <time.h>
 
 #include "unit.h"
@@ -79,7 +79,8 @@ static void another_process_takes_the_place(const char *settings)
     CU_ASSERT(has_pair(&a, 0) && has_pair(&a, 1)); /* whoever may come */
     CU_ASSERT_EQUAL(verbs_device.n_open,
                     n_open + (int)((struct stepaf_verbs *)a.transport)->n_paths);
-    /* Once more, as in a commit that admits nobody, is nothing new; nor is the end of the dead link. */
+    /* Once more, as in a commit that admits nobody, is nothing new; nor is the end of the dead
+     * link. */
     CU_ASSERT_EQUAL(stepaf_verbs_ops.reopen(a.transport), STEPAF_OK);
     stepaf_verbs_ops.fence(a.links[0]);
     part(&a);
@@ -157,8 +158,9 @@ static void without_queue_pairs_another_transport_is_taken(void)
     end();
 }
 
-/* Look after peers without reading links, until a peer is lost, or has acknowledged as many as @a n, or something was
- * set aside if @a n is 0. On a busy machine many looks are so late that they count for nothing. */
+/* Look after peers without reading links, until a peer is lost, or has acknowledged as many as @a
+ * n, or something was set aside if @a n is 0. On a busy machine many looks are so late that they
+ * count for nothing. */
 static void look(struct vside *side, uint32_t n)
 {
     static const struct timespec pause = {.tv_nsec = 15000000};
@@ -172,8 +174,8 @@ static void look(struct vside *side, uint32_t n)
     }
 }
 
-/* As in a commit that waits for others: peers are looked after, and links not read. Receives are posted anew no
- * sooner. */
+/* As in a commit that waits for others: peers are looked after, and links not read. Receives are
+ * posted anew no sooner. */
 static void a_peer_that_is_not_read_is_not_lost(void)
 {
     begin("VERBS_PEER_TIMEOUT_US=40000 VERBS_RECEIVES=64");

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The same as api/test_starved for RDMA at a commit. The device is made up, and carries nothing between
- * processes: no queue pair of the attention rank can be made ready, so that all go on by TCP. */
+/* The same as api/test_starved for RDMA at a commit. The device is made up, and carries nothing
+ * between processes: no queue pair of the attention rank can be made ready, so that all go on by
+ * TCP. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>

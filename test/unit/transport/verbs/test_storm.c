@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* RDMA over one rail, or over several that die at moments drawn at random, with traffic both ways of
- * which every step's order is drawn as well. Every message comes once, in order, with its bytes;
- * sources that are said to be free are overwritten at once, and receive buffers once their message was
- * taken. */
+/* RDMA over one rail, or over several that die at moments drawn at random, with traffic both ways
+ * of which every step's order is drawn as well. Every message comes once, in order, with its bytes;
+ * sources that are said to be free are overwritten at once, and receive buffers once their message
+ * was taken. */
 #include <stdlib.h>
 
 #include "unit.h"

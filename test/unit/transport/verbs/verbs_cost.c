@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What RDMA costs a rank in instructions, on made-up devices. Without callgrind the program checks what it
- * can count itself: work requests, and calls of the device. "verbs_cost some" does what ofi_cost and ucx_cost do.
+/* What RDMA costs a rank in instructions, on made-up devices. Without callgrind the program checks
+ * what it can count itself: work requests, and calls of the device. "verbs_cost some" does what
+ * ofi_cost and ucx_cost do.
  *
- * "verbs_cost time" needs no callgrind: it prints by how many nanoseconds an operation of one FFN rank, with both
- * ranks' work and the device's, takes longer where STEPAF_METRICS is on than where it is off. */
+ * "verbs_cost time" needs no callgrind: it prints by how many nanoseconds an operation of one FFN
+ * rank, with both ranks' work and the device's, takes longer where STEPAF_METRICS is on than where
+ * it is off. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

@@ -83,8 +83,8 @@ static int device_of(const struct pair *pair)
     return pair->qp.context->device->name[strlen("fake")] - '0';
 }
 
-/* Whether a request of this queue pair's is lost, now that the device has it; *late_p: it only seems
- * so to who has sent it. */
+/* Whether a request of this queue pair's is lost, now that the device has it; *late_p: it only
+ * seems so to who has sent it. */
 static bool is_lost(const struct pair *pair, bool *late_p)
 {
     int device = device_of(pair);
