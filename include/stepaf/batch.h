@@ -99,10 +99,10 @@ STEPAF_API stepaf_status_t stepaf_batch_answer(stepaf_batch_h batch, int index,
  *                    the release. When the attention rank destroys the plan, or a commit ends it,
  *                    the answer has arrived: from then on stepaf_wait, stepaf_test and
  *                    stepaf_request_sent return STEPAF_OK, and stepaf_wait_any ignores the request.
- *  @return STEPAF_OK; STEPAF_ERR_HANDLE (also if the batch is released); STEPAF_ERR_INVALID
- *  (count, flags, key); STEPAF_ERR_SIZE; STEPAF_ERR_UNREGISTERED (or no longer mapped);
- *  STEPAF_ERR_STATE (already answered); STEPAF_ERR_CANCELED, STEPAF_ERR_PEER_LOST (the operation
- *  has ended: only release the batch). Nothing was sent on failure. Never blocks. */
+ *  @return STEPAF_OK; STEPAF_ERR_HANDLE (also if the batch is released); STEPAF_ERR_INVALID (count,
+ *  flags, key, or other bytes than sent ahead); STEPAF_ERR_SIZE; STEPAF_ERR_UNREGISTERED (or no
+ *  longer mapped); STEPAF_ERR_STATE (already answered); STEPAF_ERR_CANCELED, STEPAF_ERR_PEER_LOST
+ *  (the operation has ended: only release the batch). Nothing was sent on failure. Never blocks. */
 STEPAF_API stepaf_status_t stepaf_respond(stepaf_batch_h batch, const stepaf_tensor_t *tensors,
                                           int n_tensors, uint32_t flags,
                                           stepaf_request_h *request_p);
@@ -113,8 +113,9 @@ STEPAF_API stepaf_status_t stepaf_respond(stepaf_batch_h batch, const stepaf_ten
  *
  *  stepaf_respond still takes all tensors, this one with the same bytes and data, and sends only
  *  those that have not been sent. The source must not change until the request of that answer is
- *  complete. If the attention rank's plan is on streams, or has tensors in GPU memory, the tensor is
- *  reported with the answer. Allocates memory at the first use of a tensor in a slot.
+ *  complete, or, without an answer, until the next batch of the same plan and slot has arrived. If
+ *  the attention rank's plan is on streams, or has tensors in GPU memory, the tensor is reported
+ *  with the answer. Allocates memory at the first use of a tensor in a slot.
  *  @param tensor  with the key that the batch expects at @a index, and at most the expected bytes;
  *                 in host memory.
  *  @return STEPAF_OK; STEPAF_ERR_HANDLE (also if the batch is released); STEPAF_ERR_INVALID
@@ -126,8 +127,8 @@ STEPAF_API stepaf_status_t stepaf_respond_tensor(stepaf_batch_h batch, int index
                                                  const stepaf_tensor_t *tensor);
 
 /** Confirm to the attention rank that the push of @a batch has arrived, for stepaf_wait_push.
- *  @return STEPAF_OK; STEPAF_ERR_HANDLE (also if the batch is released); STEPAF_ERR_STATE (the batch
- *  is answered, which confirms the push as well); STEPAF_ERR_NO_MEMORY; STEPAF_ERR_CANCELED,
+ *  @return STEPAF_OK; STEPAF_ERR_HANDLE (also if the batch is released); STEPAF_ERR_STATE (the
+ *  batch is answered, which confirms the push as well); STEPAF_ERR_NO_MEMORY; STEPAF_ERR_CANCELED,
  *  STEPAF_ERR_PEER_LOST (the operation has ended: only release the batch). Never blocks. */
 STEPAF_API stepaf_status_t stepaf_confirm(stepaf_batch_h batch);
 

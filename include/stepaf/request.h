@@ -33,7 +33,7 @@ STEPAF_API stepaf_status_t stepaf_wait_peer(stepaf_request_h request, int ffn_ra
 
 /** Wait until pull tensor @a index (peer by peer, as planned) has arrived; stepaf_request_tensor
  *  then describes it. All tensors of a peer arrive together, except those that the FFN rank has sent
- *  by stepaf_respond_tensor: these are final, though the peer may still fail to answer.
+ *  by stepaf_respond_tensor: these stay valid, though the peer may still fail to answer.
  *  @return as stepaf_wait_peer; STEPAF_ERR_INVALID (@a index). Blocks for at most @a timeout_us. */
 STEPAF_API stepaf_status_t stepaf_wait_tensor(stepaf_request_h request, int index,
                                               int64_t timeout_us);

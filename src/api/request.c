@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "api/handles.h"
 #include "core/batch.h"
+#include "core/batch_ahead.h"
 #include "core/batch_check.h"
 #include "core/late.h"
 #include "core/op_result.h"
@@ -22,7 +23,9 @@ static bool response_done(const struct stepaf_batch_obj *batch)
     /* The next batch of the slot has come: so the peer has had the answer to this one. */
     bool is_past = batch->responded != batch->generation;
 
-    return is_past || batch->answer.state == STEPAF_POST_SENT || !batch->answered;
+    return is_past || !batch->answered ||
+           (batch->answer.state == STEPAF_POST_SENT &&
+            (!batch->ahead || !stepaf_batch_is_ahead(batch)));
 }
 
 static stepaf_status_t waited_already(void)

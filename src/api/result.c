@@ -55,10 +55,10 @@ stepaf_status_t stepaf_part_status(struct stepaf_op *op, uint32_t p)
 stepaf_status_t stepaf_tensor_status(struct stepaf_op *op, uint32_t index)
 {
     uint32_t n = op->plan->n_pull;
-    stepaf_status_t status = stepaf_part_status(op, index / n);
-    bool is_here = stepaf_op_has_landed(op, index / n) & 1u << index % n;
 
-    return status == STEPAF_INPROGRESS && is_here ? STEPAF_OK : status;
+    if (stepaf_op_has_landed(op, index / n) & 1u << index % n)
+        return STEPAF_OK; /* whatever has come of the peer since */
+    return stepaf_part_status(op, index / n);
 }
 
 /* Whether the tensors that it pulls from a peer are what they will be. */

@@ -13,9 +13,7 @@ typedef stepaf_status_t (*look_t)(struct stepaf_op *op, uint32_t which);
 
 static stepaf_status_t look_for_push(struct stepaf_op *op, uint32_t p)
 {
-    stepaf_status_t status = stepaf_part_status(op, p);
-
-    return status == STEPAF_INPROGRESS && stepaf_op_has_landed(op, p) ? STEPAF_OK : status;
+    return stepaf_op_has_landed(op, p) ? STEPAF_OK : stepaf_part_status(op, p);
 }
 
 static stepaf_status_t look_for_rest(struct stepaf_op *op, uint32_t p)

@@ -107,7 +107,7 @@ stepaf_status_t stepaf_batch_confirm(struct stepaf_batch_obj *batch)
     return STEPAF_OK;
 }
 
-stepaf_status_t stepaf_batch_skip_ahead(struct stepaf_batch_obj *batch)
+stepaf_status_t stepaf_batch_leave_out_ahead(struct stepaf_batch_obj *batch)
 {
     const struct stepaf_batch_ahead *ahead = batch->ahead;
 
@@ -125,7 +125,7 @@ stepaf_status_t stepaf_batch_skip_ahead(struct stepaf_batch_obj *batch)
 }
 
 /* An answer that waits behind it has to bring the tensor then. */
-bool stepaf_batch_ahead_refused(struct stepaf_batch_obj *batch, const struct stepaf_post *post)
+bool stepaf_batch_refuse_ahead(struct stepaf_batch_obj *batch, const struct stepaf_post *post)
 {
     struct stepaf_batch_ahead *ahead = batch->ahead;
 
@@ -160,6 +160,14 @@ void stepaf_batch_ahead_free(struct stepaf_batch_obj *batch)
     }
     free(batch->ahead);
     batch->ahead = NULL;
+}
+
+bool stepaf_batch_is_ahead(const struct stepaf_batch_obj *batch)
+{
+    for (int i = 0; batch->ahead && i < STEPAF_MAX_TENSORS; i++)
+        if (batch->ahead->parts[i] && stepaf_post_in_flight(&batch->ahead->parts[i]->post))
+            return true;
+    return false;
 }
 
 size_t stepaf_batch_ahead_bytes(const struct stepaf_batch_obj *batch)

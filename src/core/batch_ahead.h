@@ -31,12 +31,15 @@ stepaf_status_t stepaf_batch_send_ahead(struct stepaf_batch_obj *batch, int inde
 stepaf_status_t stepaf_batch_confirm(struct stepaf_batch_obj *batch);
 /* Take out of the answer's writes those that have gone ahead; a tensor of another size is
  * refused. */
-stepaf_status_t stepaf_batch_skip_ahead(struct stepaf_batch_obj *batch);
-/* Whether @a post is one of these; then it was not sent, since its source cannot be read. */
-bool stepaf_batch_ahead_refused(struct stepaf_batch_obj *batch, const struct stepaf_post *post);
+stepaf_status_t stepaf_batch_leave_out_ahead(struct stepaf_batch_obj *batch);
+/* Take back what @a post has said, whose source cannot be read: it was not sent. False: it is none
+ * of these. */
+bool stepaf_batch_refuse_ahead(struct stepaf_batch_obj *batch, const struct stepaf_post *post);
 /* Nothing of them is in use any more: the slot's next batch comes, or the peer is lost. */
 void stepaf_batch_ahead_complete(struct stepaf_batch_obj *batch);
 void stepaf_batch_ahead_free(struct stepaf_batch_obj *batch);
+/* Whether the source of one is in use. */
+bool stepaf_batch_is_ahead(const struct stepaf_batch_obj *batch);
 /* Bytes of memory that they take. */
 size_t stepaf_batch_ahead_bytes(const struct stepaf_batch_obj *batch);
 

@@ -82,7 +82,7 @@ void stepaf_batch_refused(struct stepaf_peer *peer, struct stepaf_post *post)
     struct stepaf_batch_obj *batch =
         remote && post->msg.slot < remote->depth ? &remote->batches[post->msg.slot] : NULL;
 
-    if (!batch || stepaf_batch_ahead_refused(batch, post) || &batch->answer != post)
+    if (!batch || stepaf_batch_refuse_ahead(batch, post) || &batch->answer != post)
         return;
     post->state = STEPAF_POST_IDLE;
     batch->answered = false;

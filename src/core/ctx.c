@@ -39,6 +39,7 @@ static void free_queue(struct stepaf_peer *peer)
     while (!stepaf_list_empty(&peer->queue)) {
         struct stepaf_post *post = stepaf_container_of(peer->queue.next, struct stepaf_post, node);
         stepaf_list_remove(&post->node);
+        post->state = STEPAF_POST_IDLE; /* nobody else has it to free */
         if (post->owned)
             free(post);
     }

@@ -229,7 +229,11 @@ void stepaf_op_landed(struct stepaf_peer *peer, const struct stepaf_msg *msg)
     struct stepaf_op *op = stepaf_op_find(peer, msg);
     uint32_t i = msg->word[STEPAF_MSG_TENSOR_INDEX], bit = STEPAF_OP_PUSHED;
 
-    if (!op || op->plan->proxied.is || !is_awaited(&op->op_peers[peer->index]))
+    if (!op) {
+        peer->ctx->counters.dropped_stale++;
+        return;
+    }
+    if (op->plan->proxied.is || !is_awaited(&op->op_peers[peer->index]))
         return; /* it is over, or nobody can ask */
     struct stepaf_op_peer *op_peer = &op->op_peers[peer->index];
     const struct stepaf_plan_obj *plan = op->plan;

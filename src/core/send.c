@@ -80,8 +80,10 @@ unsigned stepaf_core_send_queued(struct stepaf_ctx *ctx)
             if (post->link->ops->post(&post, 1))
                 break;
             stepaf_list_remove(&post->node);
-            if (post->owned)
+            if (post->owned) {
+                stepaf_post_complete(post);
                 free(post);
+            }
             n++;
         }
         if (stepaf_list_empty(&peer->queue)) {

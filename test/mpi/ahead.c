@@ -81,8 +81,9 @@ static bool operate(const struct attention *self, uint64_t n)
     if (is_dropped(n))
         return HS_STATUS(stepaf_wait(request, STEPAF_TIMEOUT_DEFAULT), STEPAF_ERR_CANCELED) &&
                HS_OK(stepaf_wait_rest(request, STEPAF_TIMEOUT_DEFAULT)) &&
-               HS_STATUS(stepaf_request_tensor(request, (int)(n + 1) % TENSORS, NULL),
+               HS_STATUS(stepaf_request_tensor(request, (int)(n % TENSORS), NULL),
                          STEPAF_ERR_CANCELED) &&
+               check_tensor(self, request, n, 0, (int)((n + 1) % TENSORS)) &&
                HS_OK(stepaf_wait(go, STEPAF_TIMEOUT_DEFAULT));
     if (!HS_OK(stepaf_wait(request, STEPAF_TIMEOUT_DEFAULT)))
         return false;
@@ -158,6 +159,21 @@ static bool send_ahead(struct hs_job *job, stepaf_batch_h batch, int attention, 
            refuses(batch, tensors, first);
 }
 
+/* With a request, sources are in use until it is complete: then they may change. */
+static bool answer(stepaf_batch_h batch, stepaf_tensor_t *tensors, uint64_t n)
+{
+    stepaf_request_h request = NULL;
+
+    if (!HS_OK(stepaf_respond(batch, tensors, TENSORS, STEPAF_RESPOND_RELEASE,
+                              n % 2 ? &request : NULL)))
+        return false;
+    if (request && !HS_OK(stepaf_wait(request, STEPAF_TIMEOUT_DEFAULT)))
+        return false;
+    for (int i = 0; request && i < TENSORS; i++)
+        memset((void *)(uintptr_t)tensors[i].data, 0xee, tensors[i].bytes);
+    return true;
+}
+
 static bool serve_one(struct hs_job *job, uint64_t n)
 {
     stepaf_batch_h batches[HS_MAX_RANKS], gone[HS_MAX_RANKS];
@@ -171,10 +187,8 @@ static bool serve_one(struct hs_job *job, uint64_t n)
     if (!take_all(job, gone))
         return false;
     for (int a = 0; a < job->attn; a++)
-        if (!HS_OK(stepaf_release(gone[a])) ||
-            !HS_OK(is_dropped(n) ? stepaf_release(batches[a])
-                                 : stepaf_respond(batches[a], tensors[a], TENSORS,
-                                                  STEPAF_RESPOND_RELEASE, NULL)))
+        if (!HS_OK(stepaf_release(gone[a])) || !(is_dropped(n) ? HS_OK(stepaf_release(batches[a]))
+                                                               : answer(batches[a], tensors[a], n)))
             return false;
     return true;
 }

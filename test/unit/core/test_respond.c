@@ -516,6 +516,44 @@ static void what_goes_ahead_may_wait_for_room(void)
     }
 }
 
+/* The answer has nothing to send any more, but its request is about all sources. */
+static void an_answer_is_over_when_all_of_it_is(void)
+{
+    for (int lost = 0; lost < 2; lost++) {
+        stepaf_tensor_t tensor = {PULLED, NULL, 30};
+        stepaf_request_h request = NULL;
+        begin();
+        tensor.data = memory;
+        start(0, 0, 0);
+        stepaf_batch_h batch = take();
+        fake_link(job, 0)->holds = true;
+        CU_ASSERT_EQUAL(send_ahead(batch, 30), STEPAF_OK);
+        fake_link(job, 0)->holds = false;
+        CU_ASSERT_EQUAL(stepaf_respond(batch, &tensor, 1, STEPAF_RESPOND_RELEASE, &request),
+                        STEPAF_OK);
+        CU_ASSERT_EQUAL(stepaf_test(request), STEPAF_INPROGRESS);
+        CU_ASSERT_EQUAL(stepaf_request_sent(request), STEPAF_INPROGRESS);
+        if (lost)
+            job->ctx->up.lost(&job->ctx->up, job->ctx->peers[0].link, "by the test");
+        else
+            fake_complete(job, 0);
+        CU_ASSERT_EQUAL(stepaf_request_sent(request), STEPAF_OK);
+        CU_ASSERT_EQUAL(stepaf_wait(request, 0), STEPAF_OK);
+        end();
+    }
+}
+
+static void what_waits_for_room_at_the_end_is_freed(void)
+{
+    begin();
+    start(0, 0, 0);
+    stepaf_batch_h batch = take();
+    fake_link(job, 0)->room = 0;
+    CU_ASSERT_EQUAL(stepaf_confirm(batch), STEPAF_OK);
+    CU_ASSERT_EQUAL(send_ahead(batch, 30), STEPAF_OK);
+    end(); /* a sanitizer looks for what is left */
+}
+
 /* The answer then brings it, also one that has waited behind it: or fails for the same reason. */
 static void a_tensor_that_cannot_be_read_goes_with_the_answer(void)
 {
@@ -565,6 +603,8 @@ int main(void)
         {"a tensor goes ahead of its answer", a_tensor_goes_ahead_of_its_answer},
         {"bad tensors change nothing", bad_tensors_change_nothing},
         {"what goes ahead may wait for room", what_goes_ahead_may_wait_for_room},
+        {"an answer is over when all of it is", an_answer_is_over_when_all_of_it_is},
+        {"what waits for room at the end is freed", what_waits_for_room_at_the_end_is_freed},
         {"a tensor that cannot be read goes with the answer",
          a_tensor_that_cannot_be_read_goes_with_the_answer},
         CU_TEST_INFO_NULL,
