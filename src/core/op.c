@@ -251,7 +251,7 @@ void stepaf_op_landed(struct stepaf_peer *peer, const struct stepaf_msg *msg)
         op->pull_bytes[first + i] = msg->word[STEPAF_MSG_HERE];
         op_peer->odd = op_peer->odd || msg->word[STEPAF_MSG_HERE] != plan->pull[first + i].bytes;
     }
-    op->landed[peer->index] = (struct stepaf_op_landed){
+    op->answers.landed[peer->index] = (struct stepaf_op_landed){
         .seq = op->seq, .bits = stepaf_op_has_landed(op, peer->index) | bit};
 }
 

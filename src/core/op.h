@@ -94,7 +94,8 @@ struct stepaf_op {
             };
             uint64_t unusual; /* one of them */
         };
-        uint64_t until; /* ticks: for so long; 0: it does not */
+        uint64_t until;                  /* ticks: for so long; 0: it does not */
+        struct stepaf_op_landed *landed; /* per peer: before them */
     } answers;
     uint32_t n_held;    /* peers that have not released the slot */
     uint32_t n_waiting; /* threads that wait for it */
@@ -108,7 +109,6 @@ struct stepaf_op {
     struct stepaf_post **posts;      /* the parts', in the same order */
     struct stepaf_xfer *xfers;       /* per peer: n_push */
     uint32_t *pull_bytes;            /* per peer: n_pull; what landed, as planned at first */
-    struct stepaf_op_landed *landed; /* per peer */
     uint32_t imm;                    /* START in 32 bits; answers differ from it only in the code */
     /* What each transport, by index, has put together for its posts as planned, or NULL. */
     void *templates[STEPAF_MAX_TRANSPORTS];
@@ -130,7 +130,7 @@ void stepaf_op_landed(struct stepaf_peer *peer, const struct stepaf_msg *msg);
 /* What is told of that for peer @a p's part. */
 static inline uint32_t stepaf_op_has_landed(const struct stepaf_op *op, uint32_t p)
 {
-    return op->landed[p].seq == op->seq ? op->landed[p].bits : 0;
+    return op->answers.landed[p].seq == op->seq ? op->answers.landed[p].bits : 0;
 }
 /* An answer that was ARRIVING is where it belongs. */
 void stepaf_op_arrived(struct stepaf_op *op, const struct stepaf_peer *peer);

@@ -71,8 +71,8 @@ static bool op_open(struct stepaf_plan_obj *plan, struct stepaf_op *op, uint8_t 
     op->posts = calloc(n, sizeof(op->posts[0]));
     op->xfers = calloc((size_t)n * plan->n_push + 1, sizeof(*op->xfers));
     op->pull_bytes = calloc((size_t)n * plan->n_pull + 1, sizeof(*op->pull_bytes));
-    op->landed = calloc(n, sizeof(*op->landed));
-    if (!op->op_peers || !op->posts || !op->xfers || !op->pull_bytes || !op->landed)
+    op->answers.landed = calloc(n, sizeof(*op->answers.landed));
+    if (!op->op_peers || !op->posts || !op->xfers || !op->pull_bytes || !op->answers.landed)
         return false;
     for (uint32_t p = 0; p < n; p++) {
         op->posts[p] = &op->op_peers[p].post;
@@ -141,7 +141,7 @@ void stepaf_plan_free(struct stepaf_plan_obj *plan)
         stepaf_op_drop_templates(op);
         free(op->xfers);
         free(op->pull_bytes);
-        free(op->landed);
+        free(op->answers.landed);
     }
     if (stepaf_table_get(&plan->ctx->tables.plans, plan->index) == plan) {
         stepaf_table_remove(&plan->ctx->tables.plans, plan->index);
