@@ -9,6 +9,7 @@
  *   many these are.
  * --deaths N: ranks that die, one or two a round. --seed N: which, and when. --refuse 1: the commit
  * that is not told to go on is refused first, and changes nothing. --figures 1: print the times.
+ * --ops N: operations of those that are left (20); with --deaths 0, of all.
  * --stops 1: ranks stand still for moments of a commit. */
 #include <stdio.h>
 #include <stdlib.h>
@@ -176,8 +177,16 @@ static void refuse_once(struct rank *rank)
     HS_INT(stepaf_epoch(rank->job->ctx), ==, rank->epoch);
 }
 
+static int compare_times(const void *a, const void *b)
+{
+    int64_t x = *(const int64_t *)a, y = *(const int64_t *)b;
+
+    return (x > y) - (x < y);
+}
+
 bool survive_work(struct rank *rank)
 {
+    int n = (int)hs_option_int(rank->job, "--ops", OPS);
     bool is_lost = false;
 
     hs_step("operations");
@@ -185,10 +194,21 @@ bool survive_work(struct rank *rank)
         survive_serve(rank, STAMP_OPS, survive_count_alive(rank, STEPAF_ATTENTION));
         return !hs_failed();
     }
-    for (int i = 0; i < OPS; i++)
-        if (!survive_ask(rank, rank->in_commit ? STEPAF_START_SKIP_LOST : 0, &is_lost) ||
-            !HS_TRUE(!is_lost || rank->in_commit))
-            return false;
+    int64_t *took_ns = calloc((size_t)n, sizeof(*took_ns));
+    bool good = HS_TRUE(took_ns != NULL);
+    for (int i = 0; good && i < n; i++) {
+        int64_t began_ns = hs_now_ns();
+        good = survive_ask(rank, rank->in_commit ? STEPAF_START_SKIP_LOST : 0, &is_lost) &&
+               HS_TRUE(!is_lost || rank->in_commit);
+        took_ns[i] = hs_now_ns() - began_ns;
+    }
+    if (good) {
+        qsort(took_ns, (size_t)n, sizeof(*took_ns), compare_times);
+        rank->median_ns = took_ns[n / 2];
+    }
+    free(took_ns);
+    if (!good)
+        return false;
     atomic_fetch_add(&rank->job->shared->stamp[STAMP_OPS], 1);
     return true;
 }
@@ -314,6 +334,13 @@ static void body(struct hs_job *job)
             n += rank.is_dead[r];
         deaths = (int)hs_option_int(job, "--deaths", 1) - n;
     }
+    if (!hs_option_int(job, "--deaths", 1) &&
+        (!hs_pause(job) || !survive_work(&rank) || !hs_pause(job)))
+        return;
+    if (figures && job->rank == survive_first_left(&rank))
+        printf("of %d ranks, %lld lost: an operation of those that are left takes %.1f us (p50)\n",
+               job->size, hs_option_int(job, "--deaths", 1), (double)rank.median_ns / 1e3);
+    figures = figures && hs_option_int(job, "--deaths", 1);
     if (figures && job->rank == survive_first_left(&rank)) {
         HS_INT(atomic_load(&job->shared->stamp[STAMP_NAMED]), >, 0);
         HS_INT(atomic_load(&job->shared->stamp[STAMP_COMMIT]), >, 0);
@@ -337,7 +364,7 @@ int main(int argc, char **argv)
     static const struct hs_test test = {
         .name = "survive",
         .options = "--deaths --seed --refuse --figures --bytes --cut --mend "
-                   "--apart --slow --stops",
+                   "--apart --slow --stops --ops",
         .limit_s = 60,
         .n_boots = 1,
         .body = body};

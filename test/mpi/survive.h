@@ -22,6 +22,7 @@ struct rank {
     int fd;              /* tells of losses */
     _Atomic int n_calls; /* so does the callback */
     _Atomic bool closes; /* it is about to finalize */
+    int64_t median_ns;   /* of an operation of those that are left */
 };
 
 /* ---- survive.c ---- */
