@@ -25,7 +25,7 @@ static bool response_done(const struct stepaf_batch_obj *batch)
 
     return is_past || !batch->answered ||
            (batch->answer.state == STEPAF_POST_SENT &&
-            (!batch->ahead || !stepaf_batch_is_ahead(batch)));
+            (!stepaf_batch_ahead_of(batch) || !stepaf_batch_is_ahead(batch)));
 }
 
 static stepaf_status_t waited_already(void)

@@ -272,7 +272,8 @@ stepaf_status_t stepaf_batch_respond(struct stepaf_batch_obj *batch, const stepa
     if ((status = stepaf_batch_check_state(batch)) ||
         (status = take_tensors(batch, tensors, n, &n_sizes, &on_gpu)))
         return status;
-    if (__builtin_expect(batch->ahead != NULL, 0) && (status = stepaf_batch_leave_out_ahead(batch)))
+    if (__builtin_expect(ctx->inbox.ahead != NULL, 0) &&
+        (status = stepaf_batch_leave_out_ahead(batch)))
         return status;
     if (__builtin_expect(on_gpu, 0) &&
         (status = ctx->feature->batch_source(batch, tensors, n, &bounced)))

@@ -8,7 +8,6 @@
 #include "base/list.h"
 #include "transport/post.h"
 
-struct stepaf_batch_ahead;
 struct stepaf_ctx;
 struct stepaf_msg;
 struct stepaf_peer;
@@ -39,10 +38,9 @@ struct stepaf_batch_obj {
     uint64_t handled;
     struct stepaf_post answer;
     struct stepaf_post release;
-    struct stepaf_xfer *xfers;        /* n_pull */
-    uint32_t *bytes;                  /* n_push */
-    void *copied;                     /* as an operation's */
-    struct stepaf_batch_ahead *ahead; /* what is told before the answer; NULL: nothing ever was */
+    struct stepaf_xfer *xfers; /* n_pull */
+    uint32_t *bytes;           /* n_push */
+    void *copied;              /* as an operation's */
 };
 
 /* Whether @a batch is not released, or what says so has not left. What is POSTED is the transport's

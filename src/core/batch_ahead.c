@@ -2,6 +2,7 @@
 #include "core/batch_ahead.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 #include "core/batch.h"
 #include "core/batch_check.h"
@@ -10,19 +11,35 @@
 #include "core/remote_plan.h"
 #include "core/send.h"
 
+/* Make room for what the batch of this number tells. */
+static bool reserve_ahead(struct stepaf_ctx *ctx, uint32_t number)
+{
+    if (number >= ctx->inbox.n_ahead) {
+        uint32_t n = number < 8 ? 16 : 2 * number;
+        struct stepaf_batch_ahead **all = realloc(ctx->inbox.ahead, n * sizeof(all[0]));
+        if (!all)
+            return false;
+        memset(&all[ctx->inbox.n_ahead], 0, (n - ctx->inbox.n_ahead) * sizeof(all[0]));
+        ctx->inbox.ahead = all;
+        ctx->inbox.n_ahead = n;
+    }
+    if (!ctx->inbox.ahead[number])
+        ctx->inbox.ahead[number] = calloc(1, sizeof(*ctx->inbox.ahead[number]));
+    return ctx->inbox.ahead[number] != NULL;
+}
+
 /* The part number @a index of the batch; NULL: no memory. */
 static struct stepaf_batch_part *find_part(struct stepaf_batch_obj *batch, uint32_t index)
 {
-    if (!batch->ahead)
-        batch->ahead = calloc(1, sizeof(*batch->ahead));
-    if (!batch->ahead)
+    if (!reserve_ahead(batch->remote->peer->ctx, batch->index))
         return NULL;
-    if (batch->ahead->generation != batch->generation) {
+    struct stepaf_batch_ahead *ahead = stepaf_batch_ahead_of(batch);
+    if (ahead->generation != batch->generation) {
         stepaf_batch_ahead_complete(batch);
-        batch->ahead->sent = 0;
-        batch->ahead->generation = batch->generation;
+        ahead->sent = 0;
+        ahead->generation = batch->generation;
     }
-    struct stepaf_batch_part **part = &batch->ahead->parts[index];
+    struct stepaf_batch_part **part = &ahead->parts[index];
     if (!*part)
         *part = calloc(1, sizeof(**part));
     return *part;
@@ -62,8 +79,8 @@ static stepaf_status_t check_tensor(const struct stepaf_batch_obj *batch, int in
     if (*region_p && (*region_p)->mem.kind != STEPAF_MEM_HOST)
         return stepaf_error_set(STEPAF_ERR_UNSUPPORTED, STEPAF_PHASE_RESPOND,
                                 "tensor %d is in GPU memory: it goes with the answer", index);
-    if (batch->ahead && batch->ahead->generation == batch->generation &&
-        batch->ahead->sent & 1u << index)
+    const struct stepaf_batch_ahead *ahead = stepaf_batch_ahead_of(batch);
+    if (ahead && ahead->generation == batch->generation && ahead->sent & 1u << index)
         return stepaf_error_set(STEPAF_ERR_STATE, STEPAF_PHASE_RESPOND,
                                 "tensor %d of the answer is sent already", index);
     return STEPAF_OK;
@@ -87,10 +104,11 @@ stepaf_status_t stepaf_batch_send_ahead(struct stepaf_batch_obj *batch, int inde
                                       .dst_offset = stepaf_pull_offset(pull, batch->slot),
                                       .bytes = part->bytes};
     stepaf_xfer_from(&part->xfer, remote->peer->link, region, tensor->data);
-    batch->ahead->sent |= 1u << index;
+    struct stepaf_batch_ahead *ahead = stepaf_batch_ahead_of(batch);
+    ahead->sent |= 1u << index;
     remote->peer->bytes_sent += part->bytes;
     post_part(batch, part, 1, (uint32_t)index);
-    return batch->ahead->sent & 1u << index ? STEPAF_OK : stepaf_batch_no_source();
+    return ahead->sent & 1u << index ? STEPAF_OK : stepaf_batch_no_source();
 }
 
 stepaf_status_t stepaf_batch_confirm(struct stepaf_batch_obj *batch)
@@ -109,9 +127,9 @@ stepaf_status_t stepaf_batch_confirm(struct stepaf_batch_obj *batch)
 
 stepaf_status_t stepaf_batch_leave_out_ahead(struct stepaf_batch_obj *batch)
 {
-    const struct stepaf_batch_ahead *ahead = batch->ahead;
+    const struct stepaf_batch_ahead *ahead = stepaf_batch_ahead_of(batch);
 
-    if (ahead->generation != batch->generation)
+    if (!ahead || ahead->generation != batch->generation)
         return STEPAF_OK;
     for (uint32_t i = 0; i < batch->remote->n_pull; i++)
         if (ahead->sent & 1u << i && batch->xfers[i].bytes != ahead->parts[i]->bytes)
@@ -127,7 +145,7 @@ stepaf_status_t stepaf_batch_leave_out_ahead(struct stepaf_batch_obj *batch)
 /* An answer that waits behind it has to bring the tensor then. */
 bool stepaf_batch_refuse_ahead(struct stepaf_batch_obj *batch, const struct stepaf_post *post)
 {
-    struct stepaf_batch_ahead *ahead = batch->ahead;
+    struct stepaf_batch_ahead *ahead = stepaf_batch_ahead_of(batch);
 
     for (uint32_t i = 0; ahead && i < STEPAF_MAX_TENSORS; i++)
         if (ahead->parts[i] && &ahead->parts[i]->post == post) {
@@ -143,39 +161,48 @@ bool stepaf_batch_refuse_ahead(struct stepaf_batch_obj *batch, const struct step
 
 void stepaf_batch_ahead_complete(struct stepaf_batch_obj *batch)
 {
-    for (int i = 0; batch->ahead && i <= STEPAF_MAX_TENSORS; i++)
-        if (batch->ahead->parts[i])
-            stepaf_post_complete(&batch->ahead->parts[i]->post);
+    const struct stepaf_batch_ahead *ahead = stepaf_batch_ahead_of(batch);
+
+    for (int i = 0; ahead && i <= STEPAF_MAX_TENSORS; i++)
+        if (ahead->parts[i])
+            stepaf_post_complete(&ahead->parts[i]->post);
 }
 
 void stepaf_batch_ahead_free(struct stepaf_batch_obj *batch)
 {
+    struct stepaf_batch_ahead *ahead = stepaf_batch_ahead_of(batch);
+
+    if (!ahead)
+        return;
     stepaf_batch_ahead_complete(batch);
-    for (int i = 0; batch->ahead && i <= STEPAF_MAX_TENSORS; i++) {
-        struct stepaf_batch_part *part = batch->ahead->parts[i];
+    for (int i = 0; i <= STEPAF_MAX_TENSORS; i++) {
+        struct stepaf_batch_part *part = ahead->parts[i];
         if (part && part->post.state == STEPAF_POST_QUEUED)
             part->post.owned = true; /* the core frees it when it has left */
         else
             free(part);
     }
-    free(batch->ahead);
-    batch->ahead = NULL;
+    free(ahead);
+    batch->remote->peer->ctx->inbox.ahead[batch->index] = NULL;
 }
 
 bool stepaf_batch_is_ahead(const struct stepaf_batch_obj *batch)
 {
-    for (int i = 0; batch->ahead && i < STEPAF_MAX_TENSORS; i++)
-        if (batch->ahead->parts[i] && stepaf_post_in_flight(&batch->ahead->parts[i]->post))
+    const struct stepaf_batch_ahead *ahead = stepaf_batch_ahead_of(batch);
+
+    for (int i = 0; ahead && i < STEPAF_MAX_TENSORS; i++)
+        if (ahead->parts[i] && stepaf_post_in_flight(&ahead->parts[i]->post))
             return true;
     return false;
 }
 
 size_t stepaf_batch_ahead_bytes(const struct stepaf_batch_obj *batch)
 {
-    size_t bytes = batch->ahead ? sizeof(*batch->ahead) : 0;
+    const struct stepaf_batch_ahead *ahead = stepaf_batch_ahead_of(batch);
+    size_t bytes = ahead ? sizeof(*ahead) : 0;
 
-    for (int i = 0; batch->ahead && i <= STEPAF_MAX_TENSORS; i++)
-        if (batch->ahead->parts[i])
-            bytes += sizeof(*batch->ahead->parts[i]);
+    for (int i = 0; ahead && i <= STEPAF_MAX_TENSORS; i++)
+        if (ahead->parts[i])
+            bytes += sizeof(*ahead->parts[i]);
     return bytes;
 }

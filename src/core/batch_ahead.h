@@ -7,9 +7,10 @@
 
 #include <stepaf/stepaf.h>
 
+#include "core/batch.h"
+#include "core/ctx.h"
+#include "core/remote_plan.h"
 #include "transport/post.h"
-
-struct stepaf_batch_obj;
 
 /* One of them, of a slot: made at its first use, and kept. */
 struct stepaf_batch_part {
@@ -23,6 +24,15 @@ struct stepaf_batch_ahead {
     uint32_t sent;       /* bit i: tensor i of the answer has gone ahead */
     struct stepaf_batch_part *parts[STEPAF_MAX_TENSORS + 1]; /* by tensor; the last one: the push */
 };
+
+/* What is told of a batch; NULL: nothing ever was in its slot. They are in a table of the context,
+ * by the batch's number, so that slots without have no memory for it. */
+static inline struct stepaf_batch_ahead *stepaf_batch_ahead_of(const struct stepaf_batch_obj *batch)
+{
+    const struct stepaf_ctx *ctx = batch->remote->peer->ctx;
+
+    return batch->index < ctx->inbox.n_ahead ? ctx->inbox.ahead[batch->index] : NULL;
+}
 
 /* Send tensor @a index of the answer. */
 stepaf_status_t stepaf_batch_send_ahead(struct stepaf_batch_obj *batch, int index,

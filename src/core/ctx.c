@@ -87,6 +87,7 @@ void stepaf_ctx_free(struct stepaf_ctx *ctx)
     free(ctx->net.ops);
     free(ctx->job.devices);
     free(ctx->peers);
+    free(ctx->inbox.ahead);
     free(ctx->job.ranks);
     for (int g = 0; g < 3; g++)
         free(ctx->job.groups[g]);

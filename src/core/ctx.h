@@ -32,6 +32,7 @@
 #include "core/trace.h"
 #include "transport/transport.h"
 
+struct stepaf_batch_ahead;
 struct stepaf_bounce_in;
 struct stepaf_feature_ops;
 struct stepaf_gpu;
@@ -132,8 +133,10 @@ struct stepaf_ctx_inbox {
     stepaf_batch_cb_t handler;
     void *handler_arg;
     _Atomic bool dispatching;
-    _Atomic(pthread_t) dispatcher; /* who calls the handler, while dispatching */
-    uint32_t n_dispatched;         /* calls that have returned */
+    _Atomic(pthread_t) dispatcher;     /* who calls the handler, while dispatching */
+    uint32_t n_dispatched;             /* calls that have returned */
+    struct stepaf_batch_ahead **ahead; /* by number of the batch: told before its answer, or NULL */
+    uint32_t n_ahead;                  /* room for so many */
 };
 
 /* Keys and memory that were declared. */
