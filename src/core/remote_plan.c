@@ -33,7 +33,8 @@ static void remote_free(struct stepaf_remote_plan *remote)
         if (stepaf_table_get(&ctx->tables.batches, batch->index) == batch)
             stepaf_table_remove(&ctx->tables.batches, batch->index);
         stepaf_post_complete(&batch->answer);
-        stepaf_batch_ahead_free(batch);
+        if (batch->remote) /* it was opened */
+            stepaf_batch_ahead_free(batch);
         if (batch->copied)
             stepaf_gpu_event_destroy(ctx->gpu.device, batch->copied);
         free(batch->xfers);
