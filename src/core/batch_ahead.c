@@ -120,8 +120,11 @@ stepaf_status_t stepaf_batch_confirm(struct stepaf_batch_obj *batch)
     struct stepaf_batch_part *part = find_part(batch, STEPAF_MAX_TENSORS);
     if (!part)
         return stepaf_error_no_memory(STEPAF_PHASE_RESPOND);
-    if (!stepaf_post_in_flight(&part->post)) /* else it is told already, and waits for room */
-        post_part(batch, part, 0, STEPAF_MSG_NO_TENSOR);
+    struct stepaf_batch_ahead *ahead = stepaf_batch_ahead_of(batch);
+    if (ahead->sent & STEPAF_BATCH_CONFIRMED)
+        return STEPAF_OK;
+    ahead->sent |= STEPAF_BATCH_CONFIRMED;
+    post_part(batch, part, 0, STEPAF_MSG_NO_TENSOR);
     return STEPAF_OK;
 }
 

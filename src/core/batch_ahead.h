@@ -21,9 +21,11 @@ struct stepaf_batch_part {
 
 struct stepaf_batch_ahead {
     uint32_t generation; /* of the batch that the others are about */
-    uint32_t sent;       /* bit i: tensor i of the answer has gone ahead */
+    uint32_t sent;       /* bit i: tensor i of the answer has gone ahead; and the one below */
     struct stepaf_batch_part *parts[STEPAF_MAX_TENSORS + 1]; /* by tensor; the last one: the push */
 };
+
+enum { STEPAF_BATCH_CONFIRMED = 1 << STEPAF_MAX_TENSORS };
 
 /* What is told of a batch; NULL: nothing ever was in its slot. They are in a table of the context,
  * by the batch's number, so that slots without have no memory for it. */
