@@ -66,6 +66,20 @@ cat /run/hosts1 /etc/hosts >/run/hosts2
 # shellcheck disable=SC2016
 ranks unshare --mount sh -c '[ $STEPAF_RANK != 0 ] || mount --bind /run/hosts2 /etc/hosts; exec "$0"' "$rank"
 check "a name that is loopback on its own host" "0 0 0" "$all" ""
+# More ranks than hosts: 16 of them, the last first.
+pids=
+for number in $(seq 15 -1 0); do
+    STEPAF_RANK=$number STEPAF_SIZE=16 STEPAF_SPLIT=attn=8,ffn=8 hosts_run h$((number % 3 + 1)) \
+        timeout -k 10 100 "$rank" </dev/null >>/run/out 2>>/run/err &
+    pids="$pids $!"
+done
+codes=
+for pid in $pids; do
+    wait "$pid" || codes="$codes $?"
+done
+codes="$codes $(grep -c '^rank [0-9]* of 16: ' /run/out)"
+: >/run/out
+check "16 ranks" "16" "" ""
 ranks "$rank" outlive
 check "the death of rank 0" "0 0 137" "$(echo "$all" | tail -n 2)" ""
 

@@ -23,7 +23,8 @@ on()
     hosts_fork "$hosts" "$survive" --procs "$ranks" --split "$@" || exit 1
 }
 
-on h1,h1,h2,h2,h3 5 attn=2,ffn=3 --refuse 1 --figures 1 --seed 4
+on h1,h2,h3 3 attn=1,ffn=2 --refuse 1 --figures 1
+on h1,h1,h2,h2,h3,h3 6 attn=4,ffn=2 --figures 1
 on h1,h2,h3,h1,h2,h3 6 attn=3,ffn=3 --deaths 3 --figures 1 --seed 2
 
 # back HOSTS RANKS SPLIT ARGUMENT...: killed ranks return, on the host that they were on.

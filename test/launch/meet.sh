@@ -1,7 +1,8 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
 # Jobs that nobody but a shell starts: ranks meet over TCP, by settings and by what torchrun sets, whoever
-# comes first; rank 0, where they met, may die afterwards.
+# comes first; rank 0, where they met, may die afterwards. TEST_MEET_RANKS="2 16 64": jobs of so many ranks, by the
+# shell and by torchrun.
 set -u
 . "${top_srcdir:-.}/test/launch/common.sh"
 [ -z "${SANITIZERS:-}" ] || { echo "skipped: many ranks, of which sanitizers make too much"; exit 77; }
@@ -43,7 +44,7 @@ complete()
 
 : >"$directory/out" >"$directory/err"
 # shellcheck disable=SC2016
-for n in 2 16; do
+for n in ${TEST_MEET_RANKS:-2 16}; do
     export STEPAF_SPLIT=attn=$((n / 2)),ffn=$((n - n / 2)) STEPAF_SIZE=$n STEPAF_MEET=localhost:$port
     job $n sh -c 'STEPAF_RANK=$number exec "$0"' "$rank"
     complete $n
@@ -64,12 +65,14 @@ rank 2 of 3: ffn" ] || fail "ranks have not outlived the meeting point"
 # torchrun itself, where it is.
 if command -v torchrun >/dev/null && torchrun --help >/dev/null 2>&1; then
     unset MASTER_ADDR MASTER_PORT WORLD_SIZE
-    : >"$directory/out" >"$directory/err"
-    timeout -k 10 120 torchrun --standalone --nproc-per-node 3 --no-python "$rank" \
-        >"$directory/out" 2>"$directory/err" </dev/null
-    code=$?
-    : >"$directory/err"
-    complete 3
+    for n in ${TEST_MEET_RANKS:-3}; do
+        STEPAF_SPLIT=attn=$((n - n / 2)),ffn=$((n / 2)) timeout -k 10 240 torchrun --standalone \
+            --nproc-per-node "$n" --no-python "$rank" >"$directory/out" 2>"$directory/err" </dev/null
+        code=$?
+        : >"$directory/err"
+        complete "$n"
+        [ "$failed" -ne 0 ] || echo "torchrun: $n ranks"
+    done
 else
     echo "torchrun: not installed, what it sets was tried"
 fi
