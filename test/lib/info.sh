@@ -117,6 +117,13 @@ expect 2 --json -c
 expect 0 --topology
 has '^Machine'
 has 'PU '
+# Devices are those of sysfs: hwloc's plugins for GPUs start these GPUs' drivers in the process.
+setting=HWLOC_COMPONENTS_VERBOSE=1
+expect 0 --topology
+says 'Final list of enabled discovery components: linux'
+! grep 'Final list' "$directory/err" | grep -Eq '[^a-z](pci|opencl|cuda|nvml|rsmi|levelzero|gl)[(]' ||
+    fail "hwloc has a component for devices beside that of Linux"
+setting=
 
 setting=STEPAF_DEPTH=3
 expect 0 -c
