@@ -23,13 +23,15 @@ build_generate()
 }
 
 # build_in DIRECTORY [CONFIGURE-ARGUMENT...]
-build_in()
+build_in() { build_configure "$@" && make -C "$1" -j"$build_jobs" </dev/null; }
+
+# build_configure DIRECTORY [CONFIGURE-ARGUMENT...]: if that is not done.
+build_configure()
 {
-    directory=$1
-    shift
-    mkdir -p "$directory"
+    mkdir -p "$1"
     (
-        cd "$directory" || exit 1
+        cd "$1" || exit 1
+        shift
         # Configured the same way before: make brings it up to date by itself. Otherwise nothing that
         # was made serves: make does not know that it was compiled for another MPI.
         with="$* ${MPICC:+MPICC=$MPICC }${CC:+CC=$CC }${CFLAGS:+CFLAGS=$CFLAGS}"
@@ -38,6 +40,6 @@ build_in()
                 make -s clean
             fi
             "${CONFIG_SHELL:-sh}" "$top/configure" "$@" && printf '%s' "$with" >.configured-with
-        fi && make -j"$build_jobs"
+        fi
     ) </dev/null
 }

@@ -10,7 +10,7 @@ hosts_enter "$@"
 hosts_need_mpirun
 hosts_up 3 || exit 99
 jobs=$top_srcdir/test/mpi/programs.jobs
-grep -Ev '# launcher$|^[0-9]* hotpath' "$jobs" >/run/forked.jobs
+grep -Ev '# launcher$|^[0-9]* hotpath' "$jobs" | sed 's/^dies /fork /' >/run/forked.jobs
 grep -E '# launcher$|^STEPAF_SPLIT=' "$jobs" >/run/launched.jobs
 case $("$HOSTS_MPIEXEC" --version) in
 *"(Open MPI) "[1-4].*) ;;
