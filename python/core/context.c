@@ -157,6 +157,7 @@ static PyMethodDef own_methods[] = {
 
 static PyMethodDef *const subjects[] = {own_methods,
                                         stepaf_py_context_setup,
+                                        stepaf_py_context_members,
                                         stepaf_py_context_memory,
                                         stepaf_py_context_plans,
                                         stepaf_py_context_recv,

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Contexts: keys, commit, barrier. */
+/* Contexts: keys, barrier. */
 #include "core.h"
 
 static PyObject *context_declare(context_obj *self, PyObject *args)
@@ -72,18 +72,6 @@ static PyObject *context_set_recv(context_obj *self, PyObject *args)
     return stepaf_py_done(status);
 }
 
-static PyObject *context_commit(context_obj *self, PyObject *unused)
-{
-    stepaf_status_t status;
-    (void)unused;
-
-    if (!stepaf_py_is_open(self))
-        return NULL;
-    stepaf_py_sweep(self);
-    UNLOCKED(self, true, status = LIB(commit)(self->handle));
-    return stepaf_py_done(status);
-}
-
 static PyObject *context_barrier(context_obj *self, PyObject *args)
 {
     PyObject *timeout = Py_None;
@@ -102,7 +90,6 @@ PyMethodDef stepaf_py_context_setup[] = {
     {"_declare", (PyCFunction)context_declare, METH_VARARGS, NULL},
     {"_withdraw", (PyCFunction)context_withdraw, METH_VARARGS, NULL},
     {"_set_recv", (PyCFunction)context_set_recv, METH_VARARGS, NULL},
-    {"commit", (PyCFunction)context_commit, METH_NOARGS, NULL},
     {"_barrier", (PyCFunction)context_barrier, METH_VARARGS, NULL},
     {NULL, NULL, 0, NULL},
 };

@@ -15,6 +15,7 @@
 #include <stepaf/counters.h>
 #include <stepaf/key.h>
 #include <stepaf/link.h>
+#include <stepaf/members.h>
 #include <stepaf/memory.h>
 #include <stepaf/plan.h>
 #include <stepaf/request.h>
@@ -27,10 +28,11 @@
 /* clang-format off */
 #define LIBRARY_MAP(_) \
     _(alloc) _(barrier) _(batch_answer) _(batch_query) _(batch_tensor) _(cancel) \
-    _(clock_ns) _(commit) _(confirm) _(counters_query) _(default_timeout_us) _(deregister) \
+    _(clock_ns) _(commit_with) _(confirm) _(counters_query) _(default_timeout_us) _(deregister) \
     _(dtype_bytes) _(dtype_name) _(epoch) _(event_name) _(finalize) _(free) _(init) \
     _(key_declare) _(key_set_recv) _(key_withdraw) _(last_error) _(link_query) \
-    _(map_check) _(memory_query) _(n_peers) _(peer_index) _(peer_rank) _(phase_name) \
+    _(map_check) _(members_address) _(members_fd) _(members_query) _(members_reason) \
+    _(memory_query) _(n_peers) _(peer_index) _(peer_rank) _(phase_name) \
     _(plan_answers) _(plan_bytes) _(plan_create) _(plan_create_ffn) _(plan_depth) _(plan_destroy) \
     _(plan_origin) _(plan_set_answers) _(plan_status) _(plan_tensor) _(progress) _(push_pull) _(rank) _(recv) \
     _(recv_on_stream) _(register) _(release) _(request_answers) _(request_peer) _(request_sent) \
@@ -276,8 +278,9 @@ extern PyType_Spec stepaf_py_context_spec, stepaf_py_plan_spec, stepaf_py_reques
     stepaf_py_batch_spec, stepaf_py_tensor_spec;
 
 /* Methods of contexts, by subject. */
-extern PyMethodDef stepaf_py_context_setup[], stepaf_py_context_memory[], stepaf_py_context_plans[],
-    stepaf_py_context_recv[], stepaf_py_context_look[];
+extern PyMethodDef stepaf_py_context_setup[], stepaf_py_context_members[],
+    stepaf_py_context_memory[], stepaf_py_context_plans[], stepaf_py_context_recv[],
+    stepaf_py_context_look[];
 /* Methods of plans on streams. */
 extern PyMethodDef stepaf_py_plan_stream[];
 

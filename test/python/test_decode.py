@@ -8,6 +8,7 @@ import json
 import os
 import re
 import runpy
+import signal
 import struct
 import subprocess
 import sys
@@ -19,6 +20,7 @@ import types
 import unittest
 
 import job
+import stepaf
 
 SOURCE = os.path.abspath(os.environ.get("top_srcdir", "."))
 EXAMPLE = os.path.join(SOURCE, "examples", "python", "decode")
@@ -55,6 +57,8 @@ def be_rank(options, output):
         torch.set_num_threads(1)
         sys.argv = [EXAMPLE, *options]
         code = runpy.run_path(EXAMPLE)["main"]()
+    except SystemExit as refused:
+        code = refused.code
     except BaseException:
         traceback.print_exc()
     finally:
@@ -63,19 +67,29 @@ def be_rank(options, output):
         os._exit(code)
 
 
+def fork(rank, env, options, output, prepare=None):
+    """Fork a rank, which calls prepare first."""
+    pid = os.fork()
+    if not pid:
+        os.environ.update({name: str(value) for name, value in env.items()},
+                          RANK=str(rank), STEPAF_LOCAL_RANK=str(rank))
+        if prepare:
+            prepare(rank)
+        be_rank(options, output.fileno())
+    return pid
+
+
+def environment(procs):
+    return {"WORLD_SIZE": procs, "STEPAF_LOCAL_SIZE": procs, "MASTER_PORT": launch._free_port(),
+            "STEPAF_LOCAL_JOB": f"test-decode-{os.getpid()}"}
+
+
 def forked(procs, *options):
     """The same of ranks that are forked here, where torch has been imported already, as a launcher's:
     the highest exit code."""
     with tempfile.TemporaryFile("w+") as output:
-        env = {"WORLD_SIZE": procs, "STEPAF_LOCAL_SIZE": procs, "MASTER_PORT": launch._free_port(),
-               "STEPAF_LOCAL_JOB": f"test-decode-{os.getpid()}"}
-        pids = []
-        for rank in range(procs):
-            pids.append(os.fork())
-            if not pids[-1]:
-                os.environ.update({name: str(value) for name, value in env.items()},
-                                  RANK=str(rank), STEPAF_LOCAL_RANK=str(rank))
-                be_rank(options, output.fileno())
+        env = environment(procs)
+        pids = [fork(rank, env, options, output) for rank in range(procs)]
         code = max(job.end(pids), key=abs)
         output.seek(0)
         return code, output.read()
@@ -151,6 +165,79 @@ class Decode(job.TestCase):
                 code, said = decode("--procs", "2", "--verify", REFERENCE, "--tokens", "16", "--device",
                                     "cuda", *options)
                 self.check(code, said, 16)
+
+
+def await_return(rank):
+    """The first attention rank goes on without the lost rank once, and then waits until another process
+    asks for its place: on a busy machine, all might be over by then."""
+    import exchange_replicas
+
+    end_step = exchange_replicas.ReplicaExchange.finish
+
+    def finish(exchange):
+        ctx = exchange._context
+        if rank == 0 and stepaf.MemberState.OUT in ctx.members():
+            job.until(lambda: ctx.progress() or stepaf.MemberState.ASKS in ctx.members(), job.LIMIT_S)
+        end_step(exchange)
+
+    exchange_replicas.ReplicaExchange.finish = finish
+
+
+@unittest.skipUnless(torch, REASON)
+class Replicas(job.TestCase):
+    """Each expert on two FFN ranks, one of which is killed in the middle of its work, and started again."""
+
+    def decode(self, split, kill_after, tokens, *options, killed=2, **more):
+        """The output of a job whose world rank killed is the first FFN rank."""
+        with tempfile.TemporaryFile("w+") as output, tempfile.NamedTemporaryFile("r") as address:
+            procs = sum(split)
+            env = {**environment(procs), "STEPAF_SECRET": "of this test alone", **more}
+            options = ["--split", "attn=%d,ffn=%d" % split, "--replicas", "2", "--verify", REFERENCE,
+                       "--tokens", str(tokens), "--kill-after", str(kill_after), "--address-file",
+                       address.name, *options]
+            pids = [fork(rank, env, options, output, await_return) for rank in range(procs)]
+            codes = job.end([pids.pop(killed)])
+            if codes == [-signal.SIGKILL]:
+                join = {"STEPAF_JOIN": address.read(), "STEPAF_RANK": killed, "STEPAF_SIZE": procs,
+                        "STEPAF_INIT_TIMEOUT_US": 30000000}
+                pids.append(fork(killed, {**env, **join}, options, output))
+            codes += job.end(pids)
+            output.seek(0)
+            said = output.read()
+            self.assertEqual(codes, [-signal.SIGKILL] + [0] * procs, said)
+            return said
+
+    def replaced(self, *options, **more):
+        said = self.decode((2, 4), 40, 8, *options, **more)
+        self.assertIn("reference       80 of 80 tokens equal, in 10 of 10 sequences", said)
+        # Only what was on its way is asked for again: who is lost is not asked.
+        self.assertRegex(said, r"replicas        2 of each part of the experts; [0-3] parts asked for again")
+        self.assertRegex(said, r"FFN rank 0 +[1-9]\d* answers, [1-9]\d* since it is back\n")
+        for other in (1, 2, 3):
+            self.assertRegex(said, rf"FFN rank {other} +[1-9]\d* answers\n")
+        answers = [int(n) for n in re.findall(r"FFN rank \d +(\d+) answers", said)]
+        self.assertEqual(answers[0] + answers[2], answers[1] + answers[3], said)  # one for each part
+
+    def test_replaced(self):
+        self.replaced()
+
+    def test_replaced_by_tcp(self):
+        self.replaced("--microbatches", "1", STEPAF_TRANSPORTS="tcp", STEPAF_NET_IF="lo")
+
+    def test_without_a_launcher(self):
+        """Whoever comes too late to be asked is ended."""
+        code, said = decode("--procs", "3", "--split", "attn=1,ffn=2", "--replicas", "2", "--kill-after", "9",
+                            "--verify", REFERENCE, "--tokens", "4", "--quiet")
+        self.assertEqual(code, 0, said)
+        self.assertIn("reference       40 of 40 tokens equal, in 10 of 10 sequences", said)
+        self.assertIn("replicas        2 of each part of the experts", said)
+
+    def test_what_is_refused(self):
+        for options, sentence in ((["--replicas", "2", "--split", "attn=1,ffn=1"], "cannot have each expert 2"),
+                                  (["--replicas", "2", "--device", "cuda"], "takes --device cpu")):
+            code, said = forked(2, *options)
+            self.assertEqual(code, 2, said)
+            self.assertIn(sentence, said)
 
 
 @unittest.skipUnless(torch, REASON)

@@ -3,6 +3,7 @@
 
     python examples/python/decode --procs 4 --verify bench/decode/model/qwen3-moe-tiny/reference.json
     mpirun -n 4 python examples/python/decode --prompt "In the beginning"
+    python examples/python/decode --procs 6 --split attn=2,ffn=4 --replicas 2 --kill-after 100
     python examples/python/decode --procs 2 --device cuda --graph --random-weights
 
 All ranks get the same options. See docs/decode.md.
@@ -42,6 +43,11 @@ def options():
         help="roles of the ranks, attention ranks first (half and half)")
     add("--procs", type=count, metavar="N", help="start N ranks here, without a launcher")
     add("--microbatches", type=count, default=3, metavar="M", help="microbatches of each attention rank")
+    add("--replicas", type=count, default=1, metavar="R",
+        help="put each expert on R FFN ranks, which may be lost, and return")
+    add("--kill-after", type=count, metavar="N", help="the first FFN rank ends by SIGKILL in its batch N")
+    add("--address-file", metavar="FILE",
+        help="with --replicas: write there what STEPAF_JOIN is for a process that takes a lost rank's place")
     add("--exchange", choices=("stepaf", "dist"), default="stepaf",
         help="what moves tensors: the package, or torch.distributed (NCCL, or gloo on CPUs)")
     add("--device", choices=("cpu", "cuda"), default="cpu")
@@ -87,6 +93,7 @@ class Job:
     quiet: bool
     n_attention: int
     n_ffn: int
+    replicas: int
     sizes: Any = None
 
 
@@ -126,11 +133,14 @@ def make_job(args, n_attention, n_ffn, device):
         raise ModelError(f"prompt and tokens have to be 1 to {config.positions}")
     if any(not 0 <= number < config.vocab for ids in prompts for number in ids):
         raise ModelError(f"a prompt has an id that is not below {config.vocab}")
-    if config.experts < n_ffn:
+    if n_ffn % args.replicas:
+        raise ModelError(f"{n_ffn} FFN ranks cannot have each expert {args.replicas} times")
+    if config.experts < n_ffn // args.replicas:
         raise ModelError(f"{config.experts} experts cannot be divided among {n_ffn} FFN ranks")
     share = n_attention * args.microbatches
     rows = -(-len(prompts) // share)
-    job = Job(config, load, prompts, references, tokens, tokenizer, args.quiet, n_attention, n_ffn)
+    job = Job(config, load, prompts, references, tokens, tokenizer, args.quiet, n_attention, n_ffn,
+              args.replicas)
     pushes = [(config.hidden, dtype), (config.top_k, torch.int32), (config.top_k, torch.float32)]
     job.sizes = Sizes(args.microbatches, rows, config.hidden, config.top_k, dtype, device, pushes,
                       BARE + tokens + args.microbatches * rows * tokens, min(20, longest + tokens - 1))
@@ -144,7 +154,8 @@ def make_rank(job, exchange):
 
     s = job.sizes
     if not exchange.attention:
-        model = Experts(job.load, job.config, exchange.rank, job.n_ffn, s.device)
+        parts = job.n_ffn // job.replicas
+        model = Experts(job.load, job.config, exchange.rank % parts, parts, s.device)
         return FfnRank(model, s.microbatches)
     length = max(map(len, job.prompts)) + job.tokens - 1
     model = Attention(job.load, job.config, length, s.device)
@@ -173,6 +184,15 @@ def numbers_of(job, rank, attention, times, bare):
     return out
 
 
+def show_job(job, how):
+    """The first line of the output."""
+    import torch
+
+    print(f"ranks           {job.n_attention} attention, {job.n_ffn} FFN, {job.sizes.microbatches} "
+          f"microbatches of {job.sizes.rows} x {job.sizes.hidden} {str(job.sizes.dtype)[6:]}: "
+          f"{job.sizes.device.type}, {how}, torch {torch.__version__}")
+
+
 def decode(job, exchange, graph):
     """Decode; returns the exit code."""
     import torch
@@ -191,12 +211,32 @@ def decode(job, exchange, graph):
     table = exchange.gather(numbers)
     good = True
     if table is not None and exchange.rank == 0:
-        how = f"{job.sizes.device.type}, {'graph' if graph else 'eager'}, {type(exchange).__name__}"
-        print(f"ranks           {job.n_attention} attention, {job.n_ffn} FFN, {job.sizes.microbatches} "
-              f"microbatches of {job.sizes.rows} x {job.sizes.hidden} {str(job.sizes.dtype)[6:]}: "
-              f"{how}, torch {torch.__version__}")
+        show_job(job, f"{'graph' if graph else 'eager'}, {type(exchange).__name__}")
         good = show(table, job)
     sys.stdout.flush()
+    return 0 if good else 1
+
+
+def decode_replicas(job, exchange, args):
+    """The same with FFN ranks that may be lost, and return."""
+    from report import show, show_replicas
+    from steps import Runner, run
+
+    rank = make_rank(job, exchange)
+    exchange.join(args.address_file)  # with weights: from then on it is asked
+    if not exchange.attention:
+        is_first = exchange.rank == 0 and "STEPAF_JOIN" not in os.environ
+        exchange.serve(rank.model, args.kill_after if is_first else None)
+        return 0
+    runner = Runner(rank, exchange, job.sizes.device, graph=False)
+    times = run(runner, exchange, max(map(len, job.prompts)) + job.tokens - 1)
+    living = exchange.living()
+    table = exchange.gather(numbers_of(job, rank, True, times, (0, 0)))
+    if exchange.rank:
+        return 0
+    show_job(job, type(exchange).__name__)
+    good = show(table, job)
+    show_replicas(exchange, living, job.replicas)
     return 0 if good else 1
 
 
@@ -212,13 +252,18 @@ def be_rank(args, rank, world_size):
         torch.cuda.set_stream(torch.cuda.Stream())
     with torch.inference_mode():
         job = make_job(args, n_attention, world_size - n_attention, device)
-        if args.exchange == "stepaf":
+        if args.replicas > 1:
+            from exchange_replicas import ReplicaExchange
+            exchange = ReplicaExchange(job.sizes, args.replicas)
+        elif args.exchange == "stepaf":
             from exchange import StepafExchange
             exchange = StepafExchange(job.sizes)
         else:
             from exchange_dist import DistExchange
             exchange = DistExchange(job.sizes, rank, world_size, n_attention)
         try:
+            if args.replicas > 1:
+                return decode_replicas(job, exchange, args)
             return decode(job, exchange, args.graph)
         finally:
             exchange.close()
@@ -230,15 +275,18 @@ def main():
     args = parser.parse_args()
     if args.graph and args.device != "cuda":
         parser.error("--graph takes --device cuda")
+    if args.replicas > 1 and (args.device != "cpu" or args.exchange != "stepaf"):
+        parser.error("--replicas takes --device cpu and --exchange stepaf")
     place = launch.world()
-    if place is None:
+    try:
+        if place is not None:
+            return be_rank(args, *place)
         if not args.procs or args.procs < 2:
             parser.error("no launcher has started this: use mpirun -n N, torchrun, or --procs N with N >= 2")
-        return launch.start(args.procs)
-    try:
-        return be_rank(args, *place)
+        returning = launch.n_attention(args.split, args.procs) if args.replicas > 1 else args.procs
+        return launch.start(args.procs, returning)
     except ValueError as error:
-        if place[0] == 0:
+        if place is None or place[0] == 0:
             print(f"decode: {error}", file=sys.stderr)
         return 2
 

@@ -64,7 +64,7 @@ class StepafExchange:
 
     # ---- attention ranks
 
-    def start(self, m):
+    def start(self, m, _layer):
         """Send what is in push[m]."""
         if self._stream:
             self._plans[m].start_on_stream()

@@ -48,7 +48,7 @@ class DistExchange:
         for work in works:
             work.wait()
 
-    def start(self, m):
+    def start(self, m, _layer):
         """Send what is in push[m], and be ready for the answers."""
         pushes = [(peer, tensor) for peer in self._peers for tensor in self.push[m]]
         self._works[m] = self._post(dist.isend, pushes, self._up)

@@ -34,12 +34,22 @@ def show_times(table, job):
     p50 = quantile(times, 0.5)
     print(f"tokens          {len(job.prompts) * tokens}, {len(job.prompts) * tokens / spent:.0f} tokens/s")
     print(f"time per token  p50 {1e3 * p50:.3f} ms, p99 {1e3 * quantile(times, 0.99):.3f} ms")
+    if job.replicas > 1:  # FFN ranks that come and go are not measured
+        return
     attention, ffn, together = (part.max().item() for part in (table[:n, 0], table[n:, 0], table[:, 1]))
     ordered = ideal(attention, ffn, job.config.layers, job.sizes.microbatches)
     least = max(ordered, together)
     print(f"without exchange {1e3 * least:.3f} ms: attention {1e3 * attention:.3f} ms and FFN {1e3 * ffn:.3f} ms "
           f"alone, in order {1e3 * ordered:.3f} ms; all at once {1e3 * together:.3f} ms")
     print(f"exchange        {100 * (p50 - least) / p50:.1f} % of the time per token, at the median")
+
+
+def show_replicas(exchange, living, replicas):
+    """Which FFN ranks have answered this rank, and which are lost or have returned."""
+    print(f"replicas        {replicas} of each part of the experts; {exchange.again} parts asked for again")
+    for f, answers in enumerate(exchange.answers):
+        back = f", {answers - exchange.back[f]} since it is back" if f in exchange.back else ""
+        print(f"FFN rank {f:<6} {answers} answers{back}{'' if f in living else ', lost'}")
 
 
 def show(table, job):

@@ -17,7 +17,7 @@ class Nothing:
         self._received = [[torch.zeros(s.rows, width, dtype=dtype, device=s.device)
                            for width, dtype in s.pushes] for _ in range(exchange.n_attention)]
 
-    def start(self, m):
+    def start(self, m, layer):
         pass
 
     def wait(self, m):
@@ -49,7 +49,7 @@ class AttentionRank:
                     exchange.wait(m)
                     self.model.add(batch, exchange.pull[m])
                 self.model.layer(batch, number, exchange.push[m])
-                exchange.start(m)
+                exchange.start(m, number)
         for m, batch in enumerate(self.batches):
             exchange.wait(m)
             self.model.add(batch, exchange.pull[m])

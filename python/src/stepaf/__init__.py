@@ -29,16 +29,16 @@ from ._errors import (BootError, CanceledError, HandleError, InvalidError,  # no
 from ._errors import KeyError as KeyError  # noqa: A004, E402
 from ._errors import TimeoutError as TimeoutError  # noqa: A004, E402
 from ._library import LibraryNotFoundError  # noqa: E402
-from ._types import (Answer, Direction, Group, Key, Link, Role, Timeline,  # noqa: E402
-                     TraceRecord)
+from ._types import (Answer, Direction, Group, Key, Link, MemberState, Role,  # noqa: E402
+                     Timeline, TraceRecord)
 
 __version__ = _core.built_version
 
 # KeyError and TimeoutError are left out: they would hide Python's own.
 __all__ = [
     "Answer", "Batch", "BootError", "CanceledError", "Context", "Direction", "Group", "HandleError",
-    "InvalidError", "Key", "LibraryNotFoundError", "LimitError", "Link", "MismatchError",
-    "NoMemoryError", "NoTransportError", "Peer", "PeerLostError", "Plan", "ProtocolError",
+    "InvalidError", "Key", "LibraryNotFoundError", "LimitError", "Link", "MemberState",
+    "MismatchError", "NoMemoryError", "NoTransportError", "Peer", "PeerLostError", "Plan", "ProtocolError",
     "PullsError", "Request", "Role", "RoleError", "SettingError", "SizeError", "SplitError",
     "StateError", "StepafError", "Tensor", "Timeline", "TraceRecord", "TransportError",
     "UnregisteredError", "UnsupportedError", "WouldBlockError", "as_tensor", "respond_many", "view", "wait",

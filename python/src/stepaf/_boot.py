@@ -11,6 +11,8 @@ from . import _core
 
 def _wants_mpi() -> bool:
     """As the library chooses, where the program itself has no MPI."""
+    if os.environ.get("STEPAF_JOIN"):
+        return False  # it takes a lost rank's place, and no launcher knows of it
     boot = os.environ.get("STEPAF_BOOT", "auto")
     if boot != "auto":
         return boot == "mpi"

@@ -11,8 +11,8 @@ from typing import Any, Iterable, Mapping, Optional, Sequence, Tuple, Union
 from . import _aio, _boot, _core
 from ._core import Batch, Plan, Request, Tensor
 from ._errors import InvalidError, StepafError, TimeoutError
-from ._types import (Answer, Direction, DType, Group, Key, Link, Role, Timeline, TraceRecord,
-                     dtype_name, dtype_number, mem_kind)
+from ._types import (Answer, Direction, DType, Group, Key, Link, MemberState, Role, Timeline,
+                     TraceRecord, dtype_name, dtype_number, mem_kind)
 
 TensorLike = Any
 """A Tensor, or whatever has the buffer protocol, DLPack or __cuda_array_interface__."""
@@ -127,6 +127,25 @@ class Context(_core.Context):
     def epoch(self) -> int:
         """Number of successful commits."""
         return self._epoch()
+
+    # ---- commits and members
+
+    def commit(self, *, lost: Optional[str] = None, returning: Optional[str] = None,
+               leaving: bool = False) -> None:
+        """Put into force what has been declared since the last commit. Collective.
+
+        lost: "refuse", or "leave" to go on without lost ranks; returning: "keep_out", or "admit"
+        processes that ask for a lost rank's place (the settings STEPAF_LOST and STEPAF_RETURN if
+        None). leaving: this rank leaves the job by this commit; then its context can only be closed.
+        Raises StateError if there is nothing to change. See stepaf_commit_with(3).
+        """
+        losts = {"refuse": _core.REFUSE_LOST, "leave": _core.LEAVE_LOST}
+        returns = {"keep_out": _core.KEEP_OUT, "admit": _core.ADMIT}
+        self._commit(_number(lost, losts, "lost"), _number(returning, returns, "returning"), leaving)
+
+    def members(self) -> "list[MemberState]":
+        """The state of each rank, by world rank, as far as this rank knows. Does not block."""
+        return [MemberState(state) for state in self._members()]
 
     # ---- keys and memory
 

@@ -31,6 +31,24 @@ class Direction(enum.IntEnum):
     PULL = _core.PULL
 
 
+class MemberState(enum.IntEnum):
+    """State of a rank, as far as another one knows."""
+
+    IN = _core.MEMBER_IN
+    SLOW = _core.MEMBER_SLOW
+    """A member; has owed this rank an answer for long (STEPAF_SLOW_US)."""
+    LOST = _core.MEMBER_LOST
+    """A member that has ended or cannot be reached."""
+    OUT = _core.MEMBER_OUT
+    """Excluded by a commit after it was lost."""
+    ASKS = _core.MEMBER_ASKS
+    """Lost or out, and a process asks to replace it."""
+    LEAVES = _core.MEMBER_LEAVES
+    """A member that waits in the commit by which it leaves."""
+    LEFT = _core.MEMBER_LEFT
+    """Has left by a commit."""
+
+
 class Key(int):
     """A declared key: its number, with what was declared."""
 
