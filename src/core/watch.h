@@ -20,7 +20,11 @@ struct stepaf_peer;
 struct stepaf_plan_obj;
 struct stepaf_watch;
 
-enum { STEPAF_WATCH_GAPS = 2048 };
+enum {
+    STEPAF_WATCH_LEVELS =
+        16, /* of gaps: those of a level are twice as long as those of the one before */
+    STEPAF_WATCH_GAPS = 128 /* that are kept of each: the latest */
+};
 
 /* A time from the begin of a poll that has found nothing to the end of the next such: what was
  * noticed meanwhile may have lain there since. */
@@ -58,9 +62,22 @@ struct stepaf_watch {
     uint64_t due;       /* ticks: the first of these two */
     uint64_t look_due;  /* when to look; 0: after this poll */
     uint64_t look_at;   /* the context's, which is 0 while it is watched: so each poll asks */
-    uint64_t n_gaps;    /* ever */
-    struct stepaf_watch_gap gaps[STEPAF_WATCH_GAPS];
+    uint64_t n_gaps[STEPAF_WATCH_LEVELS]; /* ever */
+    struct stepaf_watch_gap gaps[STEPAF_WATCH_LEVELS][STEPAF_WATCH_GAPS];
 };
+
+/* Long gaps are looked for longer than short ones, of which there may be thousands while a rank works. */
+static inline void stepaf_watch_note_gap(struct stepaf_watch *watch, uint64_t to, uint64_t took)
+{
+    int level = __builtin_clzll(watch->gaps_from | 1) - __builtin_clzll(took | 1);
+
+    if (level < 0)
+        level = 0;
+    if (level >= STEPAF_WATCH_LEVELS)
+        level = STEPAF_WATCH_LEVELS - 1;
+    watch->gaps[level][watch->n_gaps[level]++ % STEPAF_WATCH_GAPS] =
+        (struct stepaf_watch_gap){to, took};
+}
 
 /* Have it look after this poll. */
 static inline void stepaf_watch_soon(struct stepaf_watch *watch)
@@ -77,7 +94,7 @@ static inline bool stepaf_watch_poll(struct stepaf_watch *watch, uint64_t now, b
     if (!has_come) {
         uint64_t took = now - watch->polled;
         if ((int64_t)took >= (int64_t)watch->gaps_from)
-            watch->gaps[watch->n_gaps++ % STEPAF_WATCH_GAPS] = (struct stepaf_watch_gap){now, took};
+            stepaf_watch_note_gap(watch, now, took);
         watch->polled = watch->ended;
     }
     watch->ended = now;

@@ -53,16 +53,31 @@ bool stepaf_case_ask(struct stepaf_verdict_state *state, struct stepaf_verdict_c
 
 /* ---- the FFN rank ---- */
 
-uint64_t stepaf_watch_gap_before(const struct stepaf_watch *watch, uint64_t at)
+/* The one of this level that ends first of those that end behind @a at; NULL: none. */
+static const struct stepaf_watch_gap *find_gap(const struct stepaf_watch *watch, int level,
+                                               uint64_t at)
 {
-    uint64_t kept = watch->n_gaps < STEPAF_WATCH_GAPS ? watch->n_gaps : STEPAF_WATCH_GAPS;
+    const uint64_t n = watch->n_gaps[level];
+    const uint64_t kept = n < STEPAF_WATCH_GAPS ? n : STEPAF_WATCH_GAPS;
     const struct stepaf_watch_gap *found = NULL;
 
-    for (uint64_t i = watch->n_gaps; i-- > watch->n_gaps - kept;) {
-        const struct stepaf_watch_gap *gap = &watch->gaps[i % STEPAF_WATCH_GAPS];
+    for (uint64_t i = n; i-- > n - kept;) {
+        const struct stepaf_watch_gap *gap = &watch->gaps[level][i % STEPAF_WATCH_GAPS];
         if ((int64_t)(at - gap->to) > 0)
             break;
-        found = gap; /* they overlap: the first that ends behind */
+        found = gap;
+    }
+    return found;
+}
+
+uint64_t stepaf_watch_gap_before(const struct stepaf_watch *watch, uint64_t at)
+{
+    const struct stepaf_watch_gap *found = NULL;
+
+    for (int level = 0; level < STEPAF_WATCH_LEVELS; level++) {
+        const struct stepaf_watch_gap *gap = find_gap(watch, level, at);
+        if (gap && (!found || (int64_t)(found->to - gap->to) > 0)) /* they overlap */
+            found = gap;
     }
     if (!found && (int64_t)(at - watch->polled) > 0) /* since the last that is noted */
         return at - watch->polled;

@@ -10,6 +10,7 @@ enum {
     BETWEEN = 5, /* operations without a delay between two with one */
     TRIES = 4,   /* where the machine has disturbed one */
     MORE = 2,    /* where too few were right: one may be by chance */
+    FEW = 10,    /* of less than that, all may be disturbed */
     LATELY = 15  /* operations that the median is of */
 };
 
@@ -97,6 +98,9 @@ static bool put_in_all(struct vd_attention *self, const char *name, const int *m
            job->ffn, name, self->tally.right, self->tally.right + self->tally.wrong,
            self->tally.disturbed);
     fflush(stdout);
+    /* What is disturbed nearly always is no chance: the verdict is wrong. */
+    if (times >= FEW)
+        HS_INT(2LL * (self->tally.right + self->tally.wrong), >=, times);
     return HS_TRUE(is_enough(self, percent));
 }
 

@@ -1,0 +1,79 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Since when a rank has not polled: of the gaps that it has noted, which may be thousands. */
+#include "core/watch.h"
+#include "unit.h"
+#include "verdict/ask.h"
+
+enum { FROM = 1000, POLL = 1300, BEGIN = 1 << 20 };
+
+static struct stepaf_watch watch;
+
+static void begin(void)
+{
+    watch = (struct stepaf_watch){.gaps_from = FROM, .polled = BEGIN, .ended = BEGIN};
+}
+
+/* Polls that find nothing, each that long after the one before, until @a end. */
+static uint64_t poll_until(uint64_t now, uint64_t end, uint64_t every)
+{
+    for (; now < end; now += every)
+        (void)stepaf_watch_poll(&watch, now, false);
+    return now;
+}
+
+static void a_gap_is_found(void)
+{
+    begin();
+    uint64_t now = poll_until(BEGIN + 10, BEGIN + 100000, 100);
+    uint64_t back = now + 50000;
+    (void)stepaf_watch_poll(&watch, back, true); /* it brings something, at a time in the gap */
+    (void)stepaf_watch_poll(&watch, back + 10, false);
+    uint64_t gap = stepaf_watch_gap_before(&watch, back);
+    CU_ASSERT(gap >= 50000 && gap <= 50000 + 300);
+    CU_ASSERT_EQUAL(stepaf_watch_gap_before(&watch, BEGIN + 50000), 0);
+}
+
+/* A rank that takes long for a batch polls all the while. */
+static void a_long_gap_outlasts_thousands_of_short_ones(void)
+{
+    const uint64_t away = 1000 * FROM;
+
+    begin();
+    uint64_t now = poll_until(BEGIN + 10, BEGIN + 100000, 100);
+    uint64_t back = now + away;
+    (void)stepaf_watch_poll(&watch, back, true);
+    (void)poll_until(back + 10, back + 20 * away, POLL);
+    uint64_t gap = stepaf_watch_gap_before(&watch, back);
+    CU_ASSERT(gap >= away && gap <= away + 300);
+}
+
+static void what_came_between_gaps_came_at_once(void)
+{
+    begin();
+    uint64_t now = poll_until(BEGIN + 10, BEGIN + 100000, 100);
+    uint64_t before = now - 100;
+    (void)stepaf_watch_poll(&watch, now + 700 * FROM, false);
+    CU_ASSERT(stepaf_watch_gap_before(&watch, before) <= 200);
+}
+
+/* What came after the last that is noted may have come since. */
+static void a_gap_may_not_be_over(void)
+{
+    begin();
+    uint64_t now = poll_until(BEGIN + 10, BEGIN + 100000, 100);
+    uint64_t gap = stepaf_watch_gap_before(&watch, now + 5000);
+    CU_ASSERT(gap >= 5000 && gap <= 5300);
+}
+
+int main(void)
+{
+    CU_TestInfo tests[] = {
+        {"a gap is found", a_gap_is_found},
+        {"a long gap outlasts thousands of short ones",
+         a_long_gap_outlasts_thousands_of_short_ones},
+        {"what came between gaps came at once", what_came_between_gaps_came_at_once},
+        {"a gap may not be over", a_gap_may_not_be_over},
+        CU_TEST_INFO_NULL,
+    };
+    return unit_run(tests);
+}
