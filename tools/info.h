@@ -10,6 +10,10 @@
 
 #include "settings/settings.h"
 
+enum { INFO_TRANSPORT_TEXT = 400 };
+
+struct stepaf_transport_ops;
+
 /* The settings. One with a bad value has its default, and the sentence about it. */
 struct info_env {
     struct stepaf_env values;
@@ -32,6 +36,9 @@ void info_build(void);
 void info_settings(const struct info_env *env, int only_from_environment);
 void info_settings_help(void);
 void info_transports(const struct stepaf_env *env);
+/* Whether it can be used. @a text, of INFO_TRANSPORT_TEXT characters: what it takes, or why not. */
+int info_transport(const struct stepaf_env *env, const struct stepaf_transport_ops *ops,
+                   char *text);
 /* Fails in builds without jansson. */
 int info_json(const struct info_env *env);
 int info_topology(int with_tree);

@@ -69,9 +69,9 @@ static json_t *json_transports(const struct stepaf_env *env)
 
     for (int i = 0; stepaf_transports[i]; i++) {
         const struct stepaf_transport_ops *ops = stepaf_transports[i];
-        char reason[STEPAF_REASON_MAX] = "";
+        char reason[INFO_TRANSPORT_TEXT] = "";
         int admitted = stepaf_transport_admitted(env, ops);
-        int usable = admitted && ops->probe(env, reason);
+        int usable = admitted && info_transport(env, ops, reason);
         if (!admitted)
             snprintf(reason, sizeof reason, "STEPAF_TRANSPORTS does not list it");
         json_array_append_new(transports, json_pack("{s:s, s:b, s:o}", "name", ops->name, "usable",

@@ -36,14 +36,43 @@ static void show_absent(void)
     }
 }
 
+/* libfabric and UCX tell what they take of a machine only when they are opened. */
+static int open_and_describe(const struct stepaf_env *env, const struct stepaf_transport_ops *ops,
+                             char *text)
+{
+    struct stepaf_upcalls up = {.env = env};
+    struct stepaf_transport *transport;
+
+    if (ops->open(&up, 1, &transport)) {
+        const char *why = stepaf_last_error()->text, *name = strstr(why, ": ");
+        bool is_said = name && !strncmp(why, ops->name, (size_t)(name - why));
+        snprintf(text, STEPAF_REASON_MAX, "%.190s", is_said ? name + 2 : why);
+        return 0;
+    }
+    ops->describe(transport, text);
+    ops->close(transport);
+    return 1;
+}
+
+int info_transport(const struct stepaf_env *env, const struct stepaf_transport_ops *ops, char *text)
+{
+    char found[STEPAF_REASON_MAX] = "", opened[STEPAF_REASON_MAX] = "";
+    int usable = ops->probe(env, found);
+
+    if (usable && ops->describe && ops->caps & STEPAF_TRANSPORT_ASKED)
+        usable = open_and_describe(env, ops, opened);
+    snprintf(text, INFO_TRANSPORT_TEXT, "%s%s%s", opened, *opened && *found ? "; " : "", found);
+    return usable;
+}
+
 void info_transports(const struct stepaf_env *env)
 {
     for (int i = 0; stepaf_transports[i]; i++) {
         const struct stepaf_transport_ops *ops = stepaf_transports[i];
-        char reason[STEPAF_REASON_MAX] = "";
+        char reason[INFO_TRANSPORT_TEXT] = "";
         if (!stepaf_transport_admitted(env, ops)) {
             printf("%-8s not used: STEPAF_TRANSPORTS does not list it\n", ops->name);
-        } else if (!ops->probe(env, reason)) {
+        } else if (!info_transport(env, ops, reason)) {
             printf("%-8s cannot be used: %s\n", ops->name, reason);
         } else {
             printf("%-8s can be used%s%s\n", ops->name, *reason ? ": " : "", reason);

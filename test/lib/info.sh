@@ -85,6 +85,29 @@ without()
 }
 without ofi HAVE_OFI libfabric.so.1 libfabric
 without ucx HAVE_UCX libucp.so.0 UCX
+# takes TRANSPORT PATTERN: it is opened, and says what it takes of this machine; the map says it of each rank.
+takes()
+{
+    grep -q "^#define HAVE_$(echo "$1" | tr '[:lower:]' '[:upper:]') 1" "$top_builddir/config.h" || return
+    export STEPAF_TRANSPORTS="$1"
+    expect 0 -t
+    has "^$1 +can be used: $2"
+    expect 0 --map --attn 1 --ffn 1
+    has "^ *[01] +$3 *[0-9]"
+    unset STEPAF_TRANSPORTS
+}
+export STEPAF_OFI_PROVIDER=shm UCX_TLS=posix,cma,self
+takes ofi 'shm, domain [^ ,;]+, address [^ ,;]+(; not taken: .*)?$' \
+    '[^ ]+ +[^ ]*[0-9][^ ]* +(attn|ffn) .* shm, domain [^ ,;]+'
+takes ucx 'UCX [0-9]+\.[0-9]+\.[0-9]+, transports posix,cma$' \
+    '[^ ]+ +(posix|cma)/memory[^ ]* +(attn|ffn) .* UCX [0-9]+\.[0-9]+\.[0-9]+'
+STEPAF_OFI_PROVIDER=nonsense
+UCX_TLS=nonsense
+export STEPAF_TRANSPORTS=ofi,ucx
+expect 0 -t
+grep -q '^#define HAVE_OFI 1' "$top_builddir/config.h" && has '^ofi +cannot be used: libfabric has no provider nonsense: '
+grep -q '^#define HAVE_UCX 1' "$top_builddir/config.h" && has '^ucx +cannot be used: cannot open: '
+unset STEPAF_TRANSPORTS STEPAF_OFI_PROVIDER UCX_TLS
 # Another program's reader takes it, also with a value that has to be escaped, and knows a bad one.
 if ! grep -q '^#define HAVE_JANSSON 1' "$top_builddir/config.h"; then
     expect 1 --json

@@ -4,6 +4,18 @@
 
 #include "transport/ofi/ofi.h"
 
+void stepaf_ofi_address_text(const struct stepaf_ofi *ofi, char *text)
+{
+    char whole[STEPAF_OFI_ADDRESS] = "";
+    size_t bytes = sizeof(whole);
+
+    if (FI_CHECK_OP(ofi->f.av->ops, struct fi_ops_av, straddr))
+        (void)fi_av_straddr(ofi->f.av, ofi->f.address, whole, &bytes);
+    whole[sizeof(whole) - 1] = '\0';
+    const char *behind = strstr(whole, "://"); /* the name of the format */
+    snprintf(text, STEPAF_LINK_ADDRESS, "%.47s", behind ? behind + 3 : whole);
+}
+
 void stepaf_ofi_pack_address(struct stepaf_transport *transport, struct stepaf_pack *pack)
 {
     struct stepaf_ofi *ofi = (struct stepaf_ofi *)transport;
@@ -78,8 +90,7 @@ stepaf_status_t stepaf_ofi_connect(struct stepaf_transport *transport,
     }
     stepaf_fabric_connect(&link->shared, facts, token, pids);
     snprintf(link->shared.base.name, sizeof(link->shared.base.name), "ofi;%.26s", provider);
-    snprintf(link->shared.base.address, sizeof(link->shared.base.address), "%.47s",
-             ofi->f.info->domain_attr->name ? ofi->f.info->domain_attr->name : "");
+    stepaf_ofi_address_text(ofi, link->shared.base.address);
     *link_p = &link->shared.base;
     return STEPAF_OK;
 }

@@ -18,9 +18,11 @@ static bool ofi_probe(const struct stepaf_env *env, char *reason)
     if (!library)
         return false;
     struct fi_info *info = stepaf_ofi_choose(library, env->ofi_provider, refused, reason);
-    if (info)
-        library->freeinfo(info);
-    return info != NULL;
+    if (!info)
+        return false;
+    library->freeinfo(info);
+    snprintf(reason, STEPAF_REASON_MAX, "%s%.170s", refused[0] ? "not taken: " : "", refused);
+    return true;
 }
 
 static void close_fid(struct fid *fid)
@@ -144,7 +146,7 @@ static int open_all(struct stepaf_ofi *ofi)
 static stepaf_status_t ofi_open(struct stepaf_upcalls *up, unsigned n_peers,
                                 struct stepaf_transport **transport_p)
 {
-    char reason[STEPAF_REASON_MAX] = "";
+    char reason[STEPAF_REASON_MAX] = "", refused[STEPAF_REASON_MAX];
     struct stepaf_ofi *ofi;
 
     if (n_peers > STEPAF_FABRIC_PEERS)
@@ -160,8 +162,7 @@ static stepaf_status_t ofi_open(struct stepaf_upcalls *up, unsigned n_peers,
     }
     ofi->f.calls = stepaf_ofi_library(reason);
     if (ofi->f.calls)
-        ofi->f.info =
-            stepaf_ofi_choose(ofi->f.calls, up->env->ofi_provider, ofi->f.refused, reason);
+        ofi->f.info = stepaf_ofi_choose(ofi->f.calls, up->env->ofi_provider, refused, reason);
     int error = ofi->f.info ? open_all(ofi) : 0;
     if (error)
         snprintf(reason, sizeof(reason), "%.60s: cannot open: %.100s",
@@ -184,14 +185,18 @@ static void ofi_shrink(struct stepaf_transport *transport)
     ofi->settled = true;
 }
 
+/* Of links that are there each says its address itself. */
 static void ofi_describe(const struct stepaf_transport *transport, char *text)
 {
     const struct stepaf_ofi *ofi = (const struct stepaf_ofi *)transport;
     const char *domain = ofi->f.info->domain_attr->name;
+    char address[STEPAF_LINK_ADDRESS] = "";
 
-    snprintf(text, STEPAF_REASON_MAX, "%.40s, domain %.30s%s%.80s",
+    if (!ofi->settled)
+        stepaf_ofi_address_text(ofi, address);
+    snprintf(text, STEPAF_REASON_MAX, "%.40s, domain %.30s%s%s",
              ofi->f.info->fabric_attr->prov_name, domain ? domain : "?",
-             ofi->f.refused[0] ? "; not taken: " : "", ofi->f.refused);
+             address[0] ? ", address " : "", address);
 }
 
 static void ofi_query_memory(struct stepaf_transport *transport, size_t *per_link_p,

@@ -72,7 +72,6 @@ struct stepaf_ofi_fabric {
     struct fid_av *av;
     struct fid_cq *cq;
     struct fid_ep *ep;
-    char refused[STEPAF_REASON_MAX];
     uint8_t address[STEPAF_OFI_ADDRESS];
     size_t address_bytes;
 };
@@ -124,7 +123,8 @@ stepaf_status_t stepaf_ofi_import_mem(struct stepaf_link *link, uint32_t id, uin
                                       struct stepaf_unpack *unpack, struct stepaf_rmem **rmem_p);
 void stepaf_ofi_release_mem(struct stepaf_link *link, struct stepaf_rmem *rmem);
 
-/* connect.c */
+/* connect.c. The endpoint's address, of STEPAF_LINK_ADDRESS characters; "": not known. */
+void stepaf_ofi_address_text(const struct stepaf_ofi *ofi, char *text);
 void stepaf_ofi_pack_address(struct stepaf_transport *transport, struct stepaf_pack *pack);
 stepaf_status_t stepaf_ofi_connect(struct stepaf_transport *transport,
                                    const struct stepaf_peer_facts *facts,

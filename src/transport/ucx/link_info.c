@@ -1,10 +1,26 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What UCX carries a link by. It tells that only in words (newer ones by a query as well), a line
- * for each lane: "lane[0]: 1:tcp/lo.0 md[1] -> ... am rma#0 wireup". */
+/* What UCX can carry links by, and what it carries one by. It tells that only in words (newer ones
+ * by a query as well), a line for each: "resource 1 : md 1 dev 1 flags -- tcp/lo", and of a link's
+ * lanes "lane[0]: 1:tcp/lo.0 md[1] -> ... am rma#0 wireup". */
 #include <stdlib.h>
 #include <string.h>
 
 #include "transport/ucx/ucx.h"
+
+enum { LINE = 256 };
+
+static bool has_word(const char *list, const char *word)
+{
+    size_t length = strlen(word);
+
+    while (*list) {
+        size_t its = strcspn(list, ",;");
+        if (its == length && !strncmp(list, word, length))
+            return true;
+        list += its + (list[its] != '\0');
+    }
+    return false;
+}
 
 /* Add a word to a list, once. */
 static void add_word(char *list, size_t room, const char *word, size_t length)
@@ -13,8 +29,59 @@ static void add_word(char *list, size_t room, const char *word, size_t length)
     size_t used = strlen(list);
 
     snprintf(text, sizeof(text), "%.*s", (int)length, word);
-    if (!strstr(list, text) && used + strlen(text) + 2 < room)
+    if (!has_word(list, text) && used + strlen(text) + 2 < room)
         snprintf(list + used, room - used, "%s%s", used && list[used - 1] != ';' ? "," : "", text);
+}
+
+/* Copy the part of the next line that begins with @a word, and return what is behind it. NULL: no
+ * line has it. */
+static const char *next_line(const char *text, const char *word, char *line)
+{
+    const char *begin = strstr(text, word);
+
+    if (!begin)
+        return NULL;
+    size_t length = strcspn(begin, "\n");
+    snprintf(line, LINE, "%.*s", (int)length, begin);
+    return begin + length;
+}
+
+struct resources {
+    char transports[STEPAF_REASON_MAX / 3], devices[STEPAF_REASON_MAX / 3];
+};
+
+/* "self" is within this process, and what goes by memory has no device to speak of. */
+static void look_at_resource(struct resources *all, const char *line)
+{
+    const char *name = strstr(line, "-- ");
+    size_t kind = name ? strcspn(name += 3, "/ ") : 0;
+
+    if (!kind || name[kind] != '/' || !strncmp(name, "self/", 5))
+        return;
+    add_word(all->transports, sizeof(all->transports), name, kind);
+    name += kind + 1;
+    if (strncmp(name, "memory", 6) != 0)
+        add_word(all->devices, sizeof(all->devices), name, strcspn(name, " "));
+}
+
+void stepaf_ucx_resources_text(const struct stepaf_ucx *ucx, char *text, size_t room)
+{
+    struct resources all = {.transports = ""};
+    char *words = NULL, line[LINE];
+    size_t bytes = 0;
+    FILE *stream = open_memstream(&words, &bytes);
+
+    text[0] = '\0';
+    if (!stream)
+        return;
+    ucx->calls->context_print_info(ucx->context, stream);
+    if (!fclose(stream))
+        for (const char *at = words; (at = next_line(at, "resource ", line));)
+            look_at_resource(&all, line);
+    free(words);
+    if (all.transports[0])
+        snprintf(text, room, ", transports %s%s%s", all.transports,
+                 all.devices[0] ? ", devices " : "", all.devices);
 }
 
 static void look_at_lane(struct stepaf_ucx_link *link, const char *line)
@@ -34,7 +101,7 @@ static void look_at_lane(struct stepaf_ucx_link *link, const char *line)
 void stepaf_ucx_look_at(struct stepaf_fabric_link *shared)
 {
     struct stepaf_ucx_link *link = (struct stepaf_ucx_link *)shared;
-    char *text = NULL;
+    char *text = NULL, line[LINE];
     size_t bytes = 0;
     FILE *stream = open_memstream(&text, &bytes);
 
@@ -44,11 +111,8 @@ void stepaf_ucx_look_at(struct stepaf_fabric_link *shared)
     if (!fclose(stream)) {
         snprintf(shared->base.name, sizeof(shared->base.name), "ucx;");
         shared->base.address[0] = '\0';
-        for (const char *line = strstr(text, "lane["); line; line = strstr(line + 1, "lane[")) {
-            char one[256];
-            snprintf(one, sizeof(one), "%.*s", (int)strcspn(line, "\n"), line);
-            look_at_lane(link, one);
-        }
+        for (const char *at = text; (at = next_line(at, "lane[", line));)
+            look_at_lane(link, line);
     }
     free(text);
 }

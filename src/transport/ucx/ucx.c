@@ -20,12 +20,8 @@ static void name_version(const struct stepaf_ucx_library *library, char *text, s
 
 static bool ucx_probe(const struct stepaf_env *env, char *reason)
 {
-    const struct stepaf_ucx_library *library = stepaf_ucx_library(reason);
-
     (void)env;
-    if (library)
-        name_version(library, reason, STEPAF_REASON_MAX);
-    return library != NULL;
+    return stepaf_ucx_library(reason) != NULL;
 }
 
 /* Let UCX go on for a second at most while there is something to wait for. */
@@ -205,9 +201,14 @@ static void ucx_shrink(struct stepaf_transport *transport)
     end_connects((struct stepaf_ucx *)transport);
 }
 
+/* Of links that are there each says itself what it goes by. */
 static void ucx_describe(const struct stepaf_transport *transport, char *text)
 {
-    snprintf(text, STEPAF_REASON_MAX, "%s", ((const struct stepaf_ucx *)transport)->version);
+    const struct stepaf_ucx *ucx = (const struct stepaf_ucx *)transport;
+    int used = snprintf(text, STEPAF_REASON_MAX, "%s", ucx->version);
+
+    if (ucx->connects)
+        stepaf_ucx_resources_text(ucx, text + used, STEPAF_REASON_MAX - (size_t)used);
 }
 
 static void ucx_query_memory(struct stepaf_transport *transport, size_t *per_link_p,

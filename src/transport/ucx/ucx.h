@@ -160,7 +160,9 @@ stepaf_status_t stepaf_ucx_import_mem(struct stepaf_link *link, uint32_t id, uin
                                       struct stepaf_unpack *unpack, struct stepaf_rmem **rmem_p);
 void stepaf_ucx_release_mem(struct stepaf_link *link, struct stepaf_rmem *rmem);
 
-/* link_info.c: what UCX carries a link by. */
+/* link_info.c: what UCX can carry links by, ", transports a,b, devices c"; what it carries one
+ * by. */
+void stepaf_ucx_resources_text(const struct stepaf_ucx *ucx, char *text, size_t room);
 void stepaf_ucx_look_at(struct stepaf_fabric_link *link);
 
 /* connect.c */

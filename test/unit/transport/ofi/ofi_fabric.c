@@ -410,7 +410,19 @@ static int av_insert(struct fid_av *av, const void *address, size_t n, fi_addr_t
     return 1;
 }
 
-static struct fi_ops_av av_ops = {.size = sizeof(av_ops), .insert = av_insert};
+static const char *av_straddr(struct fid_av *av, const void *address, char *text, size_t *bytes)
+{
+    uint64_t name[2];
+
+    (void)av;
+    memcpy(name, address, sizeof(name));
+    side_must(name[0] == 0x6f6666, "an address of an endpoint");
+    *bytes = (size_t)snprintf(text, *bytes, "fi_made_up://endpoint %d", (int)name[1]) + 1;
+    return text;
+}
+
+static struct fi_ops_av av_ops = {
+    .size = sizeof(av_ops), .insert = av_insert, .straddr = av_straddr};
 
 static int domain_av_open(struct fid_domain *domain, struct fi_av_attr *attr, struct fid_av **av_p,
                           void *context)

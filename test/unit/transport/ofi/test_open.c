@@ -87,6 +87,11 @@ static void it_is_described(void)
     side_settings = asked;
     CU_ASSERT_EQUAL(side_try_open(&a, 1), STEPAF_OK);
     side_ops->describe(a.transport, reason);
+    UNIT_STRING(reason, "efa, domain made-up, address endpoint 0");
+    CU_ASSERT(side_ops->probe(&a.env, reason));
+    UNIT_STRING(reason, "");
+    side_ops->shrink(a.transport);
+    side_ops->describe(a.transport, reason);
     UNIT_STRING(reason, "efa, domain made-up");
     side_close(&a);
     side_settings = NULL;

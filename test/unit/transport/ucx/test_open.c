@@ -20,12 +20,15 @@ static void it_is_described(void)
     ucx_fabric_reset(31);
     ucx_fabric.minor = 18;
     CU_ASSERT(stepaf_ucx_ops.probe(NULL, text));
-    UNIT_STRING(text, "UCX 1.18.0");
+    UNIT_STRING(text, "");
     fabric_open(&a, 1);
+    side_ops->describe(a.transport, text);
+    UNIT_STRING(text, "UCX 1.18.0, transports rc_verbs,ud_verbs,posix, devices mlx5_0:1,mlx5_0:10");
     fabric_open(&b, 1);
     fabric_join(&a, 0, &b, 0);
     UNIT_STRING(a.links[0]->name, "ucx");
     fabric_prove((struct side *[]){&a, &b}, 2);
+    side_ops->shrink(a.transport);
     side_ops->describe(a.transport, text);
     UNIT_STRING(text, "UCX 1.18.0");
     UNIT_STRING(a.links[0]->name, "ucx;rc_verbs");
@@ -46,12 +49,25 @@ static void strange_words_do_no_harm(void)
         "lane[0]: 1:\nlane[1]: 2",
         "lane[0]: 1:tcp\n",
         "lane[0]: 1:a_transport_with_a_name_that_is_far_too_long_to_be_kept/device rma#0\n"};
+    static const char *const resources[] = {
+        "",
+        "resource ",
+        "resource 1 -- ",
+        "resource 1 -- /\nresource 2 -- a/\n",
+        "resource 1 -- tcp",
+        "resource 1 -- tcp/lo",
+        "resource 1 -- "
+        "a_transport_with_a_name_that_is_far_too_long_to_be_kept/and_its_device_as_well\n"};
+    char text[STEPAF_REASON_MAX];
 
     for (size_t i = 0; i < sizeof(strange) / sizeof(strange[0]); i++) {
         ucx_fabric_reset(32);
         ucx_fabric.lanes = strange[i];
+        ucx_fabric.resources = resources[i];
         fabric_open(&a, 1);
         fabric_open(&b, 1);
+        side_ops->describe(a.transport, text);
+        CU_ASSERT(!strncmp(text, "UCX 1.13.0", 10) && strlen(text) < STEPAF_REASON_MAX);
         fabric_join(&a, 0, &b, 0);
         fabric_prove((struct side *[]){&a, &b}, 2);
         CU_ASSERT(!strncmp(a.links[0]->name, "ucx", 3) &&

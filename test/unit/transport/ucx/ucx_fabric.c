@@ -144,6 +144,12 @@ static ucs_status_ptr_t fake_ep_close(ucp_ep_h ep, const ucp_request_param_t *pa
     return ucx_fake_send(request, param);
 }
 
+static void fake_context_print_info(ucp_context_h context, FILE *stream)
+{
+    (void)context;
+    fprintf(stream, "#\n# UCP context\n#\n%s#\n", ucx_fabric.resources);
+}
+
 static void fake_ep_print_info(ucp_ep_h ep, FILE *stream)
 {
     (void)ep;
@@ -236,6 +242,7 @@ const struct stepaf_ucx_library ucx_fabric_library = {
     .ep_create = fake_ep_create,
     .ep_close_nbx = fake_ep_close,
     .ep_flush_nbx = ucx_fake_flush,
+    .context_print_info = fake_context_print_info,
     .ep_print_info = fake_ep_print_info,
     .mem_map = fake_mem_map,
     .mem_unmap = fake_mem_unmap,
@@ -258,6 +265,12 @@ void ucx_fabric_reset(uint32_t seed)
     ucx_made.random_state = seed;
     ucx_fabric = (struct ucx_fabric){
         .minor = 13,
+        .resources = "#     component 0  :  self\n"
+                     "#      resource 0  :  md 0  dev 0  flags -- self/memory0\n"
+                     "#      resource 1  :  md 1  dev 1  flags -- rc_verbs/mlx5_0:1\n"
+                     "#      resource 2  :  md 1  dev 1  flags -- ud_verbs/mlx5_0:1\n"
+                     "#      resource 3  :  md 1  dev 2  flags -- rc_verbs/mlx5_0:10\n"
+                     "#      resource 4  :  md 2  dev 3  flags -- posix/memory\n",
         .lanes = "#   lane[0]:  1:rc_verbs/mlx5_0:1.0 md[1] -> md[1]/ib am am_bw#0 rma#0 wireup\n"
                  "#   lane[1]:  2:rc_verbs/mlx5_1:1.0 md[2] -> md[2]/ib rma#1\n",
         .at_once_in = 3,

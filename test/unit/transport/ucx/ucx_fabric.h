@@ -11,9 +11,10 @@
 
 /* What it does, and what was done with it. ucx_fabric_reset sets all to the defaults. */
 struct ucx_fabric {
-    unsigned minor;      /* of version 1.minor.0 */
-    const char *lanes;   /* what it says of an endpoint */
-    unsigned at_once_in; /* one in so many calls is done at once; 0: none is */
+    unsigned minor;        /* of version 1.minor.0 */
+    const char *resources; /* what it says of a context */
+    const char *lanes;     /* and of an endpoint */
+    unsigned at_once_in;   /* one in so many calls is done at once; 0: none is */
     unsigned
         told_in; /* one in so many active messages above 1000 bytes is to be fetched; 0: none is */
     unsigned
