@@ -17,6 +17,9 @@ HEAD = struct.Struct("=8sIIQ" + 3 * "IIII")
 WHO = struct.Struct("=QIIiiiI32s64s32s")
 LIVE = struct.Struct("=QqQQIIIIq")
 PEER = struct.Struct("=iiIIIIQQQq32s48s96s")
+AGAIN = struct.Struct("=IIII")  # behind it, of later libraries: what was done again, how many rails,
+RAIL = struct.Struct("=QI28s")  # and these
+PEER_RAILS = 8
 VERDICT = struct.Struct("=qQQQqii12Q12q")
 MORE = struct.Struct("=iI4I")  # of the verdict, which rail; a fourth table
 LATE = struct.Struct("=12I48I")
@@ -34,6 +37,7 @@ N_TIMES = 2
 LOW_BITS, HIGH_BITS, STEP_BITS = 8, 34, 2
 BUCKETS = ((HIGH_BITS - LOW_BITS) << STEP_BITS) + 2
 LOST, OUT = 1, 2
+RAIL_UP = 1
 F_GET_SEALS, SEALS = 1034, 1 | 2 | 4  # seal, shrink, grow
 COUNTERS = ("operations_started", "operations_completed", "operations_failed", "batches_received",
             "responses_sent", "bytes_sent", "bytes_received", "would_block", "queued",
@@ -84,6 +88,14 @@ class Histogram:
 
 
 @dataclasses.dataclass
+class Rail:
+    """One way to a peer of several, or the only one: an RDMA device's port, or a connection of TCP."""
+    bytes_sent: int
+    up: bool  # False: it is given up, the others go on
+    device: str
+
+
+@dataclasses.dataclass
 class Peer:
     world_rank: int
     rank: int
@@ -99,6 +111,9 @@ class Peer:
     link: str
     address: str
     reason: str
+    connects_again: int = 0
+    messages_again: int = 0
+    rails: list = dataclasses.field(default_factory=list)  # Rail, by number; none where there are no such
     times: dict = dataclasses.field(default_factory=dict)  # Histogram by name
 
 
@@ -226,6 +241,20 @@ def read_times(fd, table, peer, names):
     return times
 
 
+def read_peer(data, at, each):
+    """The entry of @each bytes at @at."""
+    (world_rank, rank, flags, queued, ready, lives, sent, received, messages, bound, link, address,
+     reason) = PEER.unpack_from(data, at)
+    peer = Peer(world_rank, rank, bool(flags & LOST), bool(flags & OUT), queued, ready, lives, sent, received, messages,
+                bound, text(link), text(address), text(reason))
+    if each >= PEER.size + AGAIN.size + PEER_RAILS * RAIL.size:
+        peer.connects_again, peer.messages_again, n, _ = AGAIN.unpack_from(data, at + PEER.size)
+        for i in range(min(n, PEER_RAILS)):
+            sent, flags, device = RAIL.unpack_from(data, at + PEER.size + AGAIN.size + i * RAIL.size)
+            peer.rails.append(Rail(sent, bool(flags & RAIL_UP), text(device)))
+    return peer
+
+
 def read_late(table, data, peers):
     """Of each peer, and of the rank itself."""
     _, each, n = table
@@ -264,11 +293,9 @@ def read_rank(fd, pid):
     values = struct.unpack(f"={counters[2]}Q", counted)
     entries = []
     for i in range(peers[2]):
-        (peer_world, peer_rank, flags, queued, ready, lives, sent, received, messages, bound, link,
-         address, reason) = PEER.unpack_from(described, i * peers[1])
-        entries.append(Peer(peer_world, peer_rank, bool(flags & LOST), bool(flags & OUT), queued,
-                            ready, lives, sent, received, messages, bound, text(link),
-                            text(address), text(reason), read_times(fd, histograms, i, TIMES[ROLES[role]])))
+        peer = read_peer(described, i * peers[1], peers[1])
+        peer.times = read_times(fd, histograms, i, TIMES[ROLES[role]])
+        entries.append(peer)
     return own_pid, Rank(pid, text(name) or f"{job:016x}", ROLES[role], world_rank, world_size,
                          rank, text(host), text(version), epoch, commits, alive, life,
                          bool(measures), written_ns, began_ns, dict(zip(COUNTERS, values)), entries,

@@ -20,6 +20,8 @@
 #include "core/counters.h"
 #include "core/watch.h"
 
+_Static_assert((int)STEPAF_METRICS_PEER_RAILS == (int)STEPAF_LINK_RAILS, "each has a place");
+
 enum {
     WRITE_EVERY_US = 100000,
     PEERS_AT_ONCE = 64,   /* a few microseconds */
@@ -193,11 +195,28 @@ static uint32_t count_lives(const struct stepaf_ctx *ctx, int world_rank)
                : 1;
 }
 
+static void write_link(const struct stepaf_link *link, struct stepaf_metrics_peer *shown)
+{
+    struct stepaf_rail_count rails[STEPAF_LINK_RAILS];
+
+    shown->bytes_sent = link->bytes_sent;
+    shown->messages_sent = link->messages_sent;
+    shown->connects_again = link->connects_again;
+    shown->messages_again = link->messages_again;
+    memcpy(shown->link, link->name, sizeof(shown->link));
+    memcpy(shown->address, link->address, sizeof(shown->address));
+    shown->n_rails = link->ops->count_rails(link, rails);
+    for (unsigned i = 0; i < shown->n_rails; i++) {
+        struct stepaf_metrics_rail *rail = &shown->rails[i];
+        rail->bytes_sent = rails[i].bytes_sent;
+        rail->flags = rails[i].is_up ? STEPAF_METRICS_RAIL_UP : 0;
+        snprintf(rail->name, sizeof(rail->name), "%.27s", rails[i].name);
+    }
+}
+
 static void write_peer(const struct stepaf_ctx *ctx, const struct stepaf_peer *peer,
                        struct stepaf_metrics_peer *shown)
 {
-    const struct stepaf_link *link = peer->link;
-
     *shown = (struct stepaf_metrics_peer){
         .world_rank = peer->who.world_rank,
         .rank = peer->who.rank,
@@ -205,15 +224,11 @@ static void write_peer(const struct stepaf_ctx *ctx, const struct stepaf_peer *p
         .queued = count_waiting(&peer->queue),
         .ready = count_waiting(&peer->ready),
         .lives = count_lives(ctx, peer->who.world_rank),
-        .bytes_sent = link ? link->bytes_sent : 0,
         .bytes_received = peer->bytes_received,
-        .messages_sent = link ? link->messages_sent : 0,
         .clock_bound_ns = stepaf_clock_bound_ns(ctx, peer),
     };
-    if (link) {
-        memcpy(shown->link, link->name, sizeof(shown->link));
-        memcpy(shown->address, link->address, sizeof(shown->address));
-    }
+    if (peer->link)
+        write_link(peer->link, shown);
     if (peer->lost)
         snprintf(shown->reason, sizeof(shown->reason), "%.90s", peer->reason);
 }

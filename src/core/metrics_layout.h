@@ -49,7 +49,8 @@ enum {
 enum {
     STEPAF_METRICS_PHASES = 12, /* room for those of verdicts */
     STEPAF_METRICS_WAYS = 3,    /* phases that name rails */
-    STEPAF_METRICS_RAILS = 16
+    STEPAF_METRICS_RAILS = 16,
+    STEPAF_METRICS_PEER_RAILS = 8 /* that a link has at most */
 };
 
 struct stepaf_histogram {
@@ -123,6 +124,13 @@ struct stepaf_metrics_head {
 };
 
 enum { STEPAF_METRICS_LOST = 1, STEPAF_METRICS_OUT = 2 };
+enum { STEPAF_METRICS_RAIL_UP = 1 };
+
+struct stepaf_metrics_rail {
+    uint64_t bytes_sent; /* as in struct stepaf_rail_count */
+    uint32_t flags;      /* STEPAF_METRICS_RAIL_UP */
+    char name[28];
+};
 
 struct stepaf_metrics_peer {
     int32_t world_rank, rank;
@@ -134,7 +142,10 @@ struct stepaf_metrics_peer {
     int64_t clock_bound_ns;
     char link[32]; /* its transport; "": there is none yet */
     char address[48];
-    char reason[96]; /* why it is lost */
+    char reason[96];                         /* why it is lost */
+    uint32_t connects_again, messages_again; /* of its link */
+    uint32_t n_rails, spare;
+    struct stepaf_metrics_rail rails[STEPAF_METRICS_PEER_RAILS];
 };
 
 _Static_assert(sizeof(struct stepaf_metrics_head) == 560 &&
@@ -142,7 +153,7 @@ _Static_assert(sizeof(struct stepaf_metrics_head) == 560 &&
                    sizeof(struct stepaf_metrics_late) == 240 &&
                    sizeof(struct stepaf_metrics_who) == 160 &&
                    sizeof(struct stepaf_metrics_live) == 56 &&
-                   sizeof(struct stepaf_metrics_peer) == 232 &&
+                   sizeof(struct stepaf_metrics_peer) == 568 &&
                    sizeof(struct stepaf_histogram) == 8 * (STEPAF_HISTOGRAM_BUCKETS + 1),
                "tools read it");
 

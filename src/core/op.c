@@ -341,6 +341,24 @@ static __attribute__((noinline)) void deliver_unusual(struct stepaf_ctx *ctx,
     take_unusual(ctx, op, op_peer, released);
 }
 
+/* The same while a thread waits for @a op, which most such answers are for: where it is watched,
+ * and has nothing else that is none of the usual. */
+static __attribute__((noinline)) void deliver_watched(struct stepaf_ctx *ctx, struct stepaf_op *op,
+                                                      struct stepaf_link *link, uint32_t imm)
+{
+    struct stepaf_op_peer *op_peer = &op->op_peers[link->peer];
+
+    if (op->imm != (imm & STEPAF_IMM_SAME_MASK) || !stepaf_imm_is_answer(imm) ||
+        op_peer->state != STEPAF_OP_PEER_WAITING || op_peer->post.state != STEPAF_POST_SENT ||
+        op_peer->odd) {
+        deliver_unusual(ctx, link, imm);
+        return;
+    }
+    count_planned(op_peer);
+    take_answer(ctx, op, op_peer, imm >> STEPAF_IMM_CODE_SHIFT == STEPAF_IMM_RELEASED, true,
+                ctx->up.polled);
+}
+
 /* The operation that a thread waits for is the likeliest. Its START says the same in its 32 bits as
  * the answer, but for the code. */
 void stepaf_core_deliver_imm(struct stepaf_upcalls *up, struct stepaf_link *link, uint32_t imm)
@@ -355,6 +373,8 @@ void stepaf_core_deliver_imm(struct stepaf_upcalls *up, struct stepaf_link *link
                              op_peer->post.state == STEPAF_POST_SENT && !op_peer->unusual,
                          1))
         take_planned_answer(ctx, op, op_peer, imm);
+    else if (__builtin_expect(op != NULL, 0))
+        deliver_watched(ctx, op, link, imm);
     else
         deliver_unusual(ctx, link, imm);
 }

@@ -112,6 +112,13 @@ static unsigned arm_nothing(struct stepaf_transport *transport, int *fds_p, unsi
     return 0;
 }
 
+static unsigned count_no_rails(const struct stepaf_link *link, struct stepaf_rail_count *rails_p)
+{
+    (void)link;
+    (void)rails_p;
+    return 0;
+}
+
 struct stepaf_transport_ops stepaf_transport_complete(const struct stepaf_transport_ops *ops)
 {
     struct stepaf_transport_ops all = *ops;
@@ -132,6 +139,7 @@ struct stepaf_transport_ops stepaf_transport_complete(const struct stepaf_transp
     all.make_template = all.make_template ? all.make_template : no_template;
     all.retire = all.retire ? all.retire : retire_nothing;
     all.arm = all.arm ? all.arm : arm_nothing;
+    all.count_rails = all.count_rails ? all.count_rails : count_no_rails;
     return all;
 }
 

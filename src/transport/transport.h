@@ -24,7 +24,7 @@ struct stepaf_transport {
     unsigned index; /* of its registrations and templates; set by the core after open */
 };
 
-enum { STEPAF_LINK_NAME = 32, STEPAF_LINK_ADDRESS = 48 };
+enum { STEPAF_LINK_NAME = 32, STEPAF_LINK_ADDRESS = 48, STEPAF_LINK_RAILS = 8 };
 
 struct stepaf_link {
     const struct stepaf_transport_ops *ops;
@@ -39,6 +39,16 @@ struct stepaf_link {
     char name[STEPAF_LINK_NAME];       /* "shm;cma" */
     char address[STEPAF_LINK_ADDRESS]; /* this side's, where there is one: "10.0.0.1" */
     uint64_t bytes_sent;               /* as messages_sent, but of tensors */
+    /* What the transport has done once more; none of it is in the two above. */
+    uint32_t connects_again; /* calls of the peer behind the first of each connection */
+    uint32_t messages_again; /* that went, or whose writes did, by other rails since one was lost */
+};
+
+/* One of a link's rails: a port of a device, or a connection. */
+struct stepaf_rail_count {
+    uint64_t bytes_sent; /* of tensors, handed to it; what was sent again counts again */
+    const char *name;    /* of its device; "": it has none */
+    bool is_up;          /* false: it is given up for this peer */
 };
 
 /* What a transport may ask: implemented by the core, or by a test. */
@@ -208,6 +218,11 @@ struct stepaf_transport_ops {
     /* Required. Find dead peers. Called about every millisecond by a thread that waits in vain, and
      * a few times a second by one that others keep busy, when there may be more to take in. */
     void (*check_peers)(struct stepaf_transport *transport);
+
+    /* Say what each rail of a link has sent, by the numbers that up->held_up has; returns how many
+     * there are. NULL in a transport that knows of none. */
+    unsigned (*count_rails)(const struct stepaf_link *link,
+                            struct stepaf_rail_count rails_p[STEPAF_LINK_RAILS]);
 
     /* Required. Bytes held per link, and of bounce buffers in all. */
     void (*query_memory)(struct stepaf_transport *transport, size_t *per_link_p, size_t *bounce_p);

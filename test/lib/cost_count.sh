@@ -27,13 +27,15 @@ cost_protected()
 }
 
 # cost_count METRICS TABLE PROGRAM [ARGUMENT...]: what the program prints, with the instructions behind each line: the
-# least, where lines are alike. The n-th dump is of the n-th line.
+# least, where lines are alike. METRICS is what STEPAF_METRICS says, or that and other settings: "on STEPAF_VERDICT=on". The
+# n-th dump is of the n-th line.
 cost_count()
 {
     cost_metrics=$1 cost_table=$2
     shift 2
     rm -f "$directory"/counts*
-    if ! STEPAF_METRICS=$cost_metrics timeout -k 10 120 valgrind --tool=callgrind \
+    # shellcheck disable=SC2086
+    if ! env STEPAF_METRICS=$cost_metrics timeout -k 10 120 valgrind --tool=callgrind \
         --callgrind-out-file="$directory/counts" --toggle-collect='counted_*' --dump-after=counts_end \
         "$@" >"$directory/labels" 2>"$directory/log"; then
         cat "$directory/log"

@@ -1,6 +1,6 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# stepaf-top and stepaf-exporter on a job that runs: what they show, on terminals and piped, to HTTP, a socket and a file;
+# stepaf-top and stepaf-exporter on a job that runs over two connections of TCP between any two ranks: what they show, on terminals and piped, to HTTP, a socket and a file;
 # what they make of files that are no ranks, of a rank that is killed and one that takes its place; promtool finds
 # nothing; the dashboard and docs/metrics.md name what there is.
 set -u
@@ -21,8 +21,9 @@ PROMTOOL=${PROMTOOL:-$(command -v promtool)}
 export PROMTOOL PYTHONDONTWRITEBYTECODE=1
 
 # It sleeps rather than spins: there is no hurry.
-STEPAF_VERDICT=on STEPAF_BACKOFF=sleep STEPAF_SPIN_US=0 STEPAF_SLEEP_AFTER_US=0 timeout -k 10 250 "$perf" af --procs 4 --split attn=2,ffn=2 --size 4K --no-floor --iters 100000000 --max-time 200 \
-    --transport shm >"$directory/out" 2>&1 &
+STEPAF_VERDICT=on STEPAF_BACKOFF=sleep STEPAF_SPIN_US=0 STEPAF_SLEEP_AFTER_US=0 STEPAF_TCP_CONNECTIONS=2 \
+    STEPAF_TCP_STRIPE_BYTES=65536 timeout -k 10 250 "$perf" af --procs 4 --split attn=2,ffn=2 --size 64K --no-floor \
+    --iters 100000000 --max-time 200 --transport tcp >"$directory/out" 2>&1 &
 job=$!
 # Its table of ranks has their processes.
 pids() { awk '$1 == "#" && $4 ~ /^(attention|ffn)$/ { print $6 }' "$directory/out"; }

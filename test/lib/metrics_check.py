@@ -22,6 +22,8 @@ import stepaf_regions as regions  # noqa: E402
 
 TOP, EXPORTER = (os.path.join(source, "tools", name) for name in ("stepaf-top", "stepaf-exporter"))
 LIMIT_S = 60
+PEER_MORE = regions.AGAIN.size + regions.PEER_RAILS * regions.RAIL.size
+RAILS = [(1000, 1, b"mlx5_0:1"), (500, 0, b"mlx5_1:1")]
 COUNTED = {name: 100 + i for i, name in enumerate(regions.COUNTERS)}
 
 
@@ -53,12 +55,14 @@ def rank_data(pid, world_rank, life=1, job=7, name=b"", sequence=2, peers=2, los
                   regions.VERDICT_AT + (regions.VERDICT.size if "verdict" in change else 0))
     counters_at = 576
     peers_at = counters_at + 8 * len(COUNTED) + 8
-    times_at = peers_at + regions.PEER.size * peers
+    # Of an older library, or of one whose peers have rails.
+    peer_bytes = regions.PEER.size + ("rails" in change) * PEER_MORE
+    times_at = peers_at + peer_bytes * peers
     histogram = 8 * (regions.BUCKETS + 1)
     late_at = times_at + histogram * peers * regions.N_TIMES
     late = change.get("late", [])
     size = late_at + regions.LATE.size * len(late)
-    tables = [counters_at, 8, len(COUNTED), 0, peers_at, regions.PEER.size, peers, 0,
+    tables = [counters_at, 8, len(COUNTED), 0, peers_at, peer_bytes, peers, 0,
               times_at, histogram, peers * regions.N_TIMES, 0, late_at, regions.LATE.size, len(late), 0]
     for index, value in change.get("tables", {}).items():
         tables[index] = value
@@ -80,9 +84,15 @@ def rank_data(pid, world_rank, life=1, job=7, name=b"", sequence=2, peers=2, los
             struct.pack_into("=I", data, late_at + i * regions.LATE.size + 4 * word, count)
     struct.pack_into(f"={len(COUNTED)}Q", data, counters_at, *COUNTED.values())
     for p in range(peers):
-        struct_at = peers_at + p * regions.PEER.size
+        struct_at = peers_at + p * peer_bytes
         regions.PEER.pack_into(data, struct_at, p + 2, p, regions.LOST if p in lost else 0, 1, 2, 1, 1000 + p,
                                2000 + p, 30, 1500, link, b"10.0.0.1", reason if p in lost else b"")
+        if "rails" in change:
+            rails = change["rails"]
+            more_at = struct_at + regions.PEER.size
+            regions.AGAIN.pack_into(data, more_at, 10 + p, 20 + p, change.get("n_rails", len(rails)), 0)
+            for i, (sent, up, device) in enumerate(rails):
+                regions.RAIL.pack_into(data, more_at + regions.AGAIN.size + i * regions.RAIL.size, sent + p, up, device)
         for i, index in enumerate(times):
             struct.pack_into("=QQ", data, times_at + histogram * (p * 2 + i), 5000, 0)
             struct.pack_into("=Q", data, times_at + histogram * (p * 2 + i) + 8 * (1 + index), 10)
@@ -132,6 +142,8 @@ def try_reader():
     }
     with_late = {"verdict": LATE, "late": [{}, {}, {}]}
     cases["with late ones"] = (rank_data(pid, 1, **name, **with_late), 1)
+    cases["with rails"] = (rank_data(pid, 1, rails=RAILS, **name), 1)
+    cases["more rails than there is room for"] = (rank_data(pid, 1, rails=RAILS, n_rails=1 << 31, **name), 1)
     cases["without verdicts"] = (rank_data(pid, 1, late=[], **name), 1)
     cases["fewer late ones than peers"] = (rank_data(pid, 1, late=[{}], **name), 0)
     for table in (0, 4, 8, 12):
@@ -227,6 +239,19 @@ def try_verdicts():
         rank.kill()
 
 
+def try_rails():
+    """What stepaf-top says of them, and of one that is given up; of an older library there are none."""
+    made = [Made(0, rails=RAILS, name=b"rails"), Made(1, name=b"rails")]
+    with_rails, without = json.loads(tool(TOP, "--once", "--json", "-i", "0.1", "--job", "rails").stdout)["ranks"]
+    assert with_rails["peers"][1]["retries"] == {"connect": 11, "message": 21}, with_rails
+    assert with_rails["peers"][1]["rails"] == [
+        {"rail": 0, "device": "mlx5_0:1", "up": True, "sent_bytes_per_s": 0},
+        {"rail": 1, "device": "mlx5_1:1", "up": False, "sent_bytes_per_s": 0}], with_rails
+    assert without["peers"][0]["rails"] == [] and without["peers"][0]["retries"]["connect"] == 0, without
+    for rank in made:
+        rank.kill()
+
+
 def is_well(line):
     return re.search(r" (up|late: [\w ]+)$", line.rstrip())
 
@@ -246,6 +271,8 @@ def try_top():
         assert view["p50_us"] and view["p50_us"] <= view["p99_us"], view
         assert view["role"] == "ffn" or view["verdict"]["operations"] > 0, view
         assert len(view["peers"]) == 2 and all(peer["sent_bytes_per_s"] > 0 for peer in view["peers"])
+        rails = [rail for peer in view["peers"] for rail in peer["rails"]]
+        assert len(rails) == 4 and all(rail["up"] and rail["sent_bytes_per_s"] > 0 for rail in rails), view
     # Only those that were asked for; nobody is no mistake, but is told.
     job = next(iter(views.values()))["job"]
     assert len(json.loads(tool(TOP, "--once", "--json", "--job", job, "-i", "0.1").stdout)["ranks"]) == len(job_pids)
@@ -329,7 +356,7 @@ def try_screen():
         if columns >= 80:
             for pid in job_pids:
                 assert any(f" {pid} " in line and is_well(line) for line in display), display
-            terminal.await_text("round p50", "shm")
+            terminal.await_text("round p50", "tcp")
             os.write(terminal.fd, b"j" * 3)  # to the last FFN rank
             terminal.await_text("work p50")
             row, = terminal.reverse_line()
@@ -386,6 +413,15 @@ def check_real(text):
     assert sample(text, "stepaf_rank_up", stepaf_job=job) == [1] * 4
     assert all(n > 0 for n in sample(text, "stepaf_operations_completed_total", stepaf_job=job, role="attention"))
     assert len(sample(text, "stepaf_late_operations_total", stepaf_job=job, phase="FFN work")) >= 4 * 3, text
+    links = sample(text, "stepaf_link_up", stepaf_job=job)
+    assert sample(text, "stepaf_rail_up", stepaf_job=job, device="") == [1] * 2 * len(links) == [1] * 16, text
+    for rank in range(4):
+        for peer in (2, 3) if rank < 2 else (0, 1):
+            labels = {"stepaf_job": job, "rank": str(rank), "peer": str(peer)}
+            whole, = sample(text, "stepaf_link_sent_bytes_total", **labels)
+            parts = sample(text, "stepaf_rail_sent_bytes_total", **labels)
+            assert len(parts) == 2 and min(parts) > 0.4 * whole and sum(parts) == whole, (whole, parts)
+    assert len(sample(text, "stepaf_link_retries_total", stepaf_job=job)) == 2 * len(links)
     for name, role in (("stepaf_operation_duration_seconds", "attention"), ("stepaf_batch_work_seconds", "ffn")):
         counts = sample(text, name + "_count", stepaf_job=job, role=role)
         assert len(counts) == 4 and all(counts), (name, counts)
@@ -415,6 +451,7 @@ def try_exporter():
             get(url)
         try_lives(url)
         try_late(url)
+        try_rail_metrics(url)
         server.send_signal(signal.SIGTERM)
         assert server.wait(LIMIT_S) == 0
     busy = socket.create_server(("127.0.0.1", 0))
@@ -473,6 +510,22 @@ def try_late(url):
     assert counted(peer="2", phase="FFN work") == [4] and counted(peer="", phase="start") == [5]
     assert [counted(peer="2", phase="way back", rail=rail) for rail in ("", "1", "15")] == [[1], [6], [2]]
     assert [counted(peer="3", phase="way there", rail=rail) for rail in ("", "0")] == [[0], [3]]
+    for rank in made:
+        rank.kill()
+
+
+def try_rail_metrics(url):
+    made = Made(0, rails=RAILS, name=b"rails"), Made(1, name=b"rails")
+    text = get(url)[1]
+    judge(text)
+    labels = {"stepaf_job": "rails", "rank": "0", "peer": "3"}
+    for rail, (sent, up, device) in enumerate(RAILS):
+        of = {"rail": str(rail), "device": device.decode(), **labels}
+        assert sample(text, "stepaf_rail_sent_bytes_total", **of) == [sent + 1], (of, text)
+        assert sample(text, "stepaf_rail_up", **of) == [up]
+    for kind, n in (("connect", 11), ("message", 21)):
+        assert sample(text, "stepaf_link_retries_total", kind=kind, **labels) == [n]
+    assert not sample(text, "stepaf_rail_up", stepaf_job="rails", rank="1")
     for rank in made:
         rank.kill()
 
@@ -544,6 +597,7 @@ def main():
     check_names()
     try_reader()
     try_verdicts()
+    try_rails()
     try_top()
     lacks = []
     try:

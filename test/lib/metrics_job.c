@@ -18,7 +18,7 @@
 #include <stepaf/boot.h>
 #include <stepaf/stepaf.h>
 
-enum { RANKS_MAX = 16, PUSH = 1, PULL = 2, BYTES = 4096, BATCHES = 8, STEP_US = 2000 };
+enum { RANKS_MAX = 16, PUSH = 1, PULL = 2, BYTES = 65536, BATCHES = 8, STEP_US = 5000 };
 
 /* Of all processes. */
 static struct shared {

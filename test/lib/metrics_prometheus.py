@@ -82,17 +82,35 @@ def check_lives(events):
         before, within, after = gone - 0.5, gone + SEEN_S, back + SEEN_S
         assert value(f"stepaf_rank_up{label}", before) == [1] and value(f"stepaf_rank_life{label}", before) == [lives[rank]]
         assert value(f"stepaf_rank_up{label}", within) == [0], (rank, "is not seen to be gone")
-        assert value("count(stepaf_rank_up == 1)", within) == [RANKS - 1]
+        assert value('count(stepaf_rank_up{stepaf_job="eight"} == 1)', within) == [RANKS - 1]
         links = value(f'stepaf_link_up{{stepaf_job="eight",peer="{rank}"}}', within)
         assert links == [0] * (RANKS // 2), (rank, links)
         lives[rank] += 1
         assert value(f"stepaf_rank_up{label}", after) == [1], (rank, "is not seen to be back")
         assert value(f"stepaf_rank_life{label}", after) == [lives[rank]]
         assert value(f'stepaf_link_up{{stepaf_job="eight",peer="{rank}"}}', after) == [1] * (RANKS // 2)
-        assert value('count(stepaf_rank_up == 1)', after) == [RANKS]
+        assert value('count(stepaf_rank_up{stepaf_job="eight"} == 1)', after) == [RANKS]
         n += 1
     assert n
     print(f"{n} ranks were killed and have returned: each was seen gone within {SEEN_S} s, and back as the next life")
+
+
+def check_rails(at):
+    """Two connections share what each link has sent, and none is given up; each link tells what was done again."""
+    n_links = RANKS * RANKS // 2
+    job = 'stepaf_job="eight"'
+    link, rail, second = (f"rate(stepaf_{name}_sent_bytes_total{{{labels}}}[30s])" for name, labels in
+                          (("link", job), ("rail", job), ("rail", job + ', rail="1"')))
+    assert value(f"stepaf_rail_up{{{job}}}", at) == [1] * 2 * n_links
+    shares = value(f"sum by (rank, peer) ({rail}) / on (rank, peer) {link}", at)
+    assert len(shares) == n_links and all(0.999 < share < 1.001 for share in shares), shares
+    of_second = value(f"sum({second}) / sum({link})", at)[0]
+    assert 0.4 < of_second < 0.6, of_second
+    again = value(f"stepaf_link_retries_total{{{job}}}", at)
+    assert len(again) == 2 * n_links
+    rate = value(f"sum({rail})", at)[0]
+    print(f"{2 * n_links} rails of {n_links} links: {rate / 1e6:.0f} MB/s, {of_second:.0%} of it by each second one; "
+          f"{sum(again):.0f} retries")
 
 
 def check_dashboard(at):
@@ -117,9 +135,11 @@ def main():
     began, ended = events[0][0], events[-1][0]
     check_scrapes(began, ended)
     check_lives(events)
+    check_rails(ended - 1)
     check_dashboard(ended - 1)
-    rates = [float(v) for series in ask("query_range", query='sum(rate(stepaf_operations_completed_total{rank="0"}[20s]))',
-                                        start=began + 10, end=ended - 1, step=1) for _, v in series["values"]]
+    operations = 'sum(rate(stepaf_operations_completed_total{stepaf_job="eight",rank="0"}[20s]))'
+    rates = [float(v) for series in ask("query_range", query=operations, start=began + 10, end=ended - 1, step=1)
+             for _, v in series["values"]]
     assert rates and sum(rate > 0 for rate in rates) >= 0.8 * len(rates)
 
 

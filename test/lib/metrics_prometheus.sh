@@ -1,9 +1,10 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
 # By hand, not in the suite: metrics_prometheus.sh [SECONDS [PERIOD_S]], in a build directory. A Prometheus server scrapes
-# stepaf-exporter every five seconds, for 300 seconds, while 8 ranks run of which one dies every 40 seconds and returns: each
-# scrape succeeds, each death and each return is seen, promtool finds nothing, and Prometheus answers what the dashboard
-# asks. PROMETHEUS and PROMTOOL, else what is in PATH.
+# stepaf-exporter every five seconds, for 300 seconds, while 8 ranks run, over two connections of TCP between any two, of
+# which one dies every 40 seconds and returns: each scrape succeeds, each death and each return is seen, the two
+# connections have sent what their link has, promtool finds nothing, and Prometheus answers what the dashboard asks.
+# PROMETHEUS and PROMTOOL, else what is in PATH.
 set -u
 : "${top_srcdir:=..}" "${top_builddir:=.}"
 seconds=${1:-300} period=${2:-40}
@@ -42,7 +43,7 @@ scrape_configs:
 END
 "$PROMTOOL" check config "$directory/prometheus.yml" || fail "promtool refuses the configuration"
 
-STEPAF_VERDICT=on STEPAF_SPIN_US=0 STEPAF_SLEEP_AFTER_US=0 STEPAF_METRICS_JOB=eight "$job" 4 4 "$seconds" "$period" >"$directory/events" 2>"$directory/job.log" &
+STEPAF_TRANSPORTS=tcp STEPAF_TCP_CONNECTIONS=2 STEPAF_TCP_STRIPE_BYTES=65536 STEPAF_VERDICT=on STEPAF_SPIN_US=0 STEPAF_SLEEP_AFTER_US=0 STEPAF_METRICS_JOB=eight "$job" 4 4 "$seconds" "$period" >"$directory/events" 2>"$directory/job.log" &
 job_pid=$!
 pids="$pids $job_pid"
 "$PROMETHEUS" --config.file="$directory/prometheus.yml" --storage.tsdb.path="$directory/data" \

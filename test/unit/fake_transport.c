@@ -209,6 +209,15 @@ static unsigned transport_arm(struct stepaf_transport *base, int *fds_p, unsigne
     return 1;
 }
 
+/* Two, of which the second is given up. */
+static unsigned transport_count_rails(const struct stepaf_link *base,
+                                      struct stepaf_rail_count *rails_p)
+{
+    rails_p[0] = (struct stepaf_rail_count){base->bytes_sent, "fake0:1", true};
+    rails_p[1] = (struct stepaf_rail_count){7, "a name that is longer than others", false};
+    return 2;
+}
+
 static void transport_query_memory(struct stepaf_transport *base, size_t *per_link_p,
                                    size_t *staging_p)
 {
@@ -234,6 +243,7 @@ static const struct stepaf_transport_ops fake_ops = {
     .progress = transport_progress,
     .arm = transport_arm,
     .check_peers = transport_check_peers,
+    .count_rails = transport_count_rails,
     .query_memory = transport_query_memory,
 };
 

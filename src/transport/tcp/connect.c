@@ -42,6 +42,7 @@ static bool dial(struct stepaf_tcp_connection *connection)
     struct epoll_event event = {.events = EPOLLOUT, .data.ptr = connection};
     struct sockaddr_storage storage;
 
+    link->base.connects_again += link->dial.calls++ >= tcp->n_connections;
     connection->fd = stepaf_tcp_socket(address->family);
     if (connection->fd < 0)
         return false;

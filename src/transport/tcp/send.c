@@ -296,6 +296,17 @@ static void broken(struct stepaf_tcp_link *link)
     stepaf_tcp_break(link, reason);
 }
 
+static void count_parts(struct stepaf_tcp_link *link, const struct stepaf_post *post)
+{
+    const struct stepaf_tcp *tcp = stepaf_tcp_of(link);
+    uint32_t at;
+
+    for (unsigned i = 0; i < post->n_xfer; i++)
+        for (unsigned c = 1; is_striped(tcp, &post->xfer[i]) && c < tcp->n_connections; c++)
+            link->connections[c].parts_sent +=
+                stepaf_tcp_piece(post->xfer[i].bytes, tcp->n_connections, c, &at);
+}
+
 /* The socket has taken all of the post. */
 static void sent(struct stepaf_tcp_link *link, const struct stepaf_post *post)
 {
@@ -303,6 +314,8 @@ static void sent(struct stepaf_tcp_link *link, const struct stepaf_post *post)
     for (unsigned i = 0; i < post->n_xfer; i++)
         link->base.bytes_sent += post->xfer[i].bytes;
     link->base.messages_sent++;
+    if (__builtin_expect(stepaf_tcp_of(link)->n_connections > 1, 0))
+        count_parts(link, post);
 }
 
 static void tcp_post_one(struct stepaf_post *post)

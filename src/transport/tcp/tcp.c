@@ -165,6 +165,25 @@ static void tcp_query_memory(struct stepaf_transport *transport, size_t *per_lin
     *bounce_p = sizeof(tcp->scratch);
 }
 
+_Static_assert((int)STEPAF_TCP_CONNECTIONS_MAX <= (int)STEPAF_LINK_RAILS, "each is counted");
+
+static unsigned tcp_count_rails(const struct stepaf_link *base, struct stepaf_rail_count *rails_p)
+{
+    const struct stepaf_tcp_link *link = (const struct stepaf_tcp_link *)base;
+    unsigned n = stepaf_tcp_of(link)->n_connections;
+    uint64_t parts_sent = 0;
+
+    for (unsigned i = n; i--;) {
+        const struct stepaf_tcp_connection *connection = &link->connections[i];
+        rails_p[i] = (struct stepaf_rail_count){.bytes_sent = i ? connection->parts_sent
+                                                                : base->bytes_sent - parts_sent,
+                                                .name = "",
+                                                .is_up = connection->state == STEPAF_TCP_UP};
+        parts_sent += connection->parts_sent;
+    }
+    return n;
+}
+
 const struct stepaf_transport_ops stepaf_tcp_ops = {
     .name = "tcp",
     .caps = STEPAF_TRANSPORT_RETURNS,
@@ -184,5 +203,6 @@ const struct stepaf_transport_ops stepaf_tcp_ops = {
     .retire = stepaf_tcp_retire,
     .progress = stepaf_tcp_progress,
     .check_peers = stepaf_tcp_check_peers,
+    .count_rails = tcp_count_rails,
     .query_memory = tcp_query_memory,
 };

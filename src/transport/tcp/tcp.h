@@ -88,6 +88,9 @@ struct stepaf_tcp_connection {
     uint8_t *place; /* where they go; NULL: nowhere */
     struct stepaf_tcp_link *link;
     uint64_t sent; /* bytes of the current post's share that are sent */
+    uint64_t
+        parts_sent; /* bytes of tensors in PARTs, of posts that are sent; the rest of the link's
+                          * went by the first connection */
     uint64_t came; /* ticks: its last PART, or message with some; only where held_up is asked for */
     struct {
         uint32_t sends; /* ever; the kernel counts along */
@@ -143,6 +146,7 @@ struct stepaf_tcp_link {
     struct {
         struct stepaf_tcp_tries *theirs; /* NULL once up */
         unsigned trying;                 /* index in it */
+        unsigned calls;                  /* of all connections, ever */
         uint16_t port;
         uint8_t shown_out;                      /* times, at this address */
         uint64_t redial_at;                     /* what is closed, ticks */

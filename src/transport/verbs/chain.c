@@ -61,6 +61,7 @@ void stepaf_verbs_chain_write(struct stepaf_verbs_chain *chain, const struct ste
     wr->wr.rdma.remote_addr = rmem->address + xfer->dst_offset + at;
     wr->wr.rdma.rkey = rmem->key[path->rail_index];
     chain->link->base.bytes_sent += bytes;
+    chain->path->bytes_sent += bytes;
 }
 
 void stepaf_verbs_chain_message(struct stepaf_verbs_chain *chain, const struct stepaf_msg *msg,

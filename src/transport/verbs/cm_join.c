@@ -46,8 +46,10 @@ static void watch_one(struct stepaf_verbs_call *call, int64_t now, int64_t deadl
         stepaf_verbs_call_up(call);
     else if (call->state == STEPAF_VERBS_CALL_GREETED)
         stepaf_verbs_call_repeat(call, now);
-    else if (call->state == STEPAF_VERBS_CALL_PAUSED && now >= call->again_ns)
+    else if (call->state == STEPAF_VERBS_CALL_PAUSED && now >= call->again_ns) {
+        call->link->base.connects_again++;
         stepaf_verbs_call_begin(call, left_ms(deadline_ns));
+    }
 }
 
 /* Look at those that no event brings on. */

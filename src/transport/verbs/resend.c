@@ -60,6 +60,7 @@ void stepaf_verbs_log_forget(struct stepaf_verbs_link *link, unsigned at)
 /* Have a post that found no room halfway begin again: what was written of it is not counted. */
 static void begin_again(struct stepaf_verbs_link *link, struct stepaf_post *post)
 {
+    link->base.messages_again += post->at || post->at_offset;
     for (unsigned i = 0; i < post->at; i++)
         link->base.bytes_sent -= post->xfer[i].bytes;
     link->base.bytes_sent -= post->at_offset;
@@ -156,6 +157,7 @@ static bool resend_one(struct stepaf_verbs_link *link)
     link->base.messages_sent = messages;
     failover->at = all ? 0 : again.at;
     failover->at_offset = all ? 0 : again.at_offset;
+    link->base.messages_again += all && sent->post != &is_forgotten;
     if (all && again.xfer)
         hold_until(link, sent->post->at, 0);
     return all;

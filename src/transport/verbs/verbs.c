@@ -133,6 +133,25 @@ static void verbs_query_memory(struct stepaf_transport *transport, size_t *per_l
     *bounce_p = 0;
 }
 
+_Static_assert((int)STEPAF_VERBS_RAILS_MAX <= (int)STEPAF_LINK_RAILS, "each is counted");
+
+static unsigned verbs_count_rails(const struct stepaf_link *base, struct stepaf_rail_count *rails_p)
+{
+    const struct stepaf_verbs_link *link = (const struct stepaf_verbs_link *)base;
+    unsigned n = 0;
+
+    for (unsigned i = 0; i < link->n_paths; i++) {
+        const struct stepaf_verbs_path *path = &link->paths[i];
+        if (path->rail_index == n)
+            rails_p[n++] =
+                (struct stepaf_rail_count){.name = path->rail->name, .is_up = !path->closed};
+        rails_p[n - 1].bytes_sent += path->bytes_sent;
+    }
+    if (link->n_paths == 1) /* posts of a template count there alone */
+        rails_p[0].bytes_sent = base->bytes_sent;
+    return n;
+}
+
 const struct stepaf_transport_ops stepaf_verbs_ops = {
     .name = "verbs",
     .caps = STEPAF_TRANSPORT_GPU | STEPAF_TRANSPORT_RETURNS,
@@ -163,5 +182,6 @@ const struct stepaf_transport_ops stepaf_verbs_ops = {
     .progress = stepaf_verbs_progress,
     .arm = stepaf_verbs_arm,
     .check_peers = stepaf_verbs_check_peers,
+    .count_rails = verbs_count_rails,
     .query_memory = verbs_query_memory,
 };

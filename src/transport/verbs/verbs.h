@@ -81,6 +81,7 @@ struct stepaf_verbs_path {
         uint32_t room; /* for so many requests nothing has to be looked at: neither whether there is
                         * room, nor a receive for each, nor whether one is to be signalled */
     } tx;              /* notifications to the peer, ever */
+    uint64_t bytes_sent; /* of tensors, again as well; of an only path they are the link's */
     struct {
         uint32_t next;              /* consumed */
         uint32_t refilled;          /* receives given back */

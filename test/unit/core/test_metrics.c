@@ -116,6 +116,8 @@ static void a_rank_shows_what_it_is(void)
     CU_ASSERT_NOT_EQUAL(ftruncate(metrics->fd, 0), 0);
 
     (void)start(make_plan(0));
+    job->ctx->peers[1].link->connects_again = 3;
+    job->ctx->peers[1].link->messages_again = 4;
     stepaf_core_lost(&job->ctx->up, job->ctx->peers[1].link, "it has gone\n");
     stepaf_metrics_write(job->ctx);
     CU_ASSERT_EQUAL(read_file(counters, sizeof counters, head.counters.at), sizeof counters);
@@ -126,6 +128,11 @@ static void a_rank_shows_what_it_is(void)
     CU_ASSERT_EQUAL(read_file(&peer, sizeof peer, head.peers.at + head.peers.bytes), sizeof peer);
     CU_ASSERT(peer.world_rank == 2 && peer.rank == 1 && peer.flags == STEPAF_METRICS_LOST);
     CU_ASSERT_EQUAL(strcmp(peer.reason, "it has gone\n"), 0);
+    CU_ASSERT(peer.connects_again == 3 && peer.messages_again == 4 && peer.n_rails == 2);
+    CU_ASSERT(peer.rails[0].bytes_sent == BYTES + 50 && peer.rails[1].bytes_sent == 7);
+    CU_ASSERT(peer.rails[0].flags == STEPAF_METRICS_RAIL_UP && peer.rails[1].flags == 0);
+    UNIT_STRING(peer.rails[0].name, "fake0:1");
+    UNIT_STRING(peer.rails[1].name, "a name that is longer than "); /* what has room */
     CU_ASSERT_EQUAL(read_head().live.n_alive, PEERS - 1);
     end();
 }

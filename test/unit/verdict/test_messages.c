@@ -5,8 +5,12 @@
 #include <string.h>
 
 #include "core/clock_keep.h"
+#include "core/counters.h"
+#include "core/imm.h"
 #include "core/metrics.h"
 #include "core/metrics_layout.h"
+#include "core/op.h"
+#include "core/plan.h"
 #include "fake.h"
 #include "unit.h"
 #include "verdict/rails.h"
@@ -329,6 +333,37 @@ static void an_ffn_rank_tells_which_rail_was_late(void)
     end();
 }
 
+/* By the short way, where a thread waits for the operation, or by the longer one: it counts once, and
+ * with the time of the poll. */
+static void an_answer_of_32_bits_is_watched(void)
+{
+    stepaf_request_h request;
+
+    begin(STEPAF_ATTENTION, "on");
+    for (uint32_t waits = 0; waits < 2; waits++) {
+        struct stepaf_ctx *ctx = job->ctx;
+        struct stepaf_plan_obj *obj = stepaf_table_get(&ctx->tables.plans, 0);
+        uint32_t imm = stepaf_imm_make(STEPAF_IMM_RELEASED, 0, waits, ctx->epoch);
+        CU_ASSERT_EQUAL_FATAL(stepaf_start(plan, &request), STEPAF_OK);
+        ctx->polling.hint_op = waits ? &obj->ops[0] : NULL;
+        uint64_t stamp = ctx->up.polled = stepaf_ticks();
+        ctx->up.deliver_imm(&ctx->up, ctx->peers[0].link, imm ^ 1); /* another one's */
+        CU_ASSERT_EQUAL(stepaf_core_counters(ctx).bytes_received, waits * BYTES);
+        ctx->up.deliver_imm(&ctx->up, ctx->peers[0].link, imm);
+        CU_ASSERT_EQUAL(stepaf_core_counters(ctx).bytes_received, (waits + 1) * BYTES);
+        CU_ASSERT_EQUAL(stepaf_verdict_of(ctx)->last_done, stamp);
+        CU_ASSERT_EQUAL(obj->ops[0].op_peers[0].answered, stamp);
+        ctx->up.deliver_imm(&ctx->up, ctx->peers[0].link, imm); /* and it is no answer any more */
+        CU_ASSERT_EQUAL(stepaf_core_counters(ctx).bytes_received, (waits + 1) * BYTES);
+        CU_ASSERT_EQUAL(stepaf_core_counters(ctx).dropped_stale, 2 * (waits + 1));
+        ctx->polling.hint_op = NULL;
+        ctx->up.polled = 0;
+        CU_ASSERT_EQUAL(stepaf_wait(request, 0), STEPAF_OK);
+        fake_forget(job);
+    }
+    end();
+}
+
 /* A thread that waits loses its core between its stamp and the poll that finds the answer. */
 static void an_old_stamp_does_not_hide_that_one_is_late(void)
 {
@@ -539,6 +574,7 @@ int main(void)
         {"what was not asked for changes nothing", what_was_not_asked_for_changes_nothing},
         {"a time that cannot be is none", a_time_that_cannot_be_is_none},
         {"pauses are not taken for the usual", pauses_are_not_taken_for_the_usual},
+        {"an answer of 32 bits is watched", an_answer_of_32_bits_is_watched},
         {"an FFN rank tells when", an_ffn_rank_tells_when},
         {"an FFN rank tells which rail was late", an_ffn_rank_tells_which_rail_was_late},
         {"an attention rank hears which rail was late",

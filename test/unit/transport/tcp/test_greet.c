@@ -89,6 +89,7 @@ static void who_is_reset_comes_again(void)
         side_progress(&a);
     CU_ASSERT(again.revents & POLLIN);
     CU_ASSERT(!a.n_lost && tcp_link(&a, 0)->dial.shown_out == 1);
+    CU_ASSERT_EQUAL(a.links[0]->connects_again, 1);
     close(listener);
     end();
 }
@@ -120,6 +121,7 @@ static void who_always_closes_is_given_up(void)
     CU_ASSERT(n > 1);
     UNIT_CONTAINS(tcp_link(&a, 0)->trouble, "127.9.9.9");
     CU_ASSERT_TRUE(comes_up());
+    CU_ASSERT(a.links[0]->connects_again >= (unsigned)n);
     close(fd);
     end();
 }

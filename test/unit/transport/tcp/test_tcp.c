@@ -338,6 +338,8 @@ static void what_follows_a_cut_message_waits(void)
 /* Pieces on several connections, each cut anywhere; the message must wait for the last of them. */
 static void stripes_are_cut_anywhere(void)
 {
+    struct stepaf_rail_count rails[STEPAF_LINK_RAILS];
+    uint64_t pieces[3] = {0};
     uint8_t *src = malloc(70000);
 
     begin("3");
@@ -360,7 +362,16 @@ static void stripes_are_cut_anywhere(void)
         send_budget = SIZE_MAX;
         CU_ASSERT_TRUE(tcp_until_messages(&a, &b, round + 1));
         CU_ASSERT_EQUAL(memcmp(region->base, src, xfer.bytes), 0);
+        pieces[0] += xfer.bytes;
+        for (unsigned i = 1; i < 3; i++) {
+            pieces[i] += xfer.bytes / 3 / 64 * 64;
+            pieces[0] -= xfer.bytes / 3 / 64 * 64;
+        }
     }
+    CU_ASSERT_EQUAL_FATAL(stepaf_tcp_ops.count_rails(a.links[0], rails), 3);
+    for (unsigned i = 0; i < 3; i++)
+        CU_ASSERT(rails[i].bytes_sent == pieces[i] && rails[i].is_up && !rails[i].name[0]);
+    CU_ASSERT_EQUAL(a.links[0]->connects_again, 0);
     stepaf_tcp_ops.release_mem(a.links[0], rmem);
     free(src);
     end();

@@ -162,6 +162,7 @@ static void no_room_is_tried_again(void)
         calls_drive(&a, &b);
     CU_ASSERT_EQUAL(calls_join(&a, reason), STEPAF_OK);
     CU_ASSERT_EQUAL(verbs_cm.no_room, 0);
+    CU_ASSERT(a.links[0]->connects_again == 3 && b.links[0]->connects_again == 0);
     CU_ASSERT_EQUAL(verbs_cm.n_requests, 2);
     vside_close(&a);
     vside_close(&b);

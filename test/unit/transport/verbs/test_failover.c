@@ -22,6 +22,7 @@ static void die_at(int n, bool late, uint32_t bytes)
     CU_ASSERT(is_there(2 * (size_t)bytes));
     CU_ASSERT_EQUAL(a.links[0]->bytes_sent, 2 * (size_t)bytes);
     CU_ASSERT_EQUAL(a.links[0]->messages_sent, 1);
+    CU_ASSERT_EQUAL(a.links[0]->messages_again, !(late && n == 2)); /* else it had arrived */
     for (int i = 0; i < 200; i++) { /* and it goes on, for longer than there are receives */
         post = vside_post(&a, 0, xfers, 2, bytes, at_b);
         CU_ASSERT_NOT_EQUAL(vside_send(&post), STEPAF_POST_QUEUED);
@@ -92,6 +93,16 @@ static void pieces_on_a_dead_rail_come_again(void)
             CU_ASSERT_EQUAL(b.n_messages, 3);
             CU_ASSERT(is_there(BYTES));
             CU_ASSERT_EQUAL(a.links[0]->bytes_sent, 2 * BYTES + 64);
+            struct stepaf_rail_count rails[STEPAF_LINK_RAILS];
+            uint64_t sum = 0;
+            CU_ASSERT_EQUAL(stepaf_verbs_ops.count_rails(a.links[0], rails), 3);
+            for (int r = 0; r < 3; r++) {
+                CU_ASSERT(rails[r].is_up == (r != dies) && rails[r].bytes_sent > 0);
+                sum += rails[r].bytes_sent;
+            }
+            bool again = a.links[0]->messages_again > 0;
+            CU_ASSERT(again ? sum > 2 * BYTES + 64 : sum == 2 * BYTES + 64);
+            CU_ASSERT(again || late);
             end();
         }
 }
@@ -272,6 +283,7 @@ static void half_a_post_begins_again(void)
     CU_ASSERT_EQUAL(posts[n].state, STEPAF_POST_SENT);
     CU_ASSERT(is_there(8 * PIECE));
     CU_ASSERT_EQUAL(a.links[0]->bytes_sent, (n + 1) * 8 * PIECE);
+    CU_ASSERT_EQUAL(a.links[0]->messages_again, n + 1);
     end();
 }
 

@@ -99,6 +99,40 @@ static void closing_does_not_wait_for_a_peer_to_agree(void)
     end();
 }
 
+/* With one rail posts of a template, and those that go the long way, are the link's. */
+static void each_rail_says_what_it_has_sent(void)
+{
+    struct stepaf_rail_count rails[STEPAF_LINK_RAILS];
+
+    begin(two);
+    struct stepaf_post post = vside_post(&a, 0, xfers, 1, BYTES, at_b);
+    vside_send(&post);
+    settle();
+    CU_ASSERT_EQUAL_FATAL(stepaf_verbs_ops.count_rails(a.links[0], rails), 2);
+    CU_ASSERT(rails[0].bytes_sent == BYTES / 2 && rails[1].bytes_sent == BYTES / 2);
+    CU_ASSERT(rails[0].is_up && rails[1].is_up);
+    UNIT_STRING(rails[1].name, "fake1:1");
+    post = vside_post(&a, 0, xfers, 1, 64, at_b);
+    vside_send(&post);
+    settle();
+    (void)stepaf_verbs_ops.count_rails(a.links[0], rails);
+    CU_ASSERT(rails[0].bytes_sent == BYTES / 2 + 64 && rails[1].bytes_sent == BYTES / 2);
+    CU_ASSERT_EQUAL(a.links[0]->messages_again + a.links[0]->connects_again, 0);
+    end();
+    for (int n_qps = 1; n_qps <= 2; n_qps++) {
+        begin(n_qps == 1 ? "NET_DEVICES=fake0" : "NET_DEVICES=fake0 VERBS_QPS=2");
+        for (int n = 1; n <= 2; n++) {
+            post = vside_post(&a, 0, xfers, 1, BYTES, at_b);
+            post.is_short = n == 1 && stepaf_msg_to_imm(&post.msg, &post.imm);
+            vside_send(&post);
+            settle();
+            CU_ASSERT_EQUAL(stepaf_verbs_ops.count_rails(a.links[0], rails), 1);
+            CU_ASSERT_EQUAL(rails[0].bytes_sent, (uint64_t)n * BYTES);
+        }
+        end();
+    }
+}
+
 /* As a thread that waits in vain does, every 10 ms, but without the time between. */
 static void look_again(struct vside *side)
 {
@@ -227,6 +261,7 @@ static void nonsense_about_rails_is_counted(void)
 int main(void)
 {
     CU_TestInfo tests[] = {
+        {"each rail says what it has sent", each_rail_says_what_it_has_sent},
         {"a forgotten post is not sent again", a_forgotten_post_is_not_sent_again},
         {"a mistake is no dead rail", a_mistake_is_no_dead_rail},
         {"a rail that cannot be closed ends the link", a_rail_that_cannot_be_closed_ends_the_link},

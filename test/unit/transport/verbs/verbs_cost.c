@@ -3,15 +3,14 @@
  * what it can count itself: work requests, and calls of the device. "verbs_cost some" does what
  * ofi_cost and ucx_cost do.
  *
- * "verbs_cost time" needs no callgrind: it prints by how many nanoseconds an operation of one FFN
- * rank, with both ranks' work and the device's, takes longer where STEPAF_METRICS is on than where
- * it is off. */
+ * "verbs_cost time" needs no callgrind: it prints how many nanoseconds an operation of one FFN rank
+ * takes at each side, with the device's work and four readings of the clock, where trace, verdicts
+ * and metrics are off, and how many more where they are on, one by one and all together. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include <time.h>
-
+#include "base/time.h"
 #include "transport/cost_job.h"
 #include "verbs_device.h"
 
@@ -54,10 +53,13 @@ static void count_device(bool on)
 
 /* ---- what is checked ---- */
 
+static uint64_t began, took[2]; /* ticks: a step; of an attention rank's steps and an FFN rank's */
+
 static void begin_step(enum cost_step step)
 {
     if (step == COST_START || step == COST_RESPOND) /* behind a receive: what tells of receives */
         verbs_device.n_requests = verbs_device.n_doorbells = 0;
+    began = stepaf_ticks();
 }
 
 /* A step has cost so many work requests and calls of the device. */
@@ -70,55 +72,71 @@ static void expect(int n_requests, int n_doorbells, const char *what)
 
 static void end_step(enum cost_step step)
 {
+    took[step == COST_RECV || step == COST_RESPOND] += stepaf_ticks() - began;
     if (step == COST_START)
         expect(cost_n_tensors * cost_n_ffn, cost_n_ffn, "the requests of a start");
     if (step == COST_RESPOND && !tells_times)
         expect(1, 1, "the requests of an answer");
 }
 
-/* ---- what metrics take ---- */
+/* ---- what is switched on takes ---- */
 
-enum { ROUNDS = 300, TIMED = 1000 };
+enum { ROUNDS = 60, TIMED_WARM_UP = 20000, TIMED_BLOCKS = 20, TIMED = 500 };
 
-static int64_t now_ns(void)
+/* What may be switched on; the first is what the others are compared with. */
+static const struct cost_setting {
+    const char *name, *trace, *verdict, *metrics;
+} settings[] = {{"all off", "off", "off", "off"},       {"trace", "on", "off", "off"},
+                {"metrics", "off", "off", "on"},        {"trace, metrics", "on", "off", "on"},
+                {"trace, verdicts", "on", "on", "off"}, {"all on", "on", "on", "on"}};
+
+enum { SETTINGS = sizeof(settings) / sizeof(settings[0]) };
+
+/* Ticks of TIMED operations at each side: where nothing has interrupted them, the least of many. */
+static void time_job(const struct cost_setting *setting, uint64_t least[2])
 {
-    struct timespec now;
-
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
-}
-
-/* Nanoseconds of an operation, in one go: where nothing has interrupted it, the least of many. */
-static double time_job(const char *metrics)
-{
-    setenv("STEPAF_METRICS", metrics, 1);
+    setenv("STEPAF_TRACE", setting->trace, 1);
+    setenv("STEPAF_VERDICT", setting->verdict, 1);
+    setenv("STEPAF_METRICS", setting->metrics, 1);
     cost_open_job();
-    for (int i = 0; i < TIMED; i++)
+    for (int i = 0; i < TIMED_WARM_UP; i++) /* until verdicts have learnt what is usual */
         cost_operate(COST_NOTHING);
-    int64_t began = now_ns();
-    for (int i = 0; i < TIMED; i++)
-        cost_operate(COST_NOTHING);
-    int64_t took = now_ns() - began;
+    for (int block = 0; block < TIMED_BLOCKS; block++) {
+        took[0] = took[1] = 0;
+        for (int i = 0; i < TIMED; i++)
+            cost_operate(COST_NOTHING);
+        for (int side = 0; side < 2; side++)
+            if (took[side] < least[side])
+                least[side] = took[side];
+    }
     cost_close_job();
-    return (double)took / TIMED;
 }
 
-static void time_metrics(bool with_times)
+static void time_settings(bool with_times)
 {
-    double least[2] = {1e9, 1e9};
+    uint64_t least[SETTINGS][2];
+    struct stepaf_clock clock;
+    double ns[SETTINGS][2];
 
     tells_times = with_times;
     setenv("STEPAF_TIMES_US", with_times ? "0" : "3600000000", 1);
     cost_n_ffn = cost_n_tensors = 1;
     cost_bytes = 64;
-    for (int i = 0; i < 2 * ROUNDS; i++) {
-        double ns = time_job(i % 2 ? "on" : "off");
-        if (ns < least[i % 2])
-            least[i % 2] = ns;
+    memset(least, 0xff, sizeof(least));
+    for (int i = 0; i < SETTINGS * ROUNDS; i++)
+        time_job(&settings[i % SETTINGS], least[i % SETTINGS]);
+    stepaf_clock_calibrate(&clock);
+    printf("ns an operation, answers with%s times:\n%-16s %10s %10s\n", with_times ? "" : "out", "",
+           "attention", "FFN");
+    for (int i = 0; i < SETTINGS; i++) {
+        for (int side = 0; side < 2; side++)
+            ns[i][side] = (double)least[i][side] * 1e3 / clock.ticks_per_us / TIMED;
+        if (i)
+            printf("%-16s %+10.1f %+10.1f\n", settings[i].name, ns[i][0] - ns[0][0],
+                   ns[i][1] - ns[0][1]);
+        else
+            printf("%-16s %10.1f %10.1f\n", settings[i].name, ns[0][0], ns[0][1]);
     }
-    printf(
-        "an operation, both ranks, answers with%s times: %.1f ns, with metrics on %.1f ns: %+.1f\n",
-        with_times ? "" : "out", least[0], least[1], least[1] - least[0]);
 }
 
 int main(int argc, char **argv)
@@ -133,8 +151,8 @@ int main(int argc, char **argv)
     stepaf_verbs_provider = &provider;
     cost_carrier = &device;
     if (argc > 1 && !strcmp(argv[1], "time")) {
-        time_metrics(false);
-        time_metrics(true);
+        time_settings(false);
+        time_settings(true);
         return 0;
     }
     if (argc > 1)
