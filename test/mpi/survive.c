@@ -197,7 +197,7 @@ bool survive_work(struct rank *rank)
         return !hs_failed();
     }
     int64_t *took_ns = calloc((size_t)n, sizeof(*took_ns));
-    bool good = HS_TRUE(took_ns != NULL);
+    bool good = HS_TRUE(took_ns != NULL) && survive_lost_targets(rank, false);
     for (int i = 0; good && i < n; i++) {
         int64_t began_ns = hs_now_ns();
         good = survive_ask(rank, rank->in_commit ? STEPAF_START_SKIP_LOST : 0, &is_lost) &&
@@ -209,7 +209,7 @@ bool survive_work(struct rank *rank)
         rank->median_ns = took_ns[n / 2];
     }
     free(took_ns);
-    if (!good)
+    if (!good || !survive_lost_targets(rank, true))
         return false;
     atomic_fetch_add(&rank->job->shared->stamp[STAMP_OPS], 1);
     return true;

@@ -60,6 +60,8 @@ void survive_choose_last(struct rank *rank);
 void survive_begin_killing(struct rank *rank);
 void survive_end_killing(const struct rank *rank);
 bool survive_all_killed(const struct rank *rank);
+/* The pull destinations of dead ranks belong to nobody: mark them, or see that the mark is still there. */
+bool survive_lost_targets(const struct rank *rank, bool has_mark);
 
 /* ---- survive_cut.c ---- */
 

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Who dies in a round, and how. */
 #include <pthread.h>
+#include <string.h>
 
 #include "survive.h"
 
@@ -9,7 +10,8 @@ enum {
     MOMENT_US = 8000, /* until somebody dies after the others have entered the commit, at most */
     STOPS = 50,
     STOPPED_US = 500,
-    GOING_US = 100
+    GOING_US = 100,
+    MARK = 0xa5
 };
 
 static uint64_t roll(struct rank *rank, uint64_t sides)
@@ -144,5 +146,23 @@ bool survive_all_killed(const struct rank *rank)
     for (int i = 0; i < rank->n_victims; i++)
         if (!atomic_load(&rank->job->shared->killed[rank->victims[i]]))
             return false;
+    return true;
+}
+
+bool survive_lost_targets(const struct rank *rank, bool has_mark)
+{
+    const struct member_ops *ops = &rank->exchange;
+
+    for (int p = 0; p < rank->job->peers; p++) {
+        unsigned char *target = ops->target + (size_t)p * ops->bytes;
+        int ffn = stepaf_peer_rank(rank->job->ctx, p);
+        if (!rank->is_dead[stepaf_world_rank(rank->job->ctx, STEPAF_GROUP_FFN, ffn)])
+            continue;
+        if (!has_mark)
+            memset(target, MARK, ops->bytes);
+        for (size_t i = 0; i < ops->bytes; i++)
+            if (target[i] != MARK)
+                return HS_INT(target[i], ==, MARK);
+    }
     return true;
 }
