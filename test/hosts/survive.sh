@@ -59,6 +59,8 @@ STEPAF_PROGRESS=thread STEPAF_CUDA_PROXY=always more grow_streams h1,h2,h3 4 att
 # Ranks that have met over TCP, as STEPAF_MEET says, and as torchrun's variables do. Others are not told how these
 # have met (STEPAF_BOOT).
 export STEPAF_MEET=h1:27000
+# The first to die is rank 0, where they have met.
+TEST_BOOT_TCP=meet on h1,h2,h3 8 attn=4,ffn=4 --deaths 5 --seed 7
 TEST_BOOT_TCP=meet back h1,h2,h3 4 attn=2,ffn=2 --rounds 2 --seed 3
 TEST_BOOT_TCP=meet more grow h1,h2,h3 4 attn=2,ffn=2 --figures 1
 unset STEPAF_MEET
