@@ -1,15 +1,17 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
 # libfabric or UCX beside the fabric's own floor, Open MPI over the same fabric, and the fabric's own programs:
-# fabric_table.sh [-b BUILD] [-l SIZES] [-w SIZES] [-n FACTOR] [-r ROUNDS] ofi PROVIDER | ucx TLS
+# fabric_table.sh [-b BUILD] [-d DEPTH] [-l SIZES] [-w SIZES] [-n FACTOR] [-r ROUNDS] ofi PROVIDER | ucx TLS
 #
 # One attention and one FFN rank on this host. Prints Markdown. First half round trips of as many bytes both ways, in
 # microseconds: ours, the floor (plain writes of libfabric's, plain active messages of UCX's) and Open MPI in turns, in
-# the same processes; and what fi_pingpong or ucx_perftest says right behind them. Then bandwidth of pushes, two in flight,
-# in 10^9 bytes/s, beside the floor in turns, and beside fi_rma_bw or ucx_perftest. Ratios are medians of each round's.
-# Least times are there since a machine with other work spoils the others. A program that is not installed has "-".
+# the same processes; and what fi_pingpong or ucx_perftest says right behind them. Then bandwidth of pushes, a few in
+# flight, in 10^9 bytes/s, beside the floor and Open MPI in turns, and beside fi_rma_bw (of fabtests, which Debian does not
+# have) or ucx_perftest with as many in flight. Ratios are medians of each round's. Least times are there since a machine
+# with other work spoils the others. A program that is not installed has "-".
 #
 #   -b  the build directory, by default the current one
+#   -d  pushes in flight where bandwidth is measured, by default 2
 #   -l  bytes of round trips, by default 8,64,512,4096,65536; "": none
 #   -w  bytes of bandwidth, by default 1M,4M; "": none
 #   -n  so many times the usual number of operations, by default 1
@@ -21,22 +23,23 @@
 set -u
 here=$(cd "$(dirname "$0")" && pwd)
 top_srcdir=$(cd "$here/.." && pwd)
-build=. lat_sizes=8,64,512,4096,65536 bw_sizes=1M,4M factor=1 rounds=5 port=19700
-while getopts b:l:w:n:r: option; do
+build=. depth=2 lat_sizes=8,64,512,4096,65536 bw_sizes=1M,4M factor=1 rounds=5 port=19700
+while getopts b:d:l:w:n:r: option; do
     case $option in
     b) build=$OPTARG ;;
+    d) depth=$OPTARG ;;
     l) lat_sizes=$OPTARG ;;
     w) bw_sizes=$OPTARG ;;
     n) factor=$OPTARG ;;
     r) rounds=$OPTARG ;;
-    *) sed -n '3,21s/^#\( \|$\)//p' "$0" >&2; exit 2 ;;
+    *) sed -n '3,22s/^#\( \|$\)//p' "$0" >&2; exit 2 ;;
     esac
 done
 shift $((OPTIND - 1))
 case ${1:-} in
 ofi | ucx) [ $# -eq 2 ] ;;
 *) false ;;
-esac || { sed -n '3,21s/^#\( \|$\)//p' "$0" >&2; exit 2; }
+esac || { sed -n '3,22s/^#\( \|$\)//p' "$0" >&2; exit 2; }
 kind=$1 way=$2
 perf=$(cd "$build" && pwd)/stepaf_perf
 [ -x "$perf" ] || { echo "$build has no stepaf_perf" >&2; exit 2; }
@@ -65,21 +68,38 @@ bytes()
     esac
 }
 
-# theirs PATTERN COLUMN SERVER...: start it twice, the second time as the client; the column of the last line like that.
-theirs()
+# wait_for_listener: of $port. Memory has none.
+wait_for_listener()
 {
-    local pattern=$1 column=$2 server listens=-p calls=-p
-    shift 2
-    [ "$kind" = ucx ] || { listens=-B calls=-P; }
-    command -v "$1" >/dev/null || return 0
-    port=$((port + 1))
-    timeout -k 5 100 "$@" $listens $port >"$scratch/server" 2>&1 &
-    server=$!
     for _ in $(seq 100); do
-        grep -q ":$(printf %04X "$port") 0*:0000 0A " /proc/net/tcp /proc/net/tcp6 && break # it listens
+        grep -q ":$(printf %04X "$port") 0*:0000 0A " /proc/net/tcp /proc/net/tcp6 && break
         sleep 0.1
     done
-    timeout -k 5 100 "$@" $calls $port 127.0.0.1 >"$scratch/client" 2>&1
+}
+
+# theirs PATTERN COLUMN SERVER...: start it twice, the second time as the client; the column of the last line like that.
+# fi_rma_bw meets by the fabric's own addresses, the others over TCP.
+theirs()
+{
+    local pattern=$1 column=$2 server listens calls
+    shift 2
+    command -v "$1" >/dev/null || return 0
+    port=$((port + 1))
+    case $1-$way in
+    ucx_perftest-*) listens="-p $port" calls="-p $port 127.0.0.1" ;;
+    fi_rma_bw-shm) listens="-s table-$port" calls="-s table-$port-client table-$port" ;;
+    fi_rma_bw-*) listens="-s 127.0.0.1 -B $port" calls="-P $port 127.0.0.1" ;;
+    *) listens="-B $port" calls="-P $port 127.0.0.1" ;;
+    esac
+    # shellcheck disable=SC2086
+    timeout -k 5 100 "$@" $listens >"$scratch/server" 2>&1 &
+    server=$!
+    case $listens in
+    *"table-$port") sleep 1 ;;
+    *) wait_for_listener ;;
+    esac
+    # shellcheck disable=SC2086
+    timeout -k 5 100 "$@" $calls >"$scratch/client" 2>&1
     wait $server
     awk -v pattern="$pattern" -v column="$column" '$0 ~ pattern { x = $column } END { print x }' "$scratch/client"
 }
@@ -95,11 +115,13 @@ their_lat()
 }
 their_bw()
 {
+    local n=$((200 * factor))
+    [ "$1" -le $((4 << 20)) ] || n=$((50 * factor))
     if [ "$kind" = ucx ]; then # which means 2^20 bytes by MB
-        theirs '^Final:' 6 ucx_perftest -t ucp_am_bw -s "$1" -n $((200 * factor)) -w 20 |
+        theirs '^Final:' 7 ucx_perftest -t ucp_am_bw -s "$1" -n $n -w 20 -O "$depth" |
             awk 'NF { print $1 * 1.048576 }'
     else
-        theirs '^[0-9]' 5 fi_rma_bw -e rdm -o writedata -p "$way" -S "$1" -I $((200 * factor))
+        theirs '^[0-9]' 5 fi_rma_bw -e rdm -o writedata -p "$way" -S "$1" -I $n -W "$depth"
     fi
 }
 
@@ -130,7 +152,7 @@ for round in $(seq "$rounds"); do
         done
     fi
     if [ -n "$bw_sizes" ]; then
-        measure bw ranks_alone bw --size "$bw_sizes" -d 2 --iters $((400 * factor)) --warmup 40 --max-time $((2 * factor))
+        measure bw "$start" bw --size "$bw_sizes" -d "$depth" --iters $((400 * factor)) --warmup 40 --max-time $((2 * factor))
         for size in ${bw_sizes//,/ }; do
             echo "$(bytes "$size") $(their_bw "$(bytes "$size")")" >>"$scratch/their_bw"
         done
@@ -139,10 +161,10 @@ done
 
 echo "\`bench/fabric_table.sh $kind '$way'\`, $rounds rounds, load average $(cut -d ' ' -f 1-3 /proc/loadavg), $(nproc) processors"
 echo
-python3 - "$scratch" "$kind" <<'END'
+python3 - "$scratch" "$kind" "$depth" <<'END'
 import glob, json, os, statistics, sys
 
-scratch, kind = sys.argv[1:]
+scratch, kind, depth = sys.argv[1:]
 median = statistics.median
 
 
@@ -184,7 +206,7 @@ def table(head, lines):
     print()
 
 
-tool = "fi_pingpong" if kind == "ofi" else "ucx_perftest"
+tool = "fi_pingpong mean" if kind == "ofi" else "ucx_perftest p50"
 peers, lines = theirs("their_lat"), []
 for size, found in rows("lat"):
     line = [f"{size:,}"]
@@ -199,17 +221,20 @@ for size, found in rows("lat"):
     line.append(ratio(of(found, "", "p50_us"), of(found, "baseline", "p50_us")))
     lines.append(line)
 if lines:
-    table(["bytes", "ours least", "p50", "p99", "floor least", "p50", "p99", "MPI least", "p50", "p99", tool + " mean",
+    table(["bytes", "ours least", "p50", "p99", "floor least", "p50", "p99", "MPI least", "p50", "p99", tool,
            "ours/floor least", "p50", "p99", "ours/MPI least", "p50"], lines)
 
 tool = "fi_rma_bw" if kind == "ofi" else "ucx_perftest"
 peers, lines = theirs("their_bw"), []
 for size, found in rows("bw"):
-    ours, floor = of(found, "", "gb_per_s"), of(found, "floor", "gb_per_s")
+    ours, floor, mpi = (of(found, who, "gb_per_s") for who in ("", "floor", "baseline"))
     their = [x / 1000 for x in peers.get(size, [])]
-    lines.append([f"{size:,}", number(median(ours)), number(median(floor)), number(median(their) if their else None),
-                  ratio(ours, floor), ratio(ours, their),
-                  ratio(of(found, "floor", "min_us"), of(found, "", "min_us"))])
+    lines.append([f"{size:,}"] + [number(median(x) if x else None) for x in (ours, floor, mpi, their)] +
+                 [ratio(ours, x) for x in (floor, mpi, their)] +
+                 [ratio(of(found, who, field), of(found, "", field)) for who in ("floor", "baseline")
+                  for field in ("min_us", "p50_us")])
 if lines:
-    table(["bytes", "ours", "floor", tool, "ours/floor", "ours/" + tool, "the same of least times"], lines)
+    print(f"Pushes in flight: {depth}. Above 1: ours is faster.\n")
+    table(["bytes", "ours", "floor", "MPI", tool, "ours/floor", "ours/MPI", "ours/" + tool, "floor/ours of least times", "of p50",
+           "MPI/ours of least times", "of p50"], lines)
 END
