@@ -282,14 +282,17 @@ void cost_operate(enum cost_step counted)
     cost_carrier->count(false);
 }
 
-/* Where verdicts are on: none is late, or picked to learn from, and no poll comes late. Under callgrind many would be and
- * do, the more the busier the machine is. */
+/* Where verdicts are on: none is late, or picked to learn from, no poll comes late, and nothing is due behind one. Under
+ * callgrind all of it would be, the more the busier the machine is. */
 static void have_none_judged(void)
 {
     struct stepaf_verdict_state *state = stepaf_verdict_of(stepaf_peek_ctx(contexts[0]));
 
-    for (int rank = 0; state && rank <= cost_n_ffn; rank++)
-        stepaf_verdict_of(stepaf_peek_ctx(contexts[rank]))->watch.gaps_from = INT64_MAX;
+    for (int rank = 0; state && rank <= cost_n_ffn; rank++) {
+        struct stepaf_watch *watch = &stepaf_verdict_of(stepaf_peek_ctx(contexts[rank]))->watch;
+        watch->gaps_from = INT64_MAX;
+        watch->due = watch->look_due = stepaf_ticks() + INT64_MAX / 2;
+    }
     if (!state || !state->n_plans)
         return;
     state->plans[0]->left = UINT32_MAX;
