@@ -56,8 +56,7 @@ static void strange_words_do_no_harm(void)
         "resource 1 -- /\nresource 2 -- a/\n",
         "resource 1 -- tcp",
         "resource 1 -- tcp/lo",
-        "resource 1 -- "
-        "a_transport_with_a_name_that_is_far_too_long_to_be_kept/and_its_device_as_well\n"};
+        "resource 1 -- a_transport_with_a_name_that_is_far_too_long_to_be_kept/its_device\n"};
     char text[STEPAF_REASON_MAX];
 
     for (size_t i = 0; i < sizeof(strange) / sizeof(strange[0]); i++) {
