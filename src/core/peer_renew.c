@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "core/peer_renew.h"
 
+#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -22,26 +23,17 @@ static void do_nothing(struct stepaf_link *link)
     (void)link;
 }
 
-static bool is_over_already(struct stepaf_link *link)
-{
-    (void)link;
-    return true;
-}
-
-static unsigned rails_nowhere(const struct stepaf_link *link, struct stepaf_rail_count *rails_p)
-{
-    (void)link;
-    (void)rails_p;
-    return 0;
-}
-
-static const struct stepaf_transport_ops nowhere_ops = {.name = "none",
-                                                        .post = post_nowhere,
-                                                        .fence = do_nothing,
-                                                        .disconnect = do_nothing,
-                                                        .is_over = is_over_already,
-                                                        .count_rails = rails_nowhere};
+/* All else is what transports may leave out. */
+static const struct stepaf_transport_ops own_ops = {
+    .name = "none", .post = post_nowhere, .disconnect = do_nothing};
+static struct stepaf_transport_ops nowhere_ops;
 static struct stepaf_transport nowhere = {.ops = &nowhere_ops};
+static pthread_once_t is_completed = PTHREAD_ONCE_INIT;
+
+static void complete_nowhere(void)
+{
+    nowhere_ops = stepaf_transport_complete(&own_ops);
+}
 
 /* The link goes, with all that hangs on it. */
 static void part_from(struct stepaf_peer *peer)
@@ -71,6 +63,7 @@ void stepaf_peer_cut(struct stepaf_peer *peer, const char *reason)
 {
     struct stepaf_upcalls *up = &peer->ctx->up;
 
+    (void)pthread_once(&is_completed, complete_nowhere);
     part_from(peer);
     peer->nowhere = (struct stepaf_link){
         .ops = &nowhere_ops, .transport = &nowhere, .peer = peer->index, .dead = true, .name = "-"};
