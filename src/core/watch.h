@@ -20,11 +20,9 @@ struct stepaf_peer;
 struct stepaf_plan_obj;
 struct stepaf_watch;
 
-enum {
-    STEPAF_WATCH_LEVELS =
-        16, /* of gaps: those of a level are twice as long as those of the one before */
-    STEPAF_WATCH_GAPS = 128 /* that are kept of each: the latest */
-};
+/* Gaps are kept by levels, each of gaps twice as long as those of the one before: the latest of
+ * each. */
+enum { STEPAF_WATCH_LEVELS = 16, STEPAF_WATCH_GAPS = 128 };
 
 /* A time from the begin of a poll that has found nothing to the end of the next such: what was
  * noticed meanwhile may have lain there since. */
@@ -62,11 +60,12 @@ struct stepaf_watch {
     uint64_t due;       /* ticks: the first of these two */
     uint64_t look_due;  /* when to look; 0: after this poll */
     uint64_t look_at;   /* the context's, which is 0 while it is watched: so each poll asks */
-    uint64_t n_gaps[STEPAF_WATCH_LEVELS]; /* ever */
+    uint64_t n_gaps[STEPAF_WATCH_LEVELS]; /* noted ever, of each level */
     struct stepaf_watch_gap gaps[STEPAF_WATCH_LEVELS][STEPAF_WATCH_GAPS];
 };
 
-/* Long gaps are looked for longer than short ones, of which there may be thousands while a rank works. */
+/* Long gaps are kept for longer than short ones, of which there may be thousands while a rank
+ * works. */
 static inline void stepaf_watch_note_gap(struct stepaf_watch *watch, uint64_t to, uint64_t took)
 {
     int level = __builtin_clzll(watch->gaps_from | 1) - __builtin_clzll(took | 1);

@@ -88,9 +88,9 @@ struct stepaf_tcp_connection {
     uint8_t *place; /* where they go; NULL: nowhere */
     struct stepaf_tcp_link *link;
     uint64_t sent; /* bytes of the current post's share that are sent */
-    uint64_t
-        parts_sent; /* bytes of tensors in PARTs, of posts that are sent; the rest of the link's
-                          * went by the first connection */
+    /* Bytes of tensors in PARTs, of posts that are sent; the rest of the link's went by the first
+     * connection. */
+    uint64_t parts_sent;
     uint64_t came; /* ticks: its last PART, or message with some; only where held_up is asked for */
     struct {
         uint32_t sends; /* ever; the kernel counts along */
