@@ -4,9 +4,9 @@
 #include "core/batch_ahead.h"
 #include "core/batch_check.h"
 #include "core/batch_end.h"
+#include "core/batch_times.h"
 #include "core/ctx.h"
 #include "core/feature.h"
-#include "core/metrics.h"
 #include "core/region.h"
 #include "core/remote_plan.h"
 #include "core/send.h"
@@ -214,24 +214,6 @@ static void skip_ahead(struct stepaf_batch_obj *batch)
                          remote->ahead[i]);
 }
 
-/* Tell the times at any cost, if they are so long; count them, if they are measured. */
-static __attribute__((noinline)) void tell_times(struct stepaf_batch_obj *batch, uint64_t ticks)
-{
-    const struct stepaf_peer *peer = batch->remote->peer;
-    const struct stepaf_metrics *metrics = peer->ctx->polling.metrics;
-    struct stepaf_msg *msg = &batch->answer.msg;
-
-    if (metrics && metrics->measures) {
-        struct stepaf_histogram *times = stepaf_metrics_times(metrics, peer);
-        stepaf_histogram_add(&times[STEPAF_TIME_QUEUE], msg->word[STEPAF_MSG_QUEUE]);
-        stepaf_histogram_add(&times[STEPAF_TIME_WORK], msg->word[STEPAF_MSG_WORK]);
-        if (ticks < metrics->plain.told_from)
-            return;
-    }
-    batch->answer.is_short = false;
-    msg->flags |= STEPAF_MSG_TIMED;
-}
-
 /* Fill the message. */
 static inline void fill_answer(struct stepaf_batch_obj *batch, uint32_t n_sizes, uint32_t flags,
                                uint64_t now)
@@ -254,7 +236,7 @@ static inline void fill_answer(struct stepaf_batch_obj *batch, uint32_t n_sizes,
                     flags & STEPAF_RESPOND_RELEASE ? STEPAF_MSG_RELEASED : 0, ctx->epoch,
                     remote->number, batch->slot, n_sizes);
     if (__builtin_expect(now - batch->arrived >= ctx->clock.told_from, 0))
-        tell_times(batch, now - batch->arrived);
+        stepaf_batch_tell_times(batch, now - batch->arrived);
 }
 
 stepaf_status_t stepaf_batch_respond(struct stepaf_batch_obj *batch, const stepaf_tensor_t *tensors,

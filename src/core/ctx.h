@@ -122,6 +122,7 @@ struct stepaf_ctx_polling {
     struct stepaf_op *hint_op;      /* of a thread that waits: it is likely what comes next */
     struct stepaf_watch *watch;     /* of operations and polls; NULL: nobody watches */
     struct stepaf_metrics *metrics; /* what is shown to tools, between polls; NULL: nothing is */
+    struct stepaf_histogram *times; /* STEPAF_TIMES of each peer; NULL: none are measured */
     bool oversubscribed;
     bool asleep; /* a thread sleeps until transports wake it: another one may not take what does */
 };

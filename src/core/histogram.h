@@ -8,14 +8,14 @@
 /* In which bucket @a ns counts. */
 static inline uint32_t stepaf_histogram_bucket(uint64_t ns)
 {
-    if (ns < 1ull << STEPAF_HISTOGRAM_LOW_BITS)
-        return 0;
-    if (__builtin_expect(ns >= 1ull << STEPAF_HISTOGRAM_HIGH_BITS, 0))
-        return STEPAF_HISTOGRAM_BUCKETS - 1;
-    uint32_t high = 63 - (uint32_t)__builtin_clzll(ns);
-    uint32_t step = (uint32_t)(ns >> (high - STEPAF_HISTOGRAM_STEP_BITS)) &
-                    ((1u << STEPAF_HISTOGRAM_STEP_BITS) - 1);
-    return 1 + ((high - STEPAF_HISTOGRAM_LOW_BITS) << STEPAF_HISTOGRAM_STEP_BITS) + step;
+    const uint64_t least = (1ull << STEPAF_HISTOGRAM_LOW_BITS) - 1;
+    const uint64_t most = 1ull << STEPAF_HISTOGRAM_HIGH_BITS;
+    const uint32_t steps = 1u << STEPAF_HISTOGRAM_STEP_BITS;
+
+    ns = ns < least ? least : ns > most ? most : ns; /* of the first bucket, and of the last */
+    uint32_t high = (uint32_t)__builtin_clzll(ns) ^ 63;
+    uint32_t step = (uint32_t)(ns >> (high - STEPAF_HISTOGRAM_STEP_BITS)); /* steps to 2 steps */
+    return high * steps + step - (STEPAF_HISTOGRAM_LOW_BITS + 1) * steps + 1;
 }
 
 /* Plain stores: there is one writer, and who reads takes each word as it is. */

@@ -1,11 +1,29 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What transports deliver to while times are measured: each does what its namesake in op.h or
- * deliver.h does, and counts how long an answer took. */
+/* How long answers took, while times are measured. */
 #ifndef STEPAF_CORE_METER_H
 #define STEPAF_CORE_METER_H
 
 #include "core/metrics.h"
+#include "core/op.h"
 
+/* What transports of an attention rank deliver to meanwhile. */
 extern const struct stepaf_metrics_path stepaf_meter_path;
+
+/* A part has been answered now: count its times, if they are measured. */
+static inline void stepaf_meter_answer(const struct stepaf_ctx *ctx, const struct stepaf_op *op,
+                                       const struct stepaf_op_peer *op_peer)
+{
+    uint64_t ticks = op_peer->answered - op->trace.started;
+
+    if (!ctx->polling.times || (int64_t)ticks < 0)
+        return;
+    struct stepaf_histogram *times = stepaf_metrics_times(ctx, op_peer->peer);
+    uint64_t ns = ticks * ctx->clock.ns_scale >> STEPAF_NS_SCALE_BITS;
+    stepaf_histogram_add(&times[STEPAF_TIME_ROUND], ns);
+    if (op_peer->work_ns != UINT32_MAX) {
+        uint64_t ffn_ns = (uint64_t)op_peer->queue_ns + op_peer->work_ns;
+        stepaf_histogram_add(&times[STEPAF_TIME_WAYS], ns > ffn_ns ? ns - ffn_ns : 0);
+    }
+}
 
 #endif

@@ -80,6 +80,7 @@ static void measure_if_asked(struct stepaf_ctx *ctx, struct stepaf_metrics *metr
     if (asks_for_times(ctx, metrics) == metrics->measures)
         return;
     metrics->measures = !metrics->measures;
+    ctx->polling.times = metrics->measures ? metrics->histograms : NULL;
     take_path(ctx, metrics->measures ? &metrics->measured : &metrics->plain);
 }
 
@@ -171,6 +172,7 @@ void stepaf_metrics_close(struct stepaf_ctx *ctx)
     if (!metrics)
         return;
     ctx->polling.metrics = NULL;
+    ctx->polling.times = NULL;
     munmap(metrics->head, metrics->bytes);
     stepaf_fork_close(metrics->fd);
     free(metrics);

@@ -4,8 +4,8 @@
  * data path knows nothing of it.
  *
  * Times are measured while a tool asks, or always with STEPAF_METRICS=on. Then transports of an
- * attention rank deliver to functions that measure on their way to the usual ones (meter.c), and an
- * FFN rank looks at each answer as at those that took long; else nothing of it is on the way. */
+ * attention rank deliver to functions that measure as well (meter.h), and an FFN rank looks at each
+ * answer as at those that took long; else nothing of it is on the way. */
 #ifndef STEPAF_CORE_METRICS_H
 #define STEPAF_CORE_METRICS_H
 
@@ -24,7 +24,7 @@ struct stepaf_metrics {
     struct stepaf_metrics_head *head; /* tools may write to it: it does not tell where tables lie */
     void *counters;
     struct stepaf_metrics_peer *peers;
-    struct stepaf_histogram *histograms; /* STEPAF_TIMES of each peer */
+    struct stepaf_histogram *histograms; /* STEPAF_TIMES of each peer: see ctx->polling.times */
     struct stepaf_metrics_late *late;    /* of each peer, and of this rank; NULL: nobody watches */
     size_t bytes;
     int fd;
@@ -43,11 +43,11 @@ void stepaf_metrics_keep(struct stepaf_ctx *ctx, uint64_t now);
 /* Write at once, due or not: something has changed that is to be seen. */
 void stepaf_metrics_write(struct stepaf_ctx *ctx);
 
-/* The histograms of a peer, by STEPAF_TIME_*. */
-static inline struct stepaf_histogram *stepaf_metrics_times(const struct stepaf_metrics *metrics,
+/* The histograms of a peer, by STEPAF_TIME_*, while times are measured. */
+static inline struct stepaf_histogram *stepaf_metrics_times(const struct stepaf_ctx *ctx,
                                                             const struct stepaf_peer *peer)
 {
-    return &metrics->histograms[(size_t)peer->index * STEPAF_TIMES];
+    return &ctx->polling.times[(size_t)peer->index * STEPAF_TIMES];
 }
 
 #endif

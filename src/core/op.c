@@ -3,26 +3,11 @@
 #include "core/op.h"
 #include "core/ctx.h"
 #include "core/feature.h"
-#include "core/imm.h"
 #include "core/key.h"
-#include "core/late.h"
+#include "core/op_answer.h"
 #include "core/plan.h"
 #include "core/send.h"
 #include "core/table.h"
-#include "core/trace.h"
-#include "core/watch.h"
-
-/* Note the operation's result. */
-static inline void set_result(struct stepaf_ctx *ctx, struct stepaf_op *op, stepaf_status_t status,
-                              int peer)
-{
-    op->failed_peer = peer;
-    if (status == STEPAF_OK)
-        ctx->counters.operations_completed++;
-    else
-        ctx->counters.operations_failed++;
-    atomic_store_explicit(&op->status, status, memory_order_release);
-}
 
 /* All answers that it needs have come. False: it waits for the others, for a while. */
 static __attribute__((noinline)) bool has_enough(struct stepaf_op *op)
@@ -36,14 +21,6 @@ static __attribute__((noinline)) bool has_enough(struct stepaf_op *op)
     return !op->answers.enough;
 }
 
-/* The operation is complete with what it needs: tell who watches it. True. */
-static inline bool tell_watch(const struct stepaf_op *op, uint64_t now)
-{
-    struct stepaf_watch *watch = op->plan->ctx->polling.watch;
-
-    return watch->ops->done(watch, op, now);
-}
-
 /* Give the operation its result, once. */
 static void conclude(struct stepaf_op *op, stepaf_status_t status, int peer, uint64_t now)
 {
@@ -54,11 +31,11 @@ static void conclude(struct stepaf_op *op, stepaf_status_t status, int peer, uin
     op->answers.pending += op->answers.spare;
     op->answers.spare = 0;
     op->answers.enough = false;
-    set_result(ctx, op, status, peer);
+    stepaf_op_set_result(ctx, op, status, peer);
     stepaf_trace_stamp(&ctx->trace, STEPAF_EVENT_COMPLETED, now, op->plan->index, op->seq,
                        STEPAF_TRACE_ALL, STEPAF_TRACE_WHOLE, 0);
     if (status == STEPAF_OK && op->answers.watched)
-        (void)tell_watch(op, now);
+        stepaf_op_tell_watch(op, now);
 }
 
 /* What an operation comes to that needs a part that has ended so. */
@@ -108,15 +85,8 @@ struct stepaf_op *stepaf_op_find(const struct stepaf_peer *peer, const struct st
     return op->seq == msg->seq && op->generation ? op : NULL;
 }
 
-/* Whether the peer may answer: it cannot before it was told. What claims otherwise would free a
- * slot whose post still waits for room. */
-static inline bool is_awaited(const struct stepaf_op_peer *op_peer)
-{
-    return op_peer->state == STEPAF_OP_PEER_WAITING && op_peer->post.state != STEPAF_POST_QUEUED;
-}
-
-/* Note the actual sizes: @a sizes, or those as planned. */
-static void set_sizes(struct stepaf_op *op, struct stepaf_op_peer *op_peer, const uint32_t *sizes)
+void stepaf_op_set_sizes(struct stepaf_op *op, struct stepaf_op_peer *op_peer,
+                         const uint32_t *sizes)
 {
     const struct stepaf_plan_obj *plan = op->plan;
     uint32_t first = op_peer->peer->index * plan->n_pull;
@@ -130,7 +100,7 @@ static void set_sizes(struct stepaf_op *op, struct stepaf_op_peer *op_peer, cons
 static inline void take_planned(struct stepaf_op *op, struct stepaf_op_peer *op_peer)
 {
     if (__builtin_expect(op_peer->odd, 0))
-        set_sizes(op, op_peer, NULL);
+        stepaf_op_set_sizes(op, op_peer, NULL);
     op_peer->peer->bytes_received += op_peer->pull_sum;
 }
 
@@ -150,62 +120,28 @@ static bool take_pull_sizes(struct stepaf_op *op, struct stepaf_op_peer *op_peer
     for (uint32_t i = 0; i < msg->n; i++)
         if (sizes[i] > plan->pull[op_peer->peer->index * plan->n_pull + i].bytes)
             return false;
-    set_sizes(op, op_peer, sizes);
+    stepaf_op_set_sizes(op, op_peer, sizes);
     for (uint32_t i = 0; i < msg->n; i++)
         op_peer->peer->bytes_received += sizes[i];
     return true;
 }
 
-/* All answers that it needs are here, and some may be to spare. False: it waits for others. */
-static __attribute__((noinline)) bool has_enough_for_watch(struct stepaf_op *op, uint64_t now)
+bool stepaf_op_has_all_answers(struct stepaf_op *op, uint64_t now)
 {
-    return has_enough(op) && (!op->answers.watched || tell_watch(op, now));
+    if ((op->answers.spare | op->answers.enough) && !has_enough(op))
+        return false;
+    if (op->answers.watched)
+        stepaf_op_tell_watch(op, now);
+    return true;
 }
 
-/* All answers that the operation needs are here, and it is none of the usual. False: it waits for
- * others. */
-static __attribute__((noinline)) bool has_all_answers(struct stepaf_op *op, uint64_t now)
+void stepaf_op_take_unusual(struct stepaf_ctx *ctx, struct stepaf_op *op,
+                            struct stepaf_op_peer *op_peer, bool released)
 {
-    if (__builtin_expect(op->answers.spare | op->answers.enough, 0))
-        return has_enough_for_watch(op, now);
-    return tell_watch(op, now); /* then it is watched */
+    stepaf_op_take_answer(ctx, op, op_peer, released, STEPAF_OP_ANY, stepaf_arrival_ticks(ctx));
 }
 
-/* A peer's answer is complete, its post is through, and its sizes are known. @a spares: the
- * operation may be complete without others. */
-static inline __attribute__((always_inline)) void take_answer(struct stepaf_ctx *ctx,
-                                                              struct stepaf_op *op,
-                                                              struct stepaf_op_peer *op_peer,
-                                                              bool released, bool spares,
-                                                              uint64_t now)
-{
-    uint64_t stamp = op_peer->stamp;
-    bool open = atomic_load_explicit(&op->status, memory_order_relaxed) == STEPAF_INPROGRESS;
-
-    op_peer->answered = now;
-    op_peer->state = STEPAF_OP_PEER_ANSWERED;
-    if (released)
-        stepaf_op_give_back(op, op_peer);
-    if (__builtin_expect(!open, 0))
-        ctx->counters.late++;
-    if (!--op->answers.pending && open &&
-        (!spares || __builtin_expect(!op->answers.unusual, 1) || has_all_answers(op, now))) {
-        set_result(ctx, op, STEPAF_OK, -1);
-        stamp |= (uint64_t)STEPAF_TRACE_COMPLETED << 32;
-    }
-    stepaf_trace_stamp_word(&ctx->trace, now, op->seq, stamp);
-}
-
-/* Take an answer where that is none of the usual. */
-static __attribute__((noinline)) void take_unusual(struct stepaf_ctx *ctx, struct stepaf_op *op,
-                                                   struct stepaf_op_peer *op_peer, bool released)
-{
-    take_answer(ctx, op, op_peer, released, true, stepaf_arrival_ticks(ctx));
-}
-
-/* Whether an answer is in GPU memory by now; else it is ARRIVING, or the peer is lost. */
-static __attribute__((noinline)) bool is_there(struct stepaf_op *op, struct stepaf_op_peer *op_peer,
-                                               bool released)
+bool stepaf_op_is_there(struct stepaf_op *op, struct stepaf_op_peer *op_peer, bool released)
 {
     stepaf_status_t status = op->plan->ctx->feature->op_bring(op, op_peer->peer);
 
@@ -221,7 +157,7 @@ void stepaf_op_arrived(struct stepaf_op *op, const struct stepaf_peer *peer)
 {
     struct stepaf_ctx *ctx = peer->ctx;
 
-    take_unusual(ctx, op, &op->op_peers[peer->index], false);
+    stepaf_op_take_unusual(ctx, op, &op->op_peers[peer->index], false);
 }
 
 void stepaf_op_landed(struct stepaf_peer *peer, const struct stepaf_msg *msg)
@@ -233,7 +169,7 @@ void stepaf_op_landed(struct stepaf_peer *peer, const struct stepaf_msg *msg)
         peer->ctx->counters.dropped_stale++;
         return;
     }
-    if (op->plan->proxied.is || !is_awaited(&op->op_peers[peer->index]))
+    if (op->plan->proxied.is || !stepaf_op_peer_is_awaited(&op->op_peers[peer->index]))
         return; /* it is over, or nobody can ask */
     struct stepaf_op_peer *op_peer = &op->op_peers[peer->index];
     const struct stepaf_plan_obj *plan = op->plan;
@@ -261,7 +197,7 @@ void stepaf_op_response(struct stepaf_peer *peer, const struct stepaf_msg *msg)
     struct stepaf_op *op = stepaf_op_find(peer, msg);
     struct stepaf_op_peer *op_peer = op ? &op->op_peers[peer->index] : NULL;
 
-    if (__builtin_expect(!op_peer || !is_awaited(op_peer), 0)) {
+    if (__builtin_expect(!op_peer || !stepaf_op_peer_is_awaited(op_peer), 0)) {
         ctx->counters.dropped_stale += !stepaf_late_take(peer, msg);
         return;
     }
@@ -273,110 +209,10 @@ void stepaf_op_response(struct stepaf_peer *peer, const struct stepaf_msg *msg)
     op_peer->work_ns = msg->word[STEPAF_MSG_WORK];
     stepaf_post_complete(&op_peer->post);
     if (__builtin_expect(op->plan->on_gpu, 0) &&
-        !is_there(op, op_peer, msg->flags & STEPAF_MSG_RELEASED))
+        !stepaf_op_is_there(op, op_peer, msg->flags & STEPAF_MSG_RELEASED))
         return;
-    take_answer(ctx, op, op_peer, msg->flags & STEPAF_MSG_RELEASED, true,
-                stepaf_arrival_ticks(ctx));
-}
-
-static __attribute__((noinline)) void deliver_other(struct stepaf_upcalls *up,
-                                                    struct stepaf_link *link, uint32_t imm)
-{
-    struct stepaf_msg msg;
-
-    if (stepaf_imm_decode(up, link, imm, &msg))
-        up->deliver(up, link, &msg);
-}
-
-__attribute__((noinline)) struct stepaf_op *stepaf_op_find_short(const struct stepaf_ctx *ctx,
-                                                                 uint32_t imm)
-{
-    const struct stepaf_plan_obj *plan =
-        stepaf_table_get(&ctx->tables.plans, imm >> STEPAF_IMM_PLAN_SHIFT & 0xffff);
-    const struct stepaf_op *op = plan ? plan->ops : NULL;
-
-    if (!stepaf_is_attention(ctx) || !plan)
-        return NULL;
-    for (uint32_t s = 0; s < plan->depth; s++, op++)
-        if (op->imm == (imm & STEPAF_IMM_SAME_MASK) && op->generation)
-            return (struct stepaf_op *)op;
-    return NULL;
-}
-
-/* An answer of 32 bits: all bytes as planned, and times that are too short to be told. */
-static inline void count_planned(struct stepaf_op_peer *op_peer)
-{
-    op_peer->peer->bytes_received += op_peer->pull_sum;
-    op_peer->queue_ns = UINT32_MAX;
-    op_peer->work_ns = UINT32_MAX;
-}
-
-/* Take an answer as planned, to an operation that needs it: else its parts are odd. */
-static inline __attribute__((always_inline)) void take_planned_answer(
-    struct stepaf_ctx *ctx, struct stepaf_op *op, struct stepaf_op_peer *op_peer, uint32_t imm)
-{
-    count_planned(op_peer);
-    take_answer(ctx, op, op_peer, imm >> STEPAF_IMM_CODE_SHIFT == STEPAF_IMM_RELEASED, false,
-                ctx->up.polled);
-}
-
-/* An answer as planned, where something is to be done before; or no such answer. */
-static __attribute__((noinline)) void deliver_unusual(struct stepaf_ctx *ctx,
-                                                      struct stepaf_link *link, uint32_t imm)
-{
-    struct stepaf_op *op = stepaf_op_find_short(ctx, imm);
-    struct stepaf_op_peer *op_peer = op ? &op->op_peers[link->peer] : NULL;
-
-    if (!op_peer || !is_awaited(op_peer) || !stepaf_imm_is_answer(imm)) {
-        deliver_other(&ctx->up, link, imm);
-        return;
-    }
-    stepaf_post_complete(&op_peer->post);
-    if (op_peer->odd)
-        set_sizes(op, op_peer, NULL);
-    count_planned(op_peer);
-    bool released = imm >> STEPAF_IMM_CODE_SHIFT == STEPAF_IMM_RELEASED;
-    if (op->plan->on_gpu && !is_there(op, op_peer, released))
-        return;
-    take_unusual(ctx, op, op_peer, released);
-}
-
-/* The same while a thread waits for @a op, which most such answers are for: where it is watched,
- * and has nothing else that is none of the usual. */
-static __attribute__((noinline)) void deliver_watched(struct stepaf_ctx *ctx, struct stepaf_op *op,
-                                                      struct stepaf_link *link, uint32_t imm)
-{
-    struct stepaf_op_peer *op_peer = &op->op_peers[link->peer];
-
-    if (op->imm != (imm & STEPAF_IMM_SAME_MASK) || !stepaf_imm_is_answer(imm) ||
-        op_peer->state != STEPAF_OP_PEER_WAITING || op_peer->post.state != STEPAF_POST_SENT ||
-        op_peer->odd) {
-        deliver_unusual(ctx, link, imm);
-        return;
-    }
-    count_planned(op_peer);
-    take_answer(ctx, op, op_peer, imm >> STEPAF_IMM_CODE_SHIFT == STEPAF_IMM_RELEASED, true,
-                ctx->up.polled);
-}
-
-/* The operation that a thread waits for is the likeliest. Its START says the same in its 32 bits as
- * the answer, but for the code. */
-void stepaf_core_deliver_imm(struct stepaf_upcalls *up, struct stepaf_link *link, uint32_t imm)
-{
-    struct stepaf_ctx *ctx = (struct stepaf_ctx *)up;
-    struct stepaf_op *op = ctx->polling.hint_op;
-    struct stepaf_op_peer *op_peer = op ? &op->op_peers[link->peer] : NULL;
-
-    if (__builtin_expect(op_peer && op->imm == (imm & STEPAF_IMM_SAME_MASK) &&
-                             stepaf_imm_is_answer(imm) &&
-                             op_peer->state == STEPAF_OP_PEER_WAITING &&
-                             op_peer->post.state == STEPAF_POST_SENT && !op_peer->unusual,
-                         1))
-        take_planned_answer(ctx, op, op_peer, imm);
-    else if (__builtin_expect(op != NULL, 0))
-        deliver_watched(ctx, op, link, imm);
-    else
-        deliver_unusual(ctx, link, imm);
+    stepaf_op_take_answer(ctx, op, op_peer, msg->flags & STEPAF_MSG_RELEASED, STEPAF_OP_ANY,
+                          stepaf_arrival_ticks(ctx));
 }
 
 void stepaf_op_release(struct stepaf_peer *peer, const struct stepaf_msg *msg)

@@ -36,17 +36,16 @@ struct stepaf_op_peer {
     uint64_t pull_sum; /* bytes of all answers, as planned */
     uint64_t stamp;    /* stepaf_trace_word of its answer, but for what is stamped with it */
     uint32_t owed;     /* LEFT_OUT and held: the operation that the peer is still about */
-    uint8_t state;     /* stepaf_op_peer_state */
-    bool held;         /* the peer has not released the slot */
     union {
         struct {
+            uint8_t state; /* stepaf_op_peer_state */
             /* Its answer is none of the usual: pull_bytes are not as planned, or the operation may
              * do without it. */
             bool odd;
-            bool watched; /* as the operation */
         };
-        uint16_t unusual; /* one of them */
+        uint16_t state_if_usual; /* another number if it is odd */
     };
+    bool held; /* the peer has not released the slot */
 };
 
 /* What has landed at a peer, or of a peer, before its answer. */
@@ -103,6 +102,7 @@ struct stepaf_op {
     struct {
         uint64_t started;  /* ticks */
         uint64_t notified; /* ticks: when all parts had been posted */
+        uint64_t done;     /* ticks: when the slot's last operation was complete; only if watched */
         uint64_t waited;   /* stepaf_trace_word of a wait for it */
     } trace;
     struct stepaf_op_peer *op_peers; /* per peer */
@@ -122,8 +122,6 @@ static inline stepaf_request_h stepaf_op_handle(const struct stepaf_op *op)
 }
 /* The operation that a message is about, or NULL if it is about none of mine. */
 struct stepaf_op *stepaf_op_find(const struct stepaf_peer *peer, const struct stepaf_msg *msg);
-/* The operation in flight that an answer of 32 bits is about; NULL: none. */
-struct stepaf_op *stepaf_op_find_short(const struct stepaf_ctx *ctx, uint32_t imm);
 void stepaf_op_response(struct stepaf_peer *peer, const struct stepaf_msg *msg);
 /* A tensor of an answer is here before the others, or the push is there. */
 void stepaf_op_landed(struct stepaf_peer *peer, const struct stepaf_msg *msg);
@@ -143,5 +141,8 @@ void stepaf_op_expire(struct stepaf_op *op);
 stepaf_status_t stepaf_op_cancel(struct stepaf_op *op);
 /* What stands for an answer in 32 bits: the way of most. */
 void stepaf_core_deliver_imm(struct stepaf_upcalls *up, struct stepaf_link *link, uint32_t imm);
+/* The same where operations are watched, or times are measured. */
+void stepaf_core_deliver_imm_observed(struct stepaf_upcalls *up, struct stepaf_link *link,
+                                      uint32_t imm);
 
 #endif

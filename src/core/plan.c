@@ -110,11 +110,8 @@ static void have_watched(struct stepaf_plan_obj *plan)
 
     if (!watch || plan->on_streams || plan->proxied.is || !watch->ops->meet(watch, plan))
         return;
-    for (uint8_t s = 0; s < plan->depth; s++) {
+    for (uint8_t s = 0; s < plan->depth; s++)
         plan->ops[s].answers.watched = true;
-        for (uint32_t p = 0; p < plan->ctx->n_peers; p++)
-            plan->ops[s].op_peers[p].watched = true;
-    }
 }
 
 static void uncache(struct stepaf_plan_obj *plan)

@@ -8,6 +8,7 @@
 #include "core/ctx.h"
 #include "core/key.h"
 #include "core/op.h"
+#include "core/watch.h"
 
 struct stepaf_proxy;
 struct stepaf_region;
@@ -35,6 +36,7 @@ struct stepaf_pull {
 /* What the trace says of a start as planned: START, if it has a stamp of its own, then the
  * tensors. The last one says NOTIFIED too. */
 struct stepaf_plan_stamps {
+    bool is_small; /* posting takes little longer than a stamp: START has that of NOTIFIED */
     uint32_t n;
     struct {
         uint32_t bytes;
@@ -66,7 +68,6 @@ struct stepaf_plan_obj {
     bool on_streams;    /* then stream says the rest */
     bool keeps_sources; /* on streams: nobody changes them before the operation is over */
     bool on_gpu;        /* not on streams, and some tensor is, or has been, in GPU memory */
-    bool is_small;      /* posting takes little longer than a stamp: START has that of NOTIFIED */
     struct {
         bool is;       /* made by stepaf_push_pull */
         uint32_t at;   /* in ctx->cache.plans */
@@ -91,6 +92,7 @@ struct stepaf_plan_obj {
         int64_t patience_us;        /* for so long it waits for the others all the same */
         uint32_t n_owed;            /* parts that late peers owe, see core/late.h */
     } partial;
+    struct stepaf_watch_plan watched;
     struct stepaf_stream *stream; /* made with STEPAF_PLAN_STREAM: how; else NULL */
     struct stepaf_plan_proxied proxied;
 };

@@ -101,7 +101,7 @@ static void add_stamp(struct stepaf_plan_obj *plan, uint32_t event, uint32_t pee
 /* What the trace says of a start. */
 static void compile_stamps(struct stepaf_plan_obj *plan)
 {
-    uint32_t also = plan->is_small && plan->n_push ? STEPAF_TRACE_STARTED : 0;
+    uint32_t also = plan->stamps.is_small && plan->n_push ? STEPAF_TRACE_STARTED : 0;
 
     plan->stamps.n = 0;
     if (!also)
@@ -150,7 +150,7 @@ static void compile_plan(struct stepaf_plan_obj *plan)
     plan->push_bytes = 0;
     for (int i = 0; i < plan->n_push; i++)
         plan->push_bytes += plan->push[i].bytes;
-    plan->is_small = plan->push_bytes * ctx->n_peers <= STEPAF_SMALL_BYTES;
+    plan->stamps.is_small = plan->push_bytes * ctx->n_peers <= STEPAF_SMALL_BYTES;
     compile_stamps(plan);
     for (int s = 0; s < plan->depth; s++) {
         struct stepaf_op *op = &plan->ops[s];

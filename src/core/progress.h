@@ -19,10 +19,12 @@ static inline unsigned stepaf_core_progress_polls(struct stepaf_ctx *ctx, unsign
         n = transport->ops->progress(transport, polls);
     else
         n = stepaf_core_progress_many(ctx, polls);
-    if (n)
-        ctx->polling.vain_since = 0;
     /* Time decides, not how often: a caller may sleep between polls. Most have taken a stamp. */
     uint64_t now = stepaf_arrival_ticks(ctx);
+    if (n)
+        ctx->polling.vain_since = 0;
+    else if (__builtin_expect(ctx->polling.watch != NULL, 0))
+        stepaf_core_note_vain(ctx, now);
     if (__builtin_expect((int64_t)(now - ctx->polling.look_at) >= 0, 0))
         stepaf_core_check_liveness(ctx, now, n > 0);
     ctx->up.polled = 0;

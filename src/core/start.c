@@ -311,7 +311,7 @@ stepaf_status_t stepaf_plan_start(struct stepaf_plan_obj *plan, const stepaf_sta
                                   stepaf_request_h *request_p)
 {
     struct stepaf_ctx *ctx = plan->ctx;
-    uint64_t began = plan->is_small ? 0 : stepaf_ticks();
+    uint64_t began = plan->stamps.is_small ? 0 : stepaf_ticks();
     struct stepaf_op *op = plan->next;
 
     if (__builtin_expect(params || !request_p || !is_usual(ctx, plan, op), 0))

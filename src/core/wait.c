@@ -120,8 +120,7 @@ static __attribute__((noinline)) void see_who_lives(struct stepaf_ctx *ctx, uint
         find_dead_peers(ctx, now);
 }
 
-/* Of a context that is watched each poll comes here: this is for those after which something is
- * due. */
+/* Of a context that is watched. */
 static __attribute__((noinline)) void see_what_is_due(struct stepaf_ctx *ctx, uint64_t now,
                                                       bool has_come)
 {
@@ -129,21 +128,33 @@ static __attribute__((noinline)) void see_what_is_due(struct stepaf_ctx *ctx, ui
 
     if ((int64_t)(now - watch->look_due) >= 0)
         watch->ops->look(watch, now);
-    if ((int64_t)(now - watch->look_at) >= 0) {
-        watch->look_at = now + stepaf_ticks_of_us(ctx, LOOK_EVERY_US);
+    if ((int64_t)(now - watch->live_due) >= 0) {
+        watch->live_due = now + stepaf_ticks_of_us(ctx, LOOK_EVERY_US);
         see_who_lives(ctx, now, has_come);
     }
-    watch->due = (int64_t)(watch->look_due - watch->look_at) < 0 ? watch->look_due : watch->look_at;
+    ctx->polling.look_at =
+        (int64_t)(watch->look_due - watch->live_due) < 0 ? watch->look_due : watch->live_due;
 }
 
 void stepaf_core_check_liveness(struct stepaf_ctx *ctx, uint64_t now, bool has_come)
 {
-    if (!ctx->polling.watch) {
-        ctx->polling.look_at = now + stepaf_ticks_of_us(ctx, LOOK_EVERY_US);
-        see_who_lives(ctx, now, has_come);
-    } else if (stepaf_watch_poll(ctx->polling.watch, now, has_come)) {
+    if (ctx->polling.watch) {
         see_what_is_due(ctx, now, has_come);
+        return;
     }
+    ctx->polling.look_at = now + stepaf_ticks_of_us(ctx, LOOK_EVERY_US);
+    see_who_lives(ctx, now, has_come);
+}
+
+void stepaf_core_note_vain(struct stepaf_ctx *ctx, uint64_t now)
+{
+    struct stepaf_watch *watch = ctx->polling.watch;
+
+    if (now - watch->noted < watch->note_each)
+        return;
+    stepaf_watch_poll(watch, now, !ctx->polling.vain_since);
+    if (!ctx->polling.vain_since)
+        ctx->polling.vain_since = now;
 }
 
 /* Have transports tell when something comes; return by how many descriptors. @a all: every one

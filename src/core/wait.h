@@ -36,6 +36,8 @@ void stepaf_core_flush(struct stepaf_ctx *ctx, int64_t timeout_us);
  * if it is time to. */
 void stepaf_core_check_liveness(struct stepaf_ctx *ctx, uint64_t now, bool has_come)
     __attribute__((cold));
+/* A poll is over that has brought nothing, of a context that is watched: note it, now and then. */
+void stepaf_core_note_vain(struct stepaf_ctx *ctx, uint64_t now);
 /* Look at once for ranks that have ended, and take in what members say, if that was not done within
  * the last millisecond. */
 void stepaf_core_look_for_lost(struct stepaf_ctx *ctx);

@@ -24,21 +24,35 @@ struct stepaf_watch;
  * each. */
 enum { STEPAF_WATCH_LEVELS = 16, STEPAF_WATCH_GAPS = 128 };
 
-/* A time from the begin of a poll that has found nothing to the end of the next such: what was
- * noticed meanwhile may have lain there since. */
+/* A time from the begin of a poll that has found nothing to the end of the next such that is noted:
+ * what was noticed meanwhile may have lain there since. */
 struct stepaf_watch_gap {
     uint64_t to; /* ticks */
     uint64_t took;
 };
 
+/* Which operations of a plan are picked; in ticks. Whoever watches sets it. */
+struct stepaf_watch_plan {
+    uint32_t left;       /* operations until one is picked in any case */
+    uint64_t least_took; /* one that took less, */
+    uint64_t more_took;  /* or that and this, is picked */
+    uint64_t late_idle;  /* or one that had been idle for so long before its start */
+};
+
+/* Of a plan of which nothing is known: none but the @a left-th is picked. */
+static inline struct stepaf_watch_plan stepaf_watch_plan_begin(uint32_t left)
+{
+    return (struct stepaf_watch_plan){.left = left, .more_took = INT64_MAX, .late_idle = INT64_MAX};
+}
+
 /* All under the context's lock. */
 struct stepaf_watch_ops {
     /* A plan is made. False: its operations are not to be watched. */
-    bool (*meet)(struct stepaf_watch *watch, const struct stepaf_plan_obj *plan);
-    /* One of its operations is complete, with all that it needs: once for each. @a now: ticks.
-     * Always true, so that whoever says that can leave it to this. */
-    bool (*done)(struct stepaf_watch *watch, const struct stepaf_op *op, uint64_t now);
-    /* What is due, or has been asked for (stepaf_watch_soon), after a poll. */
+    bool (*meet)(struct stepaf_watch *watch, struct stepaf_plan_obj *plan);
+    /* One of its operations is complete that stepaf_op_tell_watch picks. @a now: ticks; @a idle: what
+     * was before its start, likewise. */
+    void (*pick)(struct stepaf_watch *watch, struct stepaf_op *op, uint64_t now, uint64_t idle);
+    /* What is due after a poll. */
     void (*look)(struct stepaf_watch *watch, uint64_t now);
     /* ASK, TELL or TOLD: input, not truth. */
     void (*take)(struct stepaf_watch *watch, struct stepaf_peer *peer,
@@ -54,12 +68,13 @@ struct stepaf_watch_ops {
 
 struct stepaf_watch {
     const struct stepaf_watch_ops *ops;
-    uint64_t ended;     /* the last poll, ticks */
-    uint64_t polled;    /* before the last poll that has found nothing began, ticks */
-    uint64_t gaps_from; /* ticks: how long one is that is noted */
-    uint64_t due;       /* ticks: the first of these two */
-    uint64_t look_due;  /* when to look; 0: after this poll */
-    uint64_t look_at;   /* the context's, which is 0 while it is watched: so each poll asks */
+    uint64_t last_done;                   /* when the last operation was complete, ticks */
+    uint64_t noted;                       /* the last poll in vain that was noted, ticks */
+    uint64_t polled;                      /* before that one began, ticks */
+    uint64_t note_each;                   /* ticks: they are noted no closer than that */
+    uint64_t gaps_from;                   /* ticks: how long a gap is that is noted */
+    uint64_t look_due;                    /* ticks: when to look; 0: after this poll */
+    uint64_t live_due;                    /* ticks: when to see to whether peers live */
     uint64_t n_gaps[STEPAF_WATCH_LEVELS]; /* noted ever, of each level */
     struct stepaf_watch_gap gaps[STEPAF_WATCH_LEVELS][STEPAF_WATCH_GAPS];
 };
@@ -78,26 +93,17 @@ static inline void stepaf_watch_note_gap(struct stepaf_watch *watch, uint64_t to
         (struct stepaf_watch_gap){to, took};
 }
 
-/* Have it look after this poll. */
-static inline void stepaf_watch_soon(struct stepaf_watch *watch)
+/* A poll in vain is over. A thread may lose its core within a poll, between its look and the stamp:
+ * that nothing was there is known of the time before it began only, for which the one that was noted
+ * before stands. @a is_first: there is none, polls have brought something since. */
+static inline void stepaf_watch_poll(struct stepaf_watch *watch, uint64_t now, bool is_first)
 {
-    watch->look_due = 0;
-    watch->due = 0;
-}
+    uint64_t took = now - watch->polled;
 
-/* A poll is over, which has brought something or not. Whether anything is due. A thread may lose
- * its core within a poll, between its look and the stamp: that nothing was there is known of the
- * time before it began only. */
-static inline bool stepaf_watch_poll(struct stepaf_watch *watch, uint64_t now, bool has_come)
-{
-    if (!has_come) {
-        uint64_t took = now - watch->polled;
-        if ((int64_t)took >= (int64_t)watch->gaps_from)
-            stepaf_watch_note_gap(watch, now, took);
-        watch->polled = watch->ended;
-    }
-    watch->ended = now;
-    return (int64_t)(now - watch->due) >= 0;
+    if ((int64_t)took >= (int64_t)watch->gaps_from)
+        stepaf_watch_note_gap(watch, now, took);
+    watch->polled = is_first ? now : watch->noted;
+    watch->noted = now;
 }
 
 #endif

@@ -20,20 +20,15 @@ enum {
     STEPAF_VERDICT_HELD_UP = 256 /* messages that waited for one of several rails */
 };
 
-/* What is known of a plan. Compared with each operation, in ticks; the rest is for those that are
- * picked. */
+/* What is known of a plan. What each operation is compared with is in the plan itself: see struct
+ * stepaf_watch_plan. */
 struct stepaf_verdict_plan {
-    uint64_t late_took; /* ticks; UINT64_MAX: not known yet */
-    uint64_t late_idle;
-    uint64_t least_took;
-    uint32_t generation; /* of the plan's handle */
-    uint32_t left;       /* operations until the next is picked to learn from */
-    uint32_t stride;
+    uint32_t generation;  /* of the plan's handle */
+    uint32_t stride;      /* operations from one that is picked to learn from to the next */
     uint32_t turn;        /* the peer to learn of next */
     uint64_t first, last; /* ticks: when one was picked to learn from */
     uint64_t learnt;      /* ticks: and when for the half minute, with what its peers tell */
     bool is_due;          /* to learn for that, from the next one that is picked */
-    uint64_t slot_done[STEPAF_MAX_DEPTH];
     struct stepaf_verdict_usual usual;
     struct stepaf_verdict_usual_peer at[]; /* peers */
 };
@@ -101,7 +96,6 @@ struct stepaf_verdict_starve {
 struct stepaf_verdict_state {
     struct stepaf_watch watch; /* first: the core hands it back */
     struct stepaf_ctx *ctx;
-    uint64_t last_done;   /* of the last operation that was complete, ticks */
     uint64_t would_block; /* the counter, when it was looked at last */
     uint32_t n_open;      /* cases */
     uint32_t n_plans;

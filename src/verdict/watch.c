@@ -17,6 +17,7 @@
 
 enum {
     GAPS_FROM_US = 10,
+    NOTE_EACH_US = 1, /* a gap may seem to be longer by two of these */
     LOOK_EVERY_US = 20000,
     STARVE_EVERY_US = 1000, /* readings are no closer than that */
     ANSWER_WITHIN_US = 1000000,
@@ -29,7 +30,7 @@ enum {
 /* ---- plans ---- */
 
 /* Make room for what is learnt of a plan. Its number may have been another one's before. */
-static bool meet_plan(struct stepaf_watch *watch, const struct stepaf_plan_obj *obj)
+static bool meet_plan(struct stepaf_watch *watch, struct stepaf_plan_obj *obj)
 {
     struct stepaf_verdict_state *state = (struct stepaf_verdict_state *)watch;
     struct stepaf_verdict_plan *plan;
@@ -48,16 +49,17 @@ static bool meet_plan(struct stepaf_watch *watch, const struct stepaf_plan_obj *
     if (!plan)
         return false;
     plan->generation = obj->handle.generation;
-    plan->late_took = plan->late_idle = UINT64_MAX;
-    plan->left = plan->stride = 1;
+    plan->stride = 1;
+    obj->watched = stepaf_watch_plan_begin(plan->stride);
     free(state->plans[obj->index]);
     state->plans[obj->index] = plan;
     return true;
 }
 
+/* INT64_MAX stays what it is: never. */
 static uint64_t ticks_of_ns(const struct stepaf_ctx *ctx, int64_t ns)
 {
-    return ns == INT64_MAX ? UINT64_MAX : (uint64_t)((double)ns / ctx->clock.own.ns_per_tick);
+    return ns == INT64_MAX ? INT64_MAX : (uint64_t)((double)ns / ctx->clock.own.ns_per_tick);
 }
 
 static int64_t ns_of_ticks(const struct stepaf_ctx *ctx, uint64_t ticks)
@@ -66,6 +68,13 @@ static int64_t ns_of_ticks(const struct stepaf_ctx *ctx, uint64_t ticks)
 }
 
 /* ---- one operation ---- */
+
+/* Look between polls, after this one. */
+static void look_soon(struct stepaf_verdict_state *state)
+{
+    state->watch.look_due = 0;
+    state->ctx->polling.look_at = 0;
+}
 
 /* Since when the caller has waited for the operation; 0: it has not, or the trace does not say any
  * more. */
@@ -147,7 +156,7 @@ static struct stepaf_verdict_case *open_case(struct stepaf_verdict_state *state,
         .back = stepaf_verdict_find_rail(state, p, op->plan->index, op->seq),
     };
     state->n_open++;
-    stepaf_watch_soon(&state->watch);
+    look_soon(state);
     return one;
 }
 
@@ -191,7 +200,8 @@ static uint64_t spacing(const struct stepaf_ctx *ctx, const struct stepaf_verdic
     return wanted < most ? wanted : most;
 }
 
-static void pick_next(const struct stepaf_ctx *ctx, struct stepaf_verdict_plan *plan, uint64_t now)
+static uint32_t pick_next(const struct stepaf_ctx *ctx, struct stepaf_verdict_plan *plan,
+                          uint64_t now)
 {
     uint64_t wanted = spacing(ctx, plan, now, LATELY_EVERY_US);
 
@@ -202,7 +212,7 @@ static void pick_next(const struct stepaf_ctx *ctx, struct stepaf_verdict_plan *
             plan->stride /= 2;
     }
     plan->last = now;
-    plan->left = plan->stride;
+    return plan->stride;
 }
 
 /* For the half minute, and of some peers. */
@@ -235,6 +245,7 @@ static void pick_usual(struct stepaf_verdict_state *state, struct stepaf_verdict
 {
     const struct stepaf_ctx *ctx = state->ctx;
     struct stepaf_verdict_usual *usual = &plan->usual;
+    struct stepaf_watch_plan *watched = &op->plan->watched;
 
     stepaf_median_add(&usual->lately, ns_of_ticks(ctx, now - op->trace.started));
     /* What is due is learnt from the next one: the first operation behind a long pause is due each
@@ -242,65 +253,48 @@ static void pick_usual(struct stepaf_verdict_state *state, struct stepaf_verdict
     if (plan->is_due || usual->took.n < STEPAF_MEDIAN_SAMPLES)
         learn_of(state, plan, op, now, idle, refused);
     plan->is_due = now - plan->learnt >= spacing(ctx, plan, now, LEARN_EVERY_US);
-    plan->late_took = ticks_of_ns(ctx, stepaf_verdict_late_took(usual));
-    plan->late_idle = ticks_of_ns(ctx, stepaf_verdict_late_idle(usual));
-    plan->least_took = ticks_of_ns(ctx, stepaf_verdict_least_took(usual));
-    pick_next(ctx, plan, now);
-}
-
-static __attribute__((noinline)) void pick(struct stepaf_verdict_state *state,
-                                           struct stepaf_verdict_plan *plan,
-                                           const struct stepaf_op *op, uint64_t now, uint64_t took,
-                                           uint64_t idle)
-{
-    uint64_t would_block = state->ctx->counters.would_block;
-    bool refused = would_block != state->would_block;
-
-    state->would_block = would_block;
-    if (took >= plan->late_took || (idle >= plan->late_idle && !refused))
-        pick_late(state, op, now, idle, refused);
-    if (!plan->left)
-        pick_usual(state, plan, op, now, idle, refused);
+    watched->least_took = ticks_of_ns(ctx, stepaf_verdict_least_took(usual));
+    watched->more_took = ticks_of_ns(ctx, stepaf_verdict_late_took(usual)) - watched->least_took;
+    watched->late_idle = ticks_of_ns(ctx, stepaf_verdict_late_idle(usual));
+    watched->left = pick_next(ctx, plan, now);
 }
 
 /* A waiting thread stamps what comes with the time before the poll that finds it. If it has lost
  * its core in between, the operation seems to be shorter than any is: then the clock is read once
  * more. */
-static __attribute__((noinline)) uint64_t renew(struct stepaf_verdict_state *state, uint64_t stamp)
+static uint64_t renew(struct stepaf_verdict_state *state, uint64_t stamp)
 {
     uint64_t now = stepaf_ticks();
 
-    if (stamp == state->replaced) /* of another operation that has come by the same poll */
-        return state->renewed;
     if (now - stamp < state->watch.gaps_from)
         return stamp;
     state->replaced = stamp;
     state->renewed = now;
+    if (state->ctx->up.polled == stamp) /* it would be others' that have come by the same poll */
+        state->ctx->up.polled = now;
     return now;
 }
 
-static bool done(struct stepaf_watch *watch, const struct stepaf_op *op, uint64_t now)
+static void pick(struct stepaf_watch *watch, struct stepaf_op *op, uint64_t now, uint64_t idle)
 {
     struct stepaf_verdict_state *state = (struct stepaf_verdict_state *)watch;
     struct stepaf_verdict_plan *plan = state->plans[op->plan->index];
-    uint64_t started = op->trace.started, took = now - started;
+    const struct stepaf_watch_plan *watched = &op->plan->watched;
 
     /* The stamp of another thread's poll may be older than the start. */
-    if (__builtin_expect(((int64_t)took < (int64_t)plan->least_took) | (now == state->replaced),
-                         0)) {
-        now = renew(state, now);
-        took = now - started;
-    }
-    /* What was before the start: the end of an operation, if that was not behind it, or of the
-     * slot's one before. */
-    uint64_t idle = started - state->last_done, since_slot = started - plan->slot_done[op->slot];
-    if (since_slot < idle)
-        idle = since_slot;
-    state->last_done = plan->slot_done[op->slot] = now;
-    if (__builtin_expect(
-            (--plan->left == 0) | (took >= plan->late_took) | (idle >= plan->late_idle), 0))
-        pick(state, plan, op, now, took, idle);
-    return true;
+    if ((int64_t)(now - op->trace.started) < (int64_t)watched->least_took)
+        now = watch->last_done = op->trace.done = renew(state, now);
+    bool is_late =
+        (int64_t)(now - op->trace.started - watched->least_took) >= (int64_t)watched->more_took;
+    if (!is_late && idle < watched->late_idle && watched->left)
+        return;
+    uint64_t would_block = state->ctx->counters.would_block;
+    bool refused = would_block != state->would_block;
+    state->would_block = would_block;
+    if (is_late || (idle >= watched->late_idle && !refused))
+        pick_late(state, op, now, idle, refused);
+    if (!watched->left)
+        pick_usual(state, plan, op, now, idle, refused);
 }
 
 /* ---- between polls ---- */
@@ -362,7 +356,7 @@ static void close_watch(struct stepaf_watch *watch)
 }
 
 static const struct stepaf_watch_ops watch_ops = {.meet = meet_plan,
-                                                  .done = done,
+                                                  .pick = pick,
                                                   .look = look_between,
                                                   .take = stepaf_verdict_take,
                                                   .show = show,
@@ -389,12 +383,15 @@ void stepaf_verdict_open(struct stepaf_ctx *ctx)
         return;
     }
     state->watch.ops = &watch_ops;
-    state->watch.ended = state->watch.polled = stepaf_ticks();
+    state->watch.noted = state->watch.polled = stepaf_ticks();
     state->watch.gaps_from = stepaf_ticks_of_us(ctx, GAPS_FROM_US);
-    state->watch.look_at = state->watch.polled;
-    state->last_done = state->watch.polled;
+    state->watch.live_due = state->watch.polled;
+    state->watch.note_each = stepaf_ticks_of_us(ctx, NOTE_EACH_US);
+    state->watch.last_done = state->watch.polled;
     ctx->polling.look_at = 0;
     ctx->polling.watch = &state->watch;
+    if (ctx->up.deliver_imm == stepaf_core_deliver_imm)
+        ctx->up.deliver_imm = stepaf_core_deliver_imm_observed;
     ctx->up.held_up = stepaf_verdict_held_up;
 }
 

@@ -60,7 +60,7 @@ static struct stepaf_metrics_head read_head(void)
 static uint64_t count_of(uint32_t peer, uint32_t time)
 {
     const struct stepaf_histogram *times =
-        stepaf_metrics_times(job->ctx->polling.metrics, &job->ctx->peers[peer]);
+        &job->ctx->polling.metrics->histograms[peer * STEPAF_TIMES];
     uint64_t n = 0;
 
     for (int i = 0; i < STEPAF_HISTOGRAM_BUCKETS; i++)
@@ -197,7 +197,7 @@ static void a_time_is_as_long_as_it_was(void)
     msg.word[STEPAF_MSG_WORK] = 500000000;
     job->ctx->up.polled = stepaf_ticks();
     EXPECT_TAKEN(job, 0, &msg);
-    const struct stepaf_histogram *times = stepaf_metrics_times(metrics, &job->ctx->peers[0]);
+    const struct stepaf_histogram *times = stepaf_metrics_times(job->ctx, &job->ctx->peers[0]);
     uint64_t round = times[STEPAF_TIME_ROUND].sum_ns, ways = times[STEPAF_TIME_WAYS].sum_ns;
     CU_ASSERT(round >= 2990000000 && round < 60000000000);
     CU_ASSERT_EQUAL(ways, round - 1500000000);

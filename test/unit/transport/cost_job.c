@@ -11,6 +11,7 @@
 #include <stepaf/stepaf.h>
 
 #include "api/handles.h"
+#include "core/plan.h"
 #include "verdict/verdict.h"
 
 enum {
@@ -291,13 +292,12 @@ static void have_none_judged(void)
     for (int rank = 0; state && rank <= cost_n_ffn; rank++) {
         struct stepaf_watch *watch = &stepaf_verdict_of(stepaf_peek_ctx(contexts[rank]))->watch;
         watch->gaps_from = INT64_MAX;
-        watch->due = watch->look_due = stepaf_ticks() + INT64_MAX / 2;
+        watch->live_due = watch->look_due = stepaf_ticks() + INT64_MAX / 2;
+        stepaf_peek_ctx(contexts[rank])->polling.look_at = watch->live_due;
     }
-    if (!state || !state->n_plans)
-        return;
-    state->plans[0]->left = UINT32_MAX;
-    state->plans[0]->late_took = state->plans[0]->late_idle = UINT64_MAX;
-    state->plans[0]->least_took = 0;
+    struct stepaf_plan_obj *made = state ? stepaf_table_get(&state->ctx->tables.plans, 0) : NULL;
+    if (made)
+        made->watched = stepaf_watch_plan_begin(UINT32_MAX);
 }
 
 static void measure_job(void)

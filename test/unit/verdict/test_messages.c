@@ -106,15 +106,16 @@ static void pretend_pause(int64_t ns)
 {
     struct stepaf_verdict_state *state = stepaf_verdict_of(job->ctx);
     struct stepaf_verdict_plan *of = state->plans[0];
+    struct stepaf_plan_obj *made = stepaf_table_get(&job->ctx->tables.plans, 0);
     uint64_t ticks = (uint64_t)((double)ns / job->ctx->clock.own.ns_per_tick);
 
-    state->last_done -= ticks;
-    for (int i = 0; i < STEPAF_MAX_DEPTH; i++)
-        of->slot_done[i] -= ticks;
+    state->watch.last_done -= ticks;
+    for (int i = 0; i < made->depth; i++)
+        made->ops[i].trace.done -= ticks;
     of->first -= ticks;
     of->last -= ticks;
     of->learnt -= ticks;
-    of->left = of->stride = 1; /* both of a pair are picked */
+    made->watched.left = of->stride = 1; /* both of a pair are picked */
 }
 
 /* Operations come in pairs, with a pause before each that is longer than it is learnt from them: of
@@ -214,7 +215,7 @@ static void the_log_says_it_once(void)
         struct stepaf_msg told = tell_msg(seq - 1, started_ns, (uint32_t)worked_ns);
         fake_tell(job, 0, &told);
         /* It looks anew when it has something to ask, or after a while. */
-        job->ctx->polling.watch->look_due = job->ctx->polling.watch->due = 0;
+        job->ctx->polling.watch->look_due = job->ctx->polling.look_at = 0;
         CU_ASSERT_EQUAL(stepaf_progress(job->handle), STEPAF_OK);
     }
     CU_ASSERT(n_lines >= 1 && n_lines <= 1 + (stepaf_monotonic_ns() - began) / 1000000000);
@@ -351,7 +352,7 @@ static void an_answer_of_32_bits_is_watched(void)
         CU_ASSERT_EQUAL(stepaf_core_counters(ctx).bytes_received, waits * BYTES);
         ctx->up.deliver_imm(&ctx->up, ctx->peers[0].link, imm);
         CU_ASSERT_EQUAL(stepaf_core_counters(ctx).bytes_received, (waits + 1) * BYTES);
-        CU_ASSERT_EQUAL(stepaf_verdict_of(ctx)->last_done, stamp);
+        CU_ASSERT_EQUAL(stepaf_verdict_of(ctx)->watch.last_done, stamp);
         CU_ASSERT_EQUAL(obj->ops[0].op_peers[0].answered, stamp);
         ctx->up.deliver_imm(&ctx->up, ctx->peers[0].link, imm); /* and it is no answer any more */
         CU_ASSERT_EQUAL(stepaf_core_counters(ctx).bytes_received, (waits + 1) * BYTES);

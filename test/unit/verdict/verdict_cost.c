@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "core/plan.h"
 #include "fake.h"
 #include "unit.h"
 #include "verdict/verdict.h"
@@ -119,12 +120,9 @@ static void count(stepaf_role_t role, const char *setting)
     if (role == STEPAF_FFN)
         announce_plan(&side);
     for (int block = -1; block < BLOCKS; block++) {
-        struct stepaf_verdict_state *state = stepaf_verdict_of(side.job->ctx);
-        if (block >= 0 && state &&
-            state->n_plans) { /* none is picked to learn from, nor happens to be late */
-            state->plans[0]->left = UINT32_MAX;
-            state->plans[0]->late_took = state->plans[0]->late_idle = UINT64_MAX;
-        }
+        struct stepaf_plan_obj *made = stepaf_table_get(&side.job->ctx->tables.plans, 0);
+        if (block >= 0 && made) /* none is picked to learn from, nor happens to be late */
+            made->watched = stepaf_watch_plan_begin(UINT32_MAX);
         for (int i = 0; i < (block < 0 ? WARM_UP : OPERATIONS); i++)
             role == STEPAF_FFN ? serve(&side) : operate(&side);
         counts_end();

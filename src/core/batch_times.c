@@ -1,0 +1,22 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "core/batch_times.h"
+
+#include "core/metrics.h"
+#include "core/remote_plan.h"
+
+void stepaf_batch_tell_times(struct stepaf_batch_obj *batch, uint64_t ticks)
+{
+    const struct stepaf_peer *peer = batch->remote->peer;
+    const struct stepaf_ctx *ctx = peer->ctx;
+    struct stepaf_msg *msg = &batch->answer.msg;
+
+    if (ctx->polling.times) {
+        struct stepaf_histogram *times = stepaf_metrics_times(ctx, peer);
+        stepaf_histogram_add(&times[STEPAF_TIME_QUEUE], msg->word[STEPAF_MSG_QUEUE]);
+        stepaf_histogram_add(&times[STEPAF_TIME_WORK], msg->word[STEPAF_MSG_WORK]);
+        if (ticks < ctx->polling.metrics->plain.told_from)
+            return;
+    }
+    batch->answer.is_short = false;
+    msg->flags |= STEPAF_MSG_TIMED;
+}

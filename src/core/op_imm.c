@@ -1,0 +1,110 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Answers in 32 bits: the way of most. */
+#include "core/imm.h"
+#include "core/meter.h"
+#include "core/op_answer.h"
+#include "core/send.h"
+#include "core/table.h"
+
+static __attribute__((noinline)) void deliver_other(struct stepaf_upcalls *up,
+                                                    struct stepaf_link *link, uint32_t imm)
+{
+    struct stepaf_msg msg;
+
+    if (stepaf_imm_decode(up, link, imm, &msg))
+        up->deliver(up, link, &msg);
+}
+
+/* The operation in flight that an answer of 32 bits is about; NULL: none. */
+static __attribute__((noinline)) struct stepaf_op *find_short(const struct stepaf_ctx *ctx,
+                                                              uint32_t imm)
+{
+    const struct stepaf_plan_obj *plan =
+        stepaf_table_get(&ctx->tables.plans, imm >> STEPAF_IMM_PLAN_SHIFT & 0xffff);
+    const struct stepaf_op *op = plan ? plan->ops : NULL;
+
+    if (!stepaf_is_attention(ctx) || !plan)
+        return NULL;
+    for (uint32_t s = 0; s < plan->depth; s++, op++)
+        if (op->imm == (imm & STEPAF_IMM_SAME_MASK) && op->generation)
+            return (struct stepaf_op *)op;
+    return NULL;
+}
+
+/* An answer of 32 bits: all bytes as planned, and times that are too short to be told. */
+static inline void count_planned(struct stepaf_op_peer *op_peer)
+{
+    op_peer->peer->bytes_received += op_peer->pull_sum;
+    op_peer->queue_ns = UINT32_MAX;
+    op_peer->work_ns = UINT32_MAX;
+}
+
+/* Take an answer as planned, to an operation that needs it: else its parts are odd. */
+static inline __attribute__((always_inline)) void take_planned_answer(
+    struct stepaf_ctx *ctx, struct stepaf_op *op, struct stepaf_op_peer *op_peer, uint32_t imm,
+    enum stepaf_op_taking taking)
+{
+    count_planned(op_peer);
+    stepaf_op_take_answer(ctx, op, op_peer, imm >> STEPAF_IMM_CODE_SHIFT == STEPAF_IMM_RELEASED,
+                          taking, ctx->up.polled);
+}
+
+/* An answer as planned, where something is to be done before; or no such answer. */
+static __attribute__((noinline)) void deliver_unusual(struct stepaf_ctx *ctx,
+                                                      struct stepaf_link *link, uint32_t imm)
+{
+    struct stepaf_op *op = find_short(ctx, imm);
+    struct stepaf_op_peer *op_peer = op ? &op->op_peers[link->peer] : NULL;
+
+    if (!op_peer || !stepaf_op_peer_is_awaited(op_peer) || !stepaf_imm_is_answer(imm)) {
+        deliver_other(&ctx->up, link, imm);
+        return;
+    }
+    stepaf_post_complete(&op_peer->post);
+    if (op_peer->odd)
+        stepaf_op_set_sizes(op, op_peer, NULL);
+    count_planned(op_peer);
+    bool released = imm >> STEPAF_IMM_CODE_SHIFT == STEPAF_IMM_RELEASED;
+    if (op->plan->on_gpu && !stepaf_op_is_there(op, op_peer, released))
+        return;
+    stepaf_op_take_unusual(ctx, op, op_peer, released);
+    stepaf_meter_answer(ctx, op, op_peer);
+}
+
+/* Whether an answer is one to @a op, which a thread waits for, and is as planned. Its START says
+ * the same in its 32 bits, but for the code. */
+static inline bool is_usual_answer(const struct stepaf_op *op, const struct stepaf_op_peer *op_peer,
+                                   uint32_t imm)
+{
+    return op->imm == (imm & STEPAF_IMM_SAME_MASK) && stepaf_imm_is_answer(imm) &&
+           op_peer->state_if_usual == STEPAF_OP_PEER_WAITING &&
+           op_peer->post.state == STEPAF_POST_SENT;
+}
+
+/* The operation that a thread waits for is the likeliest. */
+void stepaf_core_deliver_imm(struct stepaf_upcalls *up, struct stepaf_link *link, uint32_t imm)
+{
+    struct stepaf_ctx *ctx = (struct stepaf_ctx *)up;
+    struct stepaf_op *op = ctx->polling.hint_op;
+    struct stepaf_op_peer *op_peer = op ? &op->op_peers[link->peer] : NULL;
+
+    if (__builtin_expect(op_peer && is_usual_answer(op, op_peer, imm), 1))
+        take_planned_answer(ctx, op, op_peer, imm, STEPAF_OP_AS_PLANNED);
+    else
+        deliver_unusual(ctx, link, imm);
+}
+
+void stepaf_core_deliver_imm_observed(struct stepaf_upcalls *up, struct stepaf_link *link,
+                                      uint32_t imm)
+{
+    struct stepaf_ctx *ctx = (struct stepaf_ctx *)up;
+    struct stepaf_op *op = ctx->polling.hint_op;
+    struct stepaf_op_peer *op_peer = op ? &op->op_peers[link->peer] : NULL;
+
+    if (__builtin_expect(op_peer && is_usual_answer(op, op_peer, imm), 1)) {
+        take_planned_answer(ctx, op, op_peer, imm, STEPAF_OP_OBSERVED);
+        stepaf_meter_answer(ctx, op, op_peer);
+    } else {
+        deliver_unusual(ctx, link, imm);
+    }
+}
