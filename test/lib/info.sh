@@ -96,10 +96,11 @@ takes()
     has "^ *[01] +$3 *[0-9]"
     unset STEPAF_TRANSPORTS
 }
-export STEPAF_OFI_PROVIDER=shm UCX_TLS=posix,cma,self
+ucx_tls=${UCX_TLS:-}
+export STEPAF_OFI_PROVIDER=shm UCX_TLS=$TEST_UCX_SHM
 takes ofi 'shm, domain [^ ,;]+, address [^ ,;]+(; not taken: .*)?$' \
     '[^ ]+ +[^ ]*[0-9][^ ]* +(attn|ffn) .* shm, domain [^ ,;]+'
-takes ucx 'UCX [0-9]+\.[0-9]+\.[0-9]+, transports posix,cma$' \
+takes ucx "UCX [0-9]+\\.[0-9]+\\.[0-9]+, transports ${TEST_UCX_SHM%,self}\$" \
     '[^ ]+ +(posix|cma)/memory[^ ]* +(attn|ffn) .* UCX [0-9]+\.[0-9]+\.[0-9]+'
 STEPAF_OFI_PROVIDER=nonsense
 UCX_TLS=nonsense
@@ -108,6 +109,7 @@ expect 0 -t
 grep -q '^#define HAVE_OFI 1' "$top_builddir/config.h" && has '^ofi +cannot be used: libfabric has no provider nonsense: '
 grep -q '^#define HAVE_UCX 1' "$top_builddir/config.h" && has '^ucx +cannot be used: cannot open: '
 unset STEPAF_TRANSPORTS STEPAF_OFI_PROVIDER UCX_TLS
+[ -z "$ucx_tls" ] || export UCX_TLS="$ucx_tls"
 # Another program's reader takes it, also with a value that has to be escaped, and knows a bad one.
 if ! grep -q '^#define HAVE_JANSSON 1' "$top_builddir/config.h"; then
     expect 1 --json

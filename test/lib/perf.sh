@@ -237,10 +237,10 @@ END
     fi
     # Over UCX it is plain active messages.
     if STEPAF_TRANSPORTS=ucx "$top_builddir/stepaf_info" -t | grep -q '^ucx  *can be used'; then
-        setting="UCX_TLS=posix,cma,self"
+        setting="UCX_TLS=$TEST_UCX_SHM"
         expect 0 push_then_pull --procs 2 --transport ucx --size 1,50000 -m 2 -d 2 $checked
         verified
-        has json '"transport": "ucx;posix,cma"'
+        has json "\"transport\": \"ucx;${TEST_UCX_SHM%,self}\""
         has json '"name": "raw UCX ping-pong"'
     fi
     setting=

@@ -117,6 +117,7 @@ while read -r line; do
     case $1 in
     *=*)
         [ "$1" = "${1#STEPAF_NET_PORTS=}" ] || set -- "STEPAF_NET_PORTS=${TEST_NET_PORTS:-${1#*=}}"
+        [ "$1" != UCX_TLS=posix,cma,self ] || set -- "UCX_TLS=${TEST_UCX_SHM:-posix,cma,self}"
         # shellcheck disable=SC2163
         export "$1"
         continue
