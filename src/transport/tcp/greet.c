@@ -18,14 +18,13 @@ _Static_assert(sizeof(struct stepaf_tcp_challenge) <=
 
 const char stepaf_tcp_shown_out[] = "it has closed the connection without an answer";
 
-static struct stepaf_tcp_claim claim_of(const struct stepaf_tcp_connection *connection,
-                                        uint64_t kind)
+static struct stepaf_claim claim_of(const struct stepaf_tcp_connection *connection, uint64_t kind)
 {
     bool initiates = stepaf_tcp_of(connection->link)->base.up->initiates;
-    struct stepaf_tcp_claim claim = {.kind = kind,
-                                     .slot = initiates ? connection->link->slot
-                                                       : connection->link->base.peer,
-                                     .connection = connection->index};
+    struct stepaf_claim claim = {.kind = kind,
+                                 .slot = initiates ? connection->link->slot
+                                                   : connection->link->base.peer,
+                                 .part = connection->index};
 
     memcpy(claim.opener, connection->opener, sizeof(claim.opener));
     if (kind != stepaf_tcp_hello_magic)
@@ -46,26 +45,21 @@ static void secrets_of(const struct stepaf_tcp_link *link, const uint64_t **open
 
 static void prove(const struct stepaf_tcp_connection *connection, uint64_t kind, uint8_t *proof_p)
 {
-    struct stepaf_tcp_claim claim = claim_of(connection, kind);
+    struct stepaf_claim claim = claim_of(connection, kind);
     const uint64_t *opener, *listener;
 
     secrets_of(connection->link, &opener, &listener);
-    stepaf_tcp_proof_make(opener, listener, &claim, proof_p);
+    stepaf_claim_prove(opener, listener, &claim, proof_p);
 }
 
 static bool is_proven(const struct stepaf_tcp_connection *connection, uint64_t kind,
                       const uint8_t *proof)
 {
-    struct stepaf_tcp_claim claim = claim_of(connection, kind);
+    struct stepaf_claim claim = claim_of(connection, kind);
     const uint64_t *opener, *listener;
 
     secrets_of(connection->link, &opener, &listener);
-    return stepaf_tcp_proof_is_right(opener, listener, &claim, proof);
-}
-
-static bool draw_nonce(uint64_t *nonce_p)
-{
-    return stepaf_proof_draw(nonce_p, STEPAF_TCP_NONCE_WORDS * sizeof(*nonce_p));
+    return stepaf_claim_is_proven(opener, listener, &claim, proof);
 }
 
 /* Greetings are short, and the first that goes over a connection: the socket takes one as a
@@ -103,12 +97,11 @@ static int hear_whole(struct stepaf_tcp_connection *connection, void *message_p,
 
 bool stepaf_tcp_greet(struct stepaf_tcp_connection *connection)
 {
-    struct stepaf_tcp_hello hello = {.magic = stepaf_tcp_hello_magic,
-                                     .slot = connection->link->slot,
-                                     .connection = connection->index};
+    struct stepaf_tcp_hello hello = {
+        .magic = stepaf_tcp_hello_magic, .slot = connection->link->slot, .connection = connection->index};
 
     connection->frame.have = 0;
-    if (!draw_nonce(connection->opener))
+    if (!stepaf_claim_draw(connection->opener))
         return false;
     memcpy(hello.nonce, connection->opener, sizeof(hello.nonce));
     prove(connection, stepaf_tcp_hello_magic, hello.proof);
@@ -193,7 +186,7 @@ bool stepaf_tcp_admit(struct stepaf_tcp *tcp, const struct stepaf_tcp_hello *hel
     stepaf_tcp_connection_close(connection);
     connection->frame.have = 0;
     memcpy(connection->opener, hello->nonce, sizeof(hello->nonce));
-    if (!draw_nonce(connection->listener))
+    if (!stepaf_claim_draw(connection->listener))
         return false;
     memcpy(challenge.nonce, connection->listener, sizeof(challenge.nonce));
     prove(connection, stepaf_tcp_challenge_magic, challenge.proof);

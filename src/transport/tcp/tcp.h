@@ -101,8 +101,8 @@ struct stepaf_tcp_connection {
     union {
         struct stepaf_tcp_descriptor descriptors[STEPAF_MAX_TENSORS];
         struct { /* of the greeting, until it is up */
-            uint64_t opener[STEPAF_TCP_NONCE_WORDS];
-            uint64_t listener[STEPAF_TCP_NONCE_WORDS];
+            uint64_t opener[STEPAF_CLAIM_NONCE_WORDS];
+            uint64_t listener[STEPAF_CLAIM_NONCE_WORDS];
         };
     };
     uint8_t held[STEPAF_MAX_TENSORS * sizeof(struct stepaf_tcp_descriptor)]; /* of a cut-off head */
@@ -141,7 +141,7 @@ struct stepaf_tcp_link {
     const struct stepaf_post *current;                       /* the post that is sent in part */
     uint32_t tx_parts; /* PARTs on every other connection, current included */
     uint32_t rx_parts[STEPAF_TCP_CONNECTIONS_MAX]; /* that have landed */
-    uint64_t secret[STEPAF_TCP_SECRET_WORDS];      /* the peer's */
+    uint64_t secret[STEPAF_CLAIM_SECRET_WORDS];    /* the peer's */
     uint32_t slot;                                 /* mine among the peer's peers */
     struct {
         struct stepaf_tcp_tries *theirs; /* NULL once up */
@@ -184,7 +184,7 @@ struct stepaf_tcp {
     unsigned n_direct;                                       /* 0: ask epoll */
     unsigned at_stranger;
     struct stepaf_tcp_link **links; /* by peer; NULL: none */
-    uint64_t secret[STEPAF_TCP_SECRET_WORDS];
+    uint64_t secret[STEPAF_CLAIM_SECRET_WORDS];
     struct stepaf_net_addresses own;
     uint64_t kernel_id;  /* 0: not known */
     uint64_t network_id; /* likewise */

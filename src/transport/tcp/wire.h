@@ -24,7 +24,7 @@
 
 #include <stdint.h>
 
-#include "transport/tcp/proof.h"
+#include "transport/claim.h"
 
 enum { STEPAF_TCP_FRAME = 0xf1, STEPAF_TCP_PART = 0xf2 };
 
@@ -37,20 +37,20 @@ struct stepaf_tcp_hello {
     uint64_t magic;
     uint32_t slot;       /* index of the sender among the listener's peers */
     uint32_t connection; /* of that peer, from 0 */
-    uint64_t nonce[STEPAF_TCP_NONCE_WORDS];
-    uint8_t proof[STEPAF_TCP_PROOF_BYTES];
+    uint64_t nonce[STEPAF_CLAIM_NONCE_WORDS];
+    uint8_t proof[STEPAF_PROOF_BYTES];
 };
 
 struct stepaf_tcp_challenge {
     uint64_t magic;
-    uint64_t nonce[STEPAF_TCP_NONCE_WORDS];
-    uint8_t proof[STEPAF_TCP_PROOF_BYTES];
+    uint64_t nonce[STEPAF_CLAIM_NONCE_WORDS];
+    uint8_t proof[STEPAF_PROOF_BYTES];
 };
 
 /* And the welcome. */
 struct stepaf_tcp_answer {
     uint64_t magic;
-    uint8_t proof[STEPAF_TCP_PROOF_BYTES];
+    uint8_t proof[STEPAF_PROOF_BYTES];
 };
 
 /* A frame ends at a multiple of 64 bytes, and in one that is spaced so do its descriptors and each

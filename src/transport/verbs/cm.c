@@ -30,6 +30,9 @@ stepaf_status_t stepaf_verbs_cm_rail(struct stepaf_verbs *verbs, struct stepaf_v
                                 "verbs: %s has to be connected by librdmacm, and this library was "
                                 "built without it",
                                 rail->name);
+    if (!stepaf_proof_ready())
+        return stepaf_error_set(STEPAF_ERR_NO_TRANSPORT, STEPAF_PHASE_COMMIT,
+                                "verbs: %s: libsodium cannot be used", rail->name);
     if (!verbs->cm.channel)
         verbs->cm.channel = ops->open();
     if (!verbs->cm.channel)

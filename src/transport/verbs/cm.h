@@ -4,8 +4,10 @@
  * FFN ranks listen at one port of each rail, which is in what they announce; attention ranks
  * resolve address and route and connect, all queue pairs of all peers side by side, driven by one
  * channel of events. The queue pairs are the same that are connected otherwise, made when the
- * transport opens. A request carries the listener's secret, which the bootstrap has brought, and
- * the answer the caller's: whoever does not know it is rejected, and changes nothing.
+ * transport opens. A request, and its answer, ends with a proof that the sender knows both sides'
+ * secrets, which the bootstrap has brought and which never go over the wire (transport/claim.h):
+ * whoever does not is rejected, and changes nothing. An answer is of the request's number. A request
+ * that somebody has seen and says again is for a queue pair that is not awaited any more.
  *
  * On iWARP the side that has connected has to send first: it writes one word as soon as it can, and
  * the other side is ready when it has seen that word, and writes one in answer. Until that is here,
@@ -42,21 +44,22 @@ struct stepaf_verbs_call {
     uint8_t tries;
     bool prepared;    /* the queue pair has its receives */
     int64_t again_ns; /* when a paused one is begun again, or the first word is repeated */
+    uint64_t nonce[STEPAF_CLAIM_NONCE_WORDS]; /* of its request */
 };
 
 /* What a request carries, and an answer: in this order of bytes. */
 struct stepaf_verbs_request {
     uint32_t magic;
-    uint32_t slot; /* of the caller among the listener's peers */
-    uint32_t path;
-    uint32_t zero;
-    uint64_t secret[STEPAF_VERBS_SECRET_WORDS]; /* the listener's */
+    uint32_t place; /* of the caller among the listener's peers, times 256, and the path's number */
+    uint64_t nonce[STEPAF_CLAIM_NONCE_WORDS]; /* drawn for it */
+    uint8_t proof[STEPAF_PROOF_BYTES];
 };
 
 struct stepaf_verbs_answer {
     uint32_t magic;
-    uint32_t why;                               /* of a rejection: stepaf_verbs_refusal */
-    uint64_t secret[STEPAF_VERBS_SECRET_WORDS]; /* the caller's; zero in a rejection */
+    uint32_t why; /* of a rejection: stepaf_verbs_refusal; the rest of one is zero */
+    uint64_t nonce[STEPAF_CLAIM_NONCE_WORDS];
+    uint8_t proof[STEPAF_PROOF_BYTES];
 };
 
 enum {
@@ -65,7 +68,7 @@ enum {
 };
 
 enum stepaf_verbs_refusal {
-    STEPAF_VERBS_REFUSAL_STRANGER = 1, /* the secret is wrong */
+    STEPAF_VERBS_REFUSAL_STRANGER = 1, /* it does not know both secrets */
     STEPAF_VERBS_REFUSAL_UNEXPECTED,   /* no such queue pair is awaited, or not any more */
     STEPAF_VERBS_REFUSAL_TROUBLE       /* it cannot make its own queue pair ready */
 };
@@ -140,13 +143,12 @@ static inline struct stepaf_verbs_path *stepaf_verbs_call_path(const struct step
     return &call->link->paths[call->index];
 }
 
-static inline bool stepaf_verbs_secret_is(const uint64_t *one, const uint64_t *other)
+/* What is proven of a request, and with it of its answer. */
+static inline struct stepaf_claim stepaf_verbs_claim(uint32_t kind, uint32_t place,
+                                                     const uint64_t *opener)
 {
-    uint64_t differs = 0;
-
-    for (int i = 0; i < STEPAF_VERBS_SECRET_WORDS; i++) /* in the same time wherever they differ */
-        differs |= one[i] ^ other[i];
-    return !differs;
+    return (struct stepaf_claim){
+        .kind = kind, .slot = place >> 8, .part = place & 0xff, .opener = {opener[0], opener[1]}};
 }
 
 #endif

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* One connection by librdmacm, from the side that listens. Whoever asks is a stranger: what is said
  * is compared with what is known before anything changes. */
+#include <errno.h>
 #include <string.h>
 
 #include "base/log.h"
@@ -17,17 +18,20 @@ static struct stepaf_verbs_call *recognize_request(const struct stepaf_verbs *ve
     if (event->bytes < sizeof(request))
         return NULL;
     memcpy(&request, event->data, sizeof(request));
-    if (request.magic != STEPAF_VERBS_REQUEST_MAGIC ||
-        !stepaf_verbs_secret_is(request.secret, verbs->secret))
+    if (request.magic != STEPAF_VERBS_REQUEST_MAGIC)
+        return NULL;
+    struct stepaf_claim claim = stepaf_verbs_claim(request.magic, request.place, request.nonce);
+    struct stepaf_verbs_link *link = claim.slot < verbs->n_peers ? verbs->links[claim.slot] : NULL;
+    if (link && !stepaf_claim_is_proven(link->secret, verbs->secret, &claim, request.proof))
         return NULL;
     *why_p = STEPAF_VERBS_REFUSAL_UNEXPECTED;
-    struct stepaf_verbs_link *link =
-        request.slot < verbs->n_peers ? verbs->links[request.slot] : NULL;
-    if (!link || link->base.dead || !link->calls || request.path >= link->n_paths ||
-        link->calls[request.path].state != STEPAF_VERBS_CALL_IDLE ||
-        link->paths[request.path].rail->listener != event->listener)
+    if (!link || link->base.dead || !link->calls || claim.part >= link->n_paths ||
+        link->calls[claim.part].state != STEPAF_VERBS_CALL_IDLE ||
+        link->paths[claim.part].rail->listener != event->listener)
         return NULL;
-    return &link->calls[request.path];
+    struct stepaf_verbs_call *call = &link->calls[claim.part];
+    memcpy(call->nonce, request.nonce, sizeof(call->nonce));
+    return call;
 }
 
 static void reject_request(const struct stepaf_verbs *verbs, struct rdma_cm_id *id,
@@ -41,16 +45,19 @@ static void reject_request(const struct stepaf_verbs *verbs, struct rdma_cm_id *
 static int accept_it(struct stepaf_verbs_call *call)
 {
     const struct stepaf_verbs *verbs = stepaf_verbs_of(call->link);
-    struct stepaf_verbs_answer answer = {
-        .magic = STEPAF_VERBS_ANSWER_MAGIC,
-        .secret = {call->link->secret[0], call->link->secret[1]},
-    };
+    struct stepaf_verbs_answer answer = {.magic = STEPAF_VERBS_ANSWER_MAGIC};
+    struct stepaf_claim claim =
+        stepaf_verbs_claim(answer.magic, call->link->base.peer << 8 | call->index, call->nonce);
     int error = stepaf_verbs_call_prepare(call);
 
     if (!error)
         error = stepaf_verbs_call_ready(call);
     if (error)
         return error;
+    if (!stepaf_claim_draw(answer.nonce))
+        return errno;
+    memcpy(claim.listener, answer.nonce, sizeof(claim.listener));
+    stepaf_claim_prove(call->link->secret, verbs->secret, &claim, answer.proof);
     return verbs->provider->cm->accept(call->id,
                                        &(struct stepaf_verbs_cm_hello){
                                            .qpn = call->link->paths[call->index].qp->qp_num,

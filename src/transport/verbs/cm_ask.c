@@ -47,15 +47,18 @@ static int send_request(struct stepaf_verbs_call *call)
     const struct stepaf_verbs *verbs = stepaf_verbs_of(call->link);
     struct stepaf_verbs_request request = {
         .magic = STEPAF_VERBS_REQUEST_MAGIC,
-        .slot = call->link->slot,
-        .path = call->index,
-        .secret = {call->link->secret[0], call->link->secret[1]},
+        .place = call->link->slot << 8 | call->index,
     };
     int error = stepaf_verbs_call_prepare(call);
 
     stepaf_verbs_call_move(call, STEPAF_VERBS_CALL_CONNECT);
     if (error)
         return error;
+    if (!stepaf_claim_draw(call->nonce))
+        return errno;
+    struct stepaf_claim claim = stepaf_verbs_claim(request.magic, request.place, call->nonce);
+    memcpy(request.nonce, call->nonce, sizeof(request.nonce));
+    stepaf_claim_prove(verbs->secret, call->link->secret, &claim, request.proof);
     return verbs->provider->cm->connect(call->id,
                                         &(struct stepaf_verbs_cm_hello){
                                             .qpn = stepaf_verbs_call_path(call)->qp->qp_num,
@@ -66,16 +69,20 @@ static int send_request(struct stepaf_verbs_call *call)
                                         });
 }
 
-/* The listener has to know the caller's secret, too: addresses can mean another host. */
+/* The listener has to know the secrets, too: addresses can mean another host. */
 static bool is_peer(const struct stepaf_verbs_call *call, const struct stepaf_verbs_cm_event *event)
 {
+    struct stepaf_claim claim = stepaf_verbs_claim(
+        STEPAF_VERBS_ANSWER_MAGIC, call->link->slot << 8 | call->index, call->nonce);
     struct stepaf_verbs_answer answer;
 
     if (event->bytes < sizeof(answer))
         return false;
     memcpy(&answer, event->data, sizeof(answer));
+    memcpy(claim.listener, answer.nonce, sizeof(claim.listener));
     return answer.magic == STEPAF_VERBS_ANSWER_MAGIC &&
-           stepaf_verbs_secret_is(answer.secret, stepaf_verbs_of(call->link)->secret);
+           stepaf_claim_is_proven(stepaf_verbs_of(call->link)->secret, call->link->secret, &claim,
+                                  answer.proof);
 }
 
 /* It has accepted: make this end ready, and be the first to say something. */
@@ -87,8 +94,8 @@ static void call_accepted(struct stepaf_verbs_call *call, const struct stepaf_ve
 
     stepaf_verbs_call_say(call, what, sizeof(what));
     if (!is_peer(call, event)) {
-        stepaf_verbs_call_fail(call, STEPAF_ERR_NO_TRANSPORT,
-                               "%s: it does not know this rank's secret", what);
+        stepaf_verbs_call_fail(call, STEPAF_ERR_NO_TRANSPORT, "%s: it does not know the secret",
+                               what);
         return;
     }
     error = stepaf_verbs_call_ready(call);

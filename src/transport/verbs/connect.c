@@ -38,7 +38,7 @@ struct announced {
     uint32_t stride;
     uint32_t acks;
     uint32_t ring;
-    uint64_t secret[STEPAF_VERBS_SECRET_WORDS];
+    uint64_t secret[STEPAF_CLAIM_SECRET_WORDS];
     struct announced_rail rails[STEPAF_VERBS_RAILS_MAX];
     const uint8_t *qpns; /* n_peers times n_rails times n_qps */
 };

@@ -24,6 +24,7 @@
 
 #include "device/gpu.h"
 #include "topo/nics.h"
+#include "transport/claim.h"
 #include "transport/registry.h"
 #include "transport/transport.h"
 #include "transport/verbs/provider.h"
@@ -42,7 +43,6 @@ enum {
      * is does not depend on how large a tensor is (STEPAF_VERBS_PEER_TIMEOUT_US). */
     STEPAF_VERBS_MAX_WRITE = 16 << 20,
     STEPAF_VERBS_RNR_RETRY = 7, /* without end: receives do come */
-    STEPAF_VERBS_SECRET_WORDS = 2,
     STEPAF_VERBS_ACCESS = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE
 };
 
@@ -123,7 +123,7 @@ struct stepaf_verbs_link {
     bool quick;                                 /* posts may go by stepaf_verbs_post_quick */
     uint64_t wr_id;                             /* of path 0, without the count */
     struct stepaf_verbs_call *calls;            /* n_paths; NULL: none is connected by librdmacm */
-    uint64_t secret[STEPAF_VERBS_SECRET_WORDS]; /* the peer's */
+    uint64_t secret[STEPAF_CLAIM_SECRET_WORDS]; /* the peer's */
     uint32_t slot;                              /* this rank's among the peer's peers */
     uint32_t held_from; /* bytes from which on a tensor is read after its post was handed over */
     struct stepaf_verbs_path *lead;         /* has the messages */
@@ -206,7 +206,7 @@ struct stepaf_verbs_cm {
 struct stepaf_verbs {
     struct stepaf_transport base;
     const struct stepaf_verbs_provider *provider;
-    uint64_t secret[STEPAF_VERBS_SECRET_WORDS]; /* whoever connects has to know it */
+    uint64_t secret[STEPAF_CLAIM_SECRET_WORDS]; /* whoever connects has to know it */
     unsigned n_peers;
     unsigned n_rails;
     const struct stepaf_verbs_rail *rails_end;

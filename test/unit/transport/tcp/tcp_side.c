@@ -134,7 +134,7 @@ static void secret_of(uint32_t peer, uint64_t *secret_p)
 void tcp_expect_bare(struct side *ffn, uint32_t peer)
 {
     struct stepaf_net_addresses none = {.n = 0};
-    uint64_t secret[STEPAF_TCP_SECRET_WORDS];
+    uint64_t secret[STEPAF_CLAIM_SECRET_WORDS];
     struct stepaf_pack pack = {0};
 
     secret_of(peer, secret);
@@ -165,12 +165,12 @@ void tcp_bare_send(int fd, const void *data, size_t bytes)
     side_must(send(fd, data, bytes, MSG_NOSIGNAL) == (ssize_t)bytes, "send");
 }
 
-static void prove(const struct side *ffn, const struct stepaf_tcp_claim *claim, uint8_t *proof_p)
+static void prove(const struct side *ffn, const struct stepaf_claim *claim, uint8_t *proof_p)
 {
-    uint64_t secret[STEPAF_TCP_SECRET_WORDS];
+    uint64_t secret[STEPAF_CLAIM_SECRET_WORDS];
 
     secret_of(claim->slot, secret);
-    stepaf_tcp_proof_make(secret, tcp_of(ffn)->secret, claim, proof_p);
+    stepaf_claim_prove(secret, tcp_of(ffn)->secret, claim, proof_p);
 }
 
 struct stepaf_tcp_hello tcp_hello(const struct side *ffn, uint32_t peer, uint32_t connection)
@@ -179,7 +179,7 @@ struct stepaf_tcp_hello tcp_hello(const struct side *ffn, uint32_t peer, uint32_
                                      .slot = peer,
                                      .connection = connection,
                                      .nonce = {17 + peer, 4 + connection}};
-    struct stepaf_tcp_claim claim = {.kind = hello.magic, .slot = peer, .connection = connection};
+    struct stepaf_claim claim = {.kind = hello.magic, .slot = peer, .part = connection};
 
     memcpy(claim.opener, hello.nonce, sizeof hello.nonce);
     prove(ffn, &claim, hello.proof);
@@ -190,8 +190,8 @@ struct stepaf_tcp_answer tcp_answer(const struct side *ffn, const struct stepaf_
                                     const struct stepaf_tcp_challenge *challenge)
 {
     struct stepaf_tcp_answer answer = {.magic = stepaf_tcp_answer_magic};
-    struct stepaf_tcp_claim claim = {
-        .kind = answer.magic, .slot = hello->slot, .connection = hello->connection};
+    struct stepaf_claim claim = {
+        .kind = answer.magic, .slot = hello->slot, .part = hello->connection};
 
     memcpy(claim.opener, hello->nonce, sizeof hello->nonce);
     memcpy(claim.listener, challenge->nonce, sizeof challenge->nonce);

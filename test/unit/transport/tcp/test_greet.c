@@ -34,7 +34,7 @@ static void who_does_not_know_my_secret_is_not_the_peer(void)
     int listener = listen_in_place();
     int fd = accept(listener, NULL, NULL);
     CU_ASSERT_TRUE(tcp_bare_read(&a, fd, &hello, sizeof hello)); /* and is told no secret */
-    for (int k = 0; k < STEPAF_TCP_SECRET_WORDS; k++)
+    for (int k = 0; k < STEPAF_CLAIM_SECRET_WORDS; k++)
         for (size_t i = 0; i + 8 <= sizeof hello; i++)
             CU_ASSERT(memcmp((uint8_t *)&hello + i, &tcp_of(&b)->secret[k], 8) != 0 &&
                       memcmp((uint8_t *)&hello + i, &tcp_of(&a)->secret[k], 8) != 0);

@@ -41,7 +41,7 @@ static void strangers_are_refused(void)
     hellos[4].connection = 1;
     hellos[5].slot = UINT32_MAX;
     hellos[6].proof[0] ^= 1;
-    hellos[7].proof[STEPAF_TCP_PROOF_BYTES - 1] ^= 0x80;
+    hellos[7].proof[STEPAF_PROOF_BYTES - 1] ^= 0x80;
     for (int i = 0; i < N; i++) {
         int fd = tcp_bare_dial(&b);
         tcp_bare_send(fd, &hellos[i], sizeof hellos[i]);
@@ -136,7 +136,7 @@ static void no_secret_goes_over_the_wire(void)
     memcpy(said, &hello, sizeof hello);
     CU_ASSERT_TRUE(tcp_bare_read(&b, fd, said + sizeof hello, sizeof said - sizeof hello));
     for (size_t i = 0; i + 8 <= sizeof said; i++)
-        for (int k = 0; k < STEPAF_TCP_SECRET_WORDS; k++)
+        for (int k = 0; k < STEPAF_CLAIM_SECRET_WORDS; k++)
             CU_ASSERT(memcmp(said + i, &tcp_of(&b)->secret[k], 8) != 0);
     close(fd);
     end();

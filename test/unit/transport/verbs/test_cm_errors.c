@@ -158,43 +158,56 @@ static void one_peer_does_not_hinder_another(void)
     end();
 }
 
-/* Whoever does not know the secret is rejected, and the peer itself is taken as if nothing had
+static const uint64_t *secret_of(const struct vside *side)
+{
+    return ((const struct stepaf_verbs *)side->transport)->secret;
+}
+
+/* What a would say of queue pair @a place. */
+static struct stepaf_verbs_request request_of(uint32_t place)
+{
+    struct stepaf_verbs_request request = {
+        .magic = STEPAF_VERBS_REQUEST_MAGIC, .place = place, .nonce = {1, 2}};
+    struct stepaf_claim claim = stepaf_verbs_claim(request.magic, place, request.nonce);
+
+    stepaf_claim_prove(secret_of(&a), secret_of(&b), &claim, request.proof);
+    return request;
+}
+
+/* Whoever does not know the secrets is rejected, and the peer itself is taken as if nothing had
  * been. */
 static void strangers_change_nothing(void)
 {
-    struct stepaf_verbs_request request = {.magic = STEPAF_VERBS_REQUEST_MAGIC};
-    const struct stepaf_verbs *verbs;
+    struct stepaf_verbs_request request;
+    uint8_t *bytes = (uint8_t *)&request;
+    unsigned sent = 0;
 
     verbs_device_reset();
     calls_open(&a, &b, "");
     calls_meet(&a, &b);
-    verbs = (const struct stepaf_verbs *)b.transport;
-    memcpy(request.secret, verbs->secret, sizeof(request.secret));
-    uint16_t port = verbs->rails[0].listens;
-    for (size_t bit = 0; bit < sizeof(request.secret) * 8; bit += 7) {
-        request.secret[bit / 64] ^= 1ull << bit % 64;
+    request = request_of(0);
+    uint16_t port = ((const struct stepaf_verbs *)b.transport)->rails[0].listens;
+    for (size_t bit = 0; bit < sizeof(request) * 8; bit += 19, sent++) {
+        bytes[bit / 8] ^= 1u << bit % 8;
         verbs_cm_stranger(port, &request, sizeof(request));
-        request.secret[bit / 64] ^= 1ull << bit % 64;
+        bytes[bit / 8] ^= 1u << bit % 8;
     }
     verbs_cm_stranger(port, &request, sizeof(request) - 1);
     verbs_cm_stranger(port, &request, 0);
-    request.magic++;
-    verbs_cm_stranger(port, &request, sizeof(request));
-    request.magic--;
-    request.slot = 1;
-    verbs_cm_stranger(port, &request, sizeof(request));
-    request.slot = 0;
-    request.path = 1;
-    verbs_cm_stranger(port, &request, sizeof(request));
-    unsigned sent = (sizeof(request.secret) * 8 + 6) / 7 + 5;
-    (void)stepaf_verbs_cm_step((struct stepaf_verbs *)b.transport, 0, 0);
+    for (uint32_t place = 1; place <= 0x100; place += 0xff, sent++) { /* nobody awaits these */
+        struct stepaf_verbs_request other = request_of(place);
+        verbs_cm_stranger(port, &other, sizeof(other));
+    }
+    sent += 2;
+    while (verbs_cm.n_rejected < sent &&
+           stepaf_verbs_cm_step((struct stepaf_verbs *)b.transport, 0, 0) && !verbs_cm.n_accepted)
+        ;
     CU_ASSERT_EQUAL(verbs_cm.n_rejected, sent);
     CU_ASSERT_EQUAL(verbs_cm.n_accepted, 0);
     CU_ASSERT_EQUAL(calls_state(&b, 0), STEPAF_VERBS_CALL_IDLE);
     calls_drive(&a, &b);
     CU_ASSERT_EQUAL(calls_state(&b, 0), STEPAF_VERBS_CALL_UP);
-    request.path = 0; /* once more what has been */
-    verbs_cm_stranger(port, &request, sizeof(request));
+    verbs_cm_stranger(port, verbs_cm.said[0], sizeof(request)); /* once more what has been */
     ((struct stepaf_verbs *)b.transport)->looked = 0;
     stepaf_verbs_ops.check_peers(b.transport);
     CU_ASSERT_EQUAL(verbs_cm.n_rejected, sent + 1);
@@ -202,6 +215,29 @@ static void strangers_change_nothing(void)
     CU_ASSERT_EQUAL(calls_join(&a, reason), STEPAF_OK);
     CU_ASSERT_EQUAL(calls_join(&b, reason), STEPAF_OK);
     end();
+}
+
+/* Neither does anything that is said have a secret in it, nor is it the same twice. */
+static void no_secret_goes_over_the_wire(void)
+{
+    uint8_t before[2][STEPAF_VERBS_CM_DATA];
+
+    for (int round = 0; round < 2; round++) {
+        verbs_device_reset();
+        begin("");
+        CU_ASSERT_EQUAL(calls_join(&a, reason), STEPAF_OK);
+        CU_ASSERT_EQUAL(calls_join(&b, reason), STEPAF_OK);
+        CU_ASSERT_EQUAL_FATAL(verbs_cm.n_said, 2);
+        for (int m = 0; m < 2; m++)
+            for (size_t i = 0; i + 8 <= STEPAF_VERBS_CM_DATA; i++)
+                for (int k = 0; k < STEPAF_CLAIM_SECRET_WORDS; k++)
+                    CU_ASSERT(memcmp(&verbs_cm.said[m][i], &secret_of(&a)[k], 8) != 0 &&
+                              memcmp(&verbs_cm.said[m][i], &secret_of(&b)[k], 8) != 0);
+        for (int m = 0; round && m < 2; m++)
+            CU_ASSERT(memcmp(&verbs_cm.said[m][8], &before[m][8], 16) != 0);
+        memcpy(before, verbs_cm.said, sizeof(before));
+        end();
+    }
 }
 
 /* Two that have been told different things of each other. */
@@ -223,7 +259,7 @@ static void a_wrong_secret_is_named_on_both_sides(void)
     verbs_device_reset();
     verbs_cm.bad_answer = true;
     begin("");
-    expect(&a, STEPAF_ERR_NO_TRANSPORT, "does not know this rank's secret");
+    expect(&a, STEPAF_ERR_NO_TRANSPORT, "it does not know the secret");
     CU_ASSERT_EQUAL(calls_state(&b, 0), STEPAF_VERBS_CALL_ACCEPTED);
     expect(&b, STEPAF_ERR_TIMEOUT, "it has not confirmed");
     end();
@@ -289,6 +325,7 @@ int main(void)
         {"what never comes is not waited for", what_never_comes_is_not_waited_for},
         {"one peer does not hinder another", one_peer_does_not_hinder_another},
         {"strangers change nothing", strangers_change_nothing},
+        {"no secret goes over the wire", no_secret_goes_over_the_wire},
         {"a wrong secret is named on both sides", a_wrong_secret_is_named_on_both_sides},
         {"an end that cannot be made ready", an_end_that_cannot_be_made_ready},
         {"a peer that goes is noticed", a_peer_that_goes_is_noticed},

@@ -58,6 +58,16 @@ static void tell_data(struct stepaf_verbs_cm_event *event, const void *data, siz
         memcpy(event->data, data, bytes);
 }
 
+/* The same of a request or an acceptance, which is kept. */
+static void tell_hello(struct stepaf_verbs_cm_event *event,
+                       const struct stepaf_verbs_cm_hello *hello)
+{
+    tell_data(event, hello->data, hello->bytes);
+    if (verbs_cm.n_said < 2)
+        memcpy(verbs_cm.said[verbs_cm.n_said], event->data, sizeof(event->data));
+    verbs_cm.n_said++;
+}
+
 static struct rdma_event_channel *open_channel(void)
 {
     if (verbs_cm.no_channel) {
@@ -208,7 +218,7 @@ static int connect_to(struct rdma_cm_id *id, const struct stepaf_verbs_cm_hello 
         answers->far = id;
         id->far = answers;
         event->listener = listener;
-        tell_data(event, hello->data, hello->bytes);
+        tell_hello(event, hello);
         verbs_cm.n_requests++;
     }
     return 0;
@@ -230,7 +240,7 @@ static int accept_from(struct rdma_cm_id *id, const struct stepaf_verbs_cm_hello
     if (!id->far)
         return ECONNRESET;
     event = tell(id->far, is_iwarp(id) ? STEPAF_VERBS_CM_ESTABLISHED : STEPAF_VERBS_CM_RESPONSE, 0);
-    tell_data(event, hello->data, hello->bytes);
+    tell_hello(event, hello);
     if (verbs_cm.bad_answer)
         event->data[hello->bytes - 1] ^= 1;
     if (is_iwarp(id)) {

@@ -10,15 +10,17 @@
 struct verbs_cm {
     bool no_channel;
     bool no_address;
-    bool other_device;   /* addresses are reached by another one */
-    int busy_ports;      /* listening fails so often, by EADDRINUSE */
-    int fail_address;    /* -errno of the event */
-    int fail_route;      /* likewise */
-    int fail_connect;    /* likewise: nobody answers there */
-    int no_room;         /* so many requests are turned away by the kernel */
-    bool nobody_listens; /* nor does the kernel know anything of it */
-    bool silent;         /* no answer ever comes */
-    bool bad_answer;     /* acceptances bring another secret */
+    bool other_device;                     /* addresses are reached by another one */
+    int busy_ports;                        /* listening fails so often, by EADDRINUSE */
+    int fail_address;                      /* -errno of the event */
+    int fail_route;                        /* likewise */
+    int fail_connect;                      /* likewise: nobody answers there */
+    int no_room;                           /* so many requests are turned away by the kernel */
+    bool nobody_listens;                   /* nor does the kernel know anything of it */
+    bool silent;                           /* no answer ever comes */
+    bool bad_answer;                       /* acceptances have a wrong proof */
+    unsigned n_said;                       /* requests and acceptances with data */
+    uint8_t said[2][STEPAF_VERBS_CM_DATA]; /* the first of these */
     /* counts */
     unsigned n_requests;
     unsigned n_accepted;

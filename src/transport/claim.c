@@ -1,16 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "transport/tcp/proof.h"
+#include "transport/claim.h"
 
 #include <string.h>
 
-#include "base/proof.h"
-
-_Static_assert(sizeof(struct stepaf_tcp_claim) == 48, "no holes in what is hashed");
-_Static_assert((int)STEPAF_TCP_PROOF_BYTES == (int)STEPAF_PROOF_BYTES, "what goes over the wire");
+_Static_assert(sizeof(struct stepaf_claim) == 48, "no holes in what is hashed");
 
 /* Both secrets are the key. */
 union key {
-    uint64_t words[2 * STEPAF_TCP_SECRET_WORDS];
+    uint64_t words[2 * STEPAF_CLAIM_SECRET_WORDS];
     uint8_t bytes[STEPAF_PROOF_KEY_BYTES];
 };
 
@@ -21,12 +18,17 @@ static union key key_of(const uint64_t *opener, const uint64_t *listener)
     union key key;
 
     memcpy(key.words, opener, sizeof(key) / 2);
-    memcpy(key.words + STEPAF_TCP_SECRET_WORDS, listener, sizeof(key) / 2);
+    memcpy(key.words + STEPAF_CLAIM_SECRET_WORDS, listener, sizeof(key) / 2);
     return key;
 }
 
-void stepaf_tcp_proof_make(const uint64_t *opener, const uint64_t *listener,
-                           const struct stepaf_tcp_claim *claim, uint8_t *proof_p)
+bool stepaf_claim_draw(uint64_t *nonce_p)
+{
+    return stepaf_proof_draw(nonce_p, STEPAF_CLAIM_NONCE_WORDS * sizeof(*nonce_p));
+}
+
+void stepaf_claim_prove(const uint64_t *opener, const uint64_t *listener,
+                        const struct stepaf_claim *claim, uint8_t *proof_p)
 {
     union key key = key_of(opener, listener);
 
@@ -34,8 +36,8 @@ void stepaf_tcp_proof_make(const uint64_t *opener, const uint64_t *listener,
     stepaf_proof_forget(&key, sizeof(key));
 }
 
-bool stepaf_tcp_proof_is_right(const uint64_t *opener, const uint64_t *listener,
-                               const struct stepaf_tcp_claim *claim, const uint8_t *proof)
+bool stepaf_claim_is_proven(const uint64_t *opener, const uint64_t *listener,
+                            const struct stepaf_claim *claim, const uint8_t *proof)
 {
     union key key = key_of(opener, listener);
     bool is_right = stepaf_proof_is_right(key.bytes, claim, sizeof(*claim), proof);
