@@ -6,9 +6,6 @@
 #include "core/metrics.h"
 #include "core/op.h"
 
-/* What transports of an attention rank deliver to meanwhile. */
-extern const struct stepaf_metrics_path stepaf_meter_path;
-
 /* A part has been answered now: count its times, if they are measured. */
 static inline void stepaf_meter_answer(const struct stepaf_ctx *ctx, const struct stepaf_op *op,
                                        const struct stepaf_op_peer *op_peer)

@@ -63,7 +63,6 @@ static void *make_file(struct stepaf_metrics *metrics)
 
 static void take_path(struct stepaf_ctx *ctx, const struct stepaf_metrics_path *path)
 {
-    ctx->up.deliver = path->deliver;
     ctx->up.deliver_imm = path->deliver_imm;
     ctx->clock.told_from = path->told_from;
 }
@@ -111,7 +110,7 @@ static void introduce_rank(const struct stepaf_ctx *ctx, struct stepaf_metrics_w
     snprintf(who->library, sizeof(who->library), "%s", STEPAF_VERSION_STRING);
 }
 
-void stepaf_metrics_open(struct stepaf_ctx *ctx, const struct stepaf_metrics_path *measured)
+void stepaf_metrics_open(struct stepaf_ctx *ctx, stepaf_deliver_imm_fn *deliver_imm)
 {
     struct stepaf_metrics *metrics = NULL;
     uint64_t bytes = sizeof(struct stepaf_metrics_head);
@@ -147,10 +146,8 @@ void stepaf_metrics_open(struct stepaf_ctx *ctx, const struct stepaf_metrics_pat
     metrics->histograms = (void *)((char *)head + histograms.at);
     if (late.n)
         metrics->late = (void *)((char *)head + late.at);
-    metrics->plain =
-        (struct stepaf_metrics_path){ctx->up.deliver, ctx->up.deliver_imm, ctx->clock.told_from};
-    metrics->measured = stepaf_is_attention(ctx) ? *measured : metrics->plain;
-    metrics->measured.told_from = 0;
+    metrics->plain = (struct stepaf_metrics_path){ctx->up.deliver_imm, ctx->clock.told_from};
+    metrics->measured = (struct stepaf_metrics_path){deliver_imm, 0};
     ctx->polling.metrics = metrics;
     measure_if_asked(ctx, metrics);
     stepaf_metrics_write(ctx);

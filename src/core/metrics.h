@@ -4,19 +4,18 @@
  * data path knows nothing of it.
  *
  * Times are measured while a tool asks, or always with STEPAF_METRICS=on. Then transports of an
- * attention rank deliver to functions that measure as well (meter.h), and an FFN rank looks at each
- * answer as at those that took long; else nothing of it is on the way. */
+ * attention rank deliver answers of 32 bits to a function that measures as well (meter.h), and an
+ * FFN rank looks at each answer as at those that took long; else nothing of it is on their way. */
 #ifndef STEPAF_CORE_METRICS_H
 #define STEPAF_CORE_METRICS_H
 
 #include "core/ctx.h"
 #include "core/histogram.h"
+#include "core/op.h"
 
 /* What is different while times are measured. */
 struct stepaf_metrics_path {
-    void (*deliver)(struct stepaf_upcalls *up, struct stepaf_link *link,
-                    const struct stepaf_msg *msg);
-    void (*deliver_imm)(struct stepaf_upcalls *up, struct stepaf_link *link, uint32_t imm);
+    stepaf_deliver_imm_fn *deliver_imm;
     uint64_t told_from; /* of ctx->clock */
 };
 
@@ -35,8 +34,8 @@ struct stepaf_metrics {
 };
 
 /* Show this rank, unless STEPAF_METRICS=off; peers are known. Where that cannot be it is said, and
- * nothing else happens. @a measured: an attention rank's; told_from is not looked at. */
-void stepaf_metrics_open(struct stepaf_ctx *ctx, const struct stepaf_metrics_path *measured);
+ * nothing else happens. @a deliver_imm: what transports deliver to while times are measured. */
+void stepaf_metrics_open(struct stepaf_ctx *ctx, stepaf_deliver_imm_fn *deliver_imm);
 void stepaf_metrics_close(struct stepaf_ctx *ctx);
 /* See to what is due. @a now: ticks. */
 void stepaf_metrics_keep(struct stepaf_ctx *ctx, uint64_t now);

@@ -3,7 +3,6 @@
 
 #include "base/log.h"
 #include "core/deliver.h"
-#include "core/meter.h"
 
 static const char *msg_name(const struct stepaf_msg *msg)
 {
@@ -55,27 +54,12 @@ static void deliver_imm_logged(struct stepaf_upcalls *up, struct stepaf_link *li
         up->deliver(up, link, &msg);
 }
 
-static void deliver_logged_measured(struct stepaf_upcalls *up, struct stepaf_link *link,
-                                    const struct stepaf_msg *msg)
-{
-    log_come(link, msg);
-    stepaf_meter_path.deliver(up, link, msg);
-}
-
-static const struct stepaf_metrics_path measured_path = {.deliver = deliver_logged_measured,
-                                                         .deliver_imm = deliver_imm_logged};
-
 void stepaf_msg_log_begin(struct stepaf_ctx *ctx)
 {
     if (ctx->env.log_level < STEPAF_ENV_LOG_LEVEL_trace)
         return;
     ctx->up.deliver = deliver_logged;
     ctx->up.deliver_imm = deliver_imm_logged;
-}
-
-const struct stepaf_metrics_path *stepaf_msg_log_measured(const struct stepaf_ctx *ctx)
-{
-    return ctx->env.log_level < STEPAF_ENV_LOG_LEVEL_trace ? &stepaf_meter_path : &measured_path;
 }
 
 /* ---- what is sent ---- */

@@ -6,12 +6,9 @@
 #define STEPAF_CORE_MSG_LOG_H
 
 #include "core/ctx.h"
-#include "core/metrics.h"
 
 /* Have what comes logged, if the setting says so. */
 void stepaf_msg_log_begin(struct stepaf_ctx *ctx);
-/* What transports deliver to while times are measured: as stepaf_meter_path, and with this log. */
-const struct stepaf_metrics_path *stepaf_msg_log_measured(const struct stepaf_ctx *ctx);
 /* Have what is sent logged, if the setting says so: @a ops are the context's of a transport of the
  * registry, complete. */
 void stepaf_msg_log_wrap(const struct stepaf_ctx *ctx, struct stepaf_transport_ops *ops);

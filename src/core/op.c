@@ -4,6 +4,7 @@
 #include "core/ctx.h"
 #include "core/feature.h"
 #include "core/key.h"
+#include "core/meter.h"
 #include "core/op_answer.h"
 #include "core/plan.h"
 #include "core/send.h"
@@ -139,6 +140,7 @@ void stepaf_op_take_unusual(struct stepaf_ctx *ctx, struct stepaf_op *op,
                             struct stepaf_op_peer *op_peer, bool released)
 {
     stepaf_op_take_answer(ctx, op, op_peer, released, STEPAF_OP_ANY, stepaf_arrival_ticks(ctx));
+    stepaf_meter_answer(ctx, op, op_peer);
 }
 
 bool stepaf_op_is_there(struct stepaf_op *op, struct stepaf_op_peer *op_peer, bool released)
@@ -213,6 +215,7 @@ void stepaf_op_response(struct stepaf_peer *peer, const struct stepaf_msg *msg)
         return;
     stepaf_op_take_answer(ctx, op, op_peer, msg->flags & STEPAF_MSG_RELEASED, STEPAF_OP_ANY,
                           stepaf_arrival_ticks(ctx));
+    stepaf_meter_answer(ctx, op, op_peer);
 }
 
 void stepaf_op_release(struct stepaf_peer *peer, const struct stepaf_msg *msg)
@@ -238,6 +241,8 @@ void stepaf_op_release(struct stepaf_peer *peer, const struct stepaf_msg *msg)
     /* Nothing was expected: that the peer is done with it is the answer. */
     end_op_peer(op, peer->index,
                 op->plan->n_pull ? STEPAF_OP_PEER_CANCELED : STEPAF_OP_PEER_ANSWERED, now);
+    if (op_peer->state == STEPAF_OP_PEER_ANSWERED)
+        stepaf_meter_answer(peer->ctx, op, op_peer);
 }
 
 void stepaf_op_peer_lost(struct stepaf_peer *peer)

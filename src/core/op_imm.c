@@ -68,7 +68,6 @@ static __attribute__((noinline)) void deliver_unusual(struct stepaf_ctx *ctx,
     if (op->plan->on_gpu && !stepaf_op_is_there(op, op_peer, released))
         return;
     stepaf_op_take_unusual(ctx, op, op_peer, released);
-    stepaf_meter_answer(ctx, op, op_peer);
 }
 
 /* Whether an answer is one to @a op, which a thread waits for, and is as planned. Its START says
@@ -94,8 +93,7 @@ void stepaf_core_deliver_imm(struct stepaf_upcalls *up, struct stepaf_link *link
         deliver_unusual(ctx, link, imm);
 }
 
-void stepaf_core_deliver_imm_observed(struct stepaf_upcalls *up, struct stepaf_link *link,
-                                      uint32_t imm)
+static void deliver_imm_observed(struct stepaf_upcalls *up, struct stepaf_link *link, uint32_t imm)
 {
     struct stepaf_ctx *ctx = (struct stepaf_ctx *)up;
     struct stepaf_op *op = ctx->polling.hint_op;
@@ -107,4 +105,11 @@ void stepaf_core_deliver_imm_observed(struct stepaf_upcalls *up, struct stepaf_l
     } else {
         deliver_unusual(ctx, link, imm);
     }
+}
+
+stepaf_deliver_imm_fn *stepaf_core_deliver_imm_observed(const struct stepaf_ctx *ctx)
+{
+    return stepaf_is_attention(ctx) && ctx->up.deliver_imm == stepaf_core_deliver_imm
+               ? deliver_imm_observed
+               : ctx->up.deliver_imm;
 }

@@ -14,6 +14,7 @@
 #include "core/deliver.h"
 #include "core/imm.h"
 #include "core/mesh.h"
+#include "core/metrics.h"
 #include "core/msg_log.h"
 #include "core/op.h"
 #include "core/region.h"
@@ -389,7 +390,7 @@ stepaf_status_t stepaf_ctx_init(const stepaf_boot_t *boot, const stepaf_params_t
         return status;
     }
     stepaf_verdict_open(ctx);
-    stepaf_metrics_open(ctx, stepaf_msg_log_measured(ctx));
+    stepaf_metrics_open(ctx, stepaf_core_deliver_imm_observed(ctx));
     *ctx_p = ctx;
     return STEPAF_OK;
 }
