@@ -11,7 +11,7 @@
 #include "clock.h"
 #include "fail.h"
 
-enum { KEY_BYTES = 64 };
+enum { KEY_BYTES = 64, REGION_BYTES = 64, REGION_STEP = 2 * REGION_BYTES };
 
 /* What the library has asked of its bootstrap. */
 struct counter {
@@ -169,6 +169,45 @@ static int take_holdings(struct perf_job *job, stepaf_context_h ctx, double file
                : 0;
 }
 
+static stepaf_status_t register_regions(stepaf_context_h ctx, uint64_t n, char *memory)
+{
+    stepaf_status_t status = STEPAF_OK;
+
+    for (uint64_t i = 0; i < n && status == STEPAF_OK; i++)
+        status = stepaf_register(ctx, memory + i * REGION_STEP, REGION_BYTES);
+    return status;
+}
+
+static stepaf_status_t deregister_regions(stepaf_context_h ctx, uint64_t n, char *memory)
+{
+    stepaf_status_t status = STEPAF_OK;
+
+    for (uint64_t i = 0; i < n && status == STEPAF_OK; i++)
+        status = stepaf_deregister(ctx, memory + i * REGION_STEP);
+    return status;
+}
+
+/* How long as many regions as keys take. */
+static int measure_regions(struct perf_job *job, stepaf_context_h ctx, uint64_t n,
+                           struct perf_startup *startup)
+{
+    char *memory = malloc(n * REGION_STEP);
+    int rc = perf_job_agree(job, memory != NULL ? 0 : perf_fail("out of memory"));
+    int64_t begin_ns = perf_now_ns();
+
+    if (rc == 0)
+        rc = lap(job, register_regions(ctx, n, memory), "stepaf_register", begin_ns,
+                 &startup->register_us);
+    begin_ns = perf_now_ns();
+    if (rc == 0)
+        rc = lap(job, deregister_regions(ctx, n, memory), "stepaf_deregister", begin_ns,
+                 &startup->deregister_us);
+    if (rc != 0)
+        stepaf_finalize(ctx); /* some may be registered still */
+    free(memory);
+    return rc;
+}
+
 /* And how long it takes to be rid of all again. */
 static int withdraw_all(struct perf_job *job, stepaf_context_h ctx, uint64_t n_keys,
                         const stepaf_plan_h *plans, struct perf_startup *startup)
@@ -220,6 +259,8 @@ static int start_once(struct perf_job *job, const struct perf_options *options, 
         rc = take_count(job, counter, &startup->commit);
     if (rc == 0)
         rc = take_holdings(job, ctx, files, sockets, startup);
+    if (rc == 0)
+        rc = measure_regions(job, ctx, n_keys, startup);
     if (rc == 0)
         rc = withdraw_all(job, ctx, n_keys, plans, startup);
     stepaf_finalize(ctx);

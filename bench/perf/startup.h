@@ -23,7 +23,9 @@ struct perf_startup {
     double init_us;
     double declare_us; /* keys and plans: no communication */
     double commit_us;
-    double withdraw_us;     /* all of them: no communication */
+    double register_us;     /* as many regions as keys, once all is up: no communication */
+    double deregister_us;   /* likewise */
+    double withdraw_us;     /* keys and plans: no communication */
     double commit_again_us; /* which ends what peers know of them */
     struct perf_startup_exchanges init, commit;
     double sockets;        /* of a rank, that init and commit have left open */

@@ -39,6 +39,8 @@ static void print_all_growth(const struct perf_options *options, const struct pe
     printf("%-28s%14s%14s%14s\n", "growth: step", "an eighth", "all keys", "/ n log n");
     print_growth("declare keys and plans", startup->declare_us, few->declare_us, keys);
     print_growth("commit", startup->commit_us, few->commit_us, keys);
+    print_growth("register regions", startup->register_us, few->register_us, keys);
+    print_growth("deregister regions", startup->deregister_us, few->deregister_us, keys);
     print_growth("withdraw", startup->withdraw_us, few->withdraw_us, keys);
     print_growth("commit again", startup->commit_again_us, few->commit_again_us, keys);
 }
@@ -59,6 +61,8 @@ void perf_startup_print(const struct perf_options *options, const struct perf_st
     print_step("init", startup->init_us, &startup->init);
     print_step("declare keys and plans", startup->declare_us, NULL);
     print_step("commit", startup->commit_us, &startup->commit);
+    print_step("register as many regions", startup->register_us, NULL);
+    print_step("deregister them", startup->deregister_us, NULL);
     print_step("withdraw", startup->withdraw_us, NULL);
     print_step("commit again", startup->commit_again_us, NULL);
     print_step("init + commit", startup->init_us + startup->commit_us, &both);
@@ -100,11 +104,15 @@ json_t *perf_startup_json(const struct perf_options *options, const struct perf_
     json_object_set_new(object, "init_us", json_real(startup->init_us));
     json_object_set_new(object, "declare_us", json_real(startup->declare_us));
     json_object_set_new(object, "commit_us", json_real(startup->commit_us));
+    json_object_set_new(object, "register_us", json_real(startup->register_us));
+    json_object_set_new(object, "deregister_us", json_real(startup->deregister_us));
     json_object_set_new(object, "withdraw_us", json_real(startup->withdraw_us));
     json_object_set_new(object, "commit_again_us", json_real(startup->commit_again_us));
     if (options->keys >= PERF_GROWTH_KEYS) {
         json_object_set_new(object, "few_declare_us", json_real(few->declare_us));
         json_object_set_new(object, "few_commit_us", json_real(few->commit_us));
+        json_object_set_new(object, "few_register_us", json_real(few->register_us));
+        json_object_set_new(object, "few_deregister_us", json_real(few->deregister_us));
         json_object_set_new(object, "few_withdraw_us", json_real(few->withdraw_us));
         json_object_set_new(object, "few_commit_again_us", json_real(few->commit_again_us));
     }

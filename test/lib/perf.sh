@@ -272,6 +272,7 @@ END
     done
     expect 0 --startup --procs 2 --keys 4096 --json "$directory/json"
     has out '^growth: step '
+    has out '^deregister regions .* [0-9]+\.[0-9][0-9]$'
     has out '^withdraw .* [0-9]+\.[0-9][0-9]$'
     has json '"few_commit_again_us": [1-9]'
 

@@ -129,4 +129,4 @@ awk '
         }
         print ""
     }' "$directory/nothing" "$directory/all"
-tell 'all of them' 115 125 "$directory/nothing" "$directory/all"
+tell 'all of them' 115 135 "$directory/nothing" "$directory/all"
