@@ -44,8 +44,9 @@ awk -v judged=$judged '
             more = least[role " on"] - off
             printf "%s: %.0f instructions an operation without verdicts, %.0f more with them\n",
                 role, off, more
-            if (off <= 0 || more <= 0 || (judged && more > 90)) {
-                print "FAILED: more than 90, or nothing was counted"
+            # An FFN rank only notes polls in vain, a few of them.
+            if (off <= 0 || (i == 1 && more <= 0) || (judged && more > 60)) {
+                print "FAILED: more than 60, or nothing was counted"
                 failed = 1
             }
         }
