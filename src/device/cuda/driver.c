@@ -3,8 +3,10 @@
 #include "device/cuda/driver.h"
 
 #include <dlfcn.h>
+#include <link.h>
 #include <pthread.h>
 #include <stdarg.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -71,15 +73,35 @@ static const struct stepaf_cuda_driver *driver_get(void)
     return real_usable ? &real : NULL;
 }
 
+/* How many libraries have been loaded into this process, ever. */
+static int note_loaded(struct dl_phdr_info *info, size_t bytes, void *n_p)
+{
+    (void)bytes;
+    *(unsigned long long *)n_p = info->dlpi_adds;
+    return 1;
+}
+
+/* Whether the program has loaded the driver. To ask for what is not there takes a search through
+ * all folders of libraries: not again before another one has been loaded. */
+static bool driver_is_there(void)
+{
+    static _Atomic unsigned long long loaded_without;
+    unsigned long long loaded = 0;
+
+    (void)dl_iterate_phdr(note_loaded, &loaded);
+    if (loaded && loaded == atomic_load_explicit(&loaded_without, memory_order_relaxed))
+        return false;
+    void *library = dlopen(LIBRARY, RTLD_NOW | RTLD_NOLOAD);
+    if (library)
+        (void)dlclose(library); /* one reference less: it stays */
+    else
+        atomic_store_explicit(&loaded_without, loaded, memory_order_relaxed);
+    return library;
+}
+
 const struct stepaf_cuda_driver *stepaf_cuda_driver_if_there(void)
 {
-    if (!stepaf_cuda_driver_fake) {
-        void *library = dlopen(LIBRARY, RTLD_NOW | RTLD_NOLOAD);
-        if (!library)
-            return NULL;
-        (void)dlclose(library); /* one reference less: it stays */
-    }
-    return driver_get();
+    return stepaf_cuda_driver_fake || driver_is_there() ? driver_get() : NULL;
 }
 
 /* Initialize @a cuda; harmless when it is. */

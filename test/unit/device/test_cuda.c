@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A GPU through a driver that is made up: what each failure leaves behind, and what memory is. What
  * the core makes of it is gpu/test_region. */
+#include <dlfcn.h>
+
 #include "cuda_fake.h"
 #include "unit.h"
 
@@ -266,9 +268,38 @@ static void launches_are_as_asked_for(void)
     end();
 }
 
+static int n_searches; /* for the driver among the loaded libraries */
+
+/* The C library's place taken. */
+void *dlopen(const char *name, int flags)
+{
+    void *(*real)(const char *, int);
+    void *symbol = dlsym(RTLD_NEXT, "dlopen");
+
+    memcpy(&real, &symbol, sizeof(real));
+    n_searches += name && strcmp(name, "libcuda.so.1") == 0 && flags & RTLD_NOLOAD;
+    return real(name, flags);
+}
+
+/* Regions are registered by the thousands, and most programs have no GPU. */
+static void a_driver_that_is_not_there_is_searched_for_once(void)
+{
+    (void)stepaf_cuda_driver_if_there();
+    int before = n_searches;
+    for (int i = 0; i < 100; i++)
+        CU_ASSERT_PTR_NULL(stepaf_cuda_driver_if_there());
+    CU_ASSERT_EQUAL(n_searches, before);
+    CU_ASSERT_PTR_NOT_NULL_FATAL(
+        dlopen("libBrokenLocale.so.1", RTLD_NOW)); /* may have brought it */
+    CU_ASSERT_PTR_NULL(stepaf_cuda_driver_if_there());
+    CU_ASSERT_EQUAL(n_searches, before + 1);
+}
+
 int main(void)
 {
     CU_TestInfo tests[] = {
+        {"a driver that is not there is searched for once",
+         a_driver_that_is_not_there_is_searched_for_once},
         {"facts are the current GPU's", facts_are_the_current_gpus},
         {"nothing is left of an open that fails", nothing_is_left_of_an_open_that_fails},
         {"nothing is left of what fails", nothing_is_left_of_what_fails},
