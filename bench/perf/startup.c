@@ -203,7 +203,8 @@ static int measure_regions(struct perf_job *job, stepaf_context_h ctx, uint64_t 
         rc = lap(job, deregister_regions(ctx, n, memory), "stepaf_deregister", begin_ns,
                  &startup->deregister_us);
     if (rc != 0)
-        stepaf_finalize(ctx); /* some may be registered still */
+        stepaf_finalize(
+            ctx); /* some may be registered still; the caller's finds nothing any more */
     free(memory);
     return rc;
 }

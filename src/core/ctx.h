@@ -115,12 +115,13 @@ struct stepaf_ctx_net {
 
 /* How its threads poll and wait. */
 struct stepaf_ctx_polling {
-    uint32_t at_once;    /* polls that a waiting thread makes in one go */
-    uint64_t vain_since; /* about when polls began to be in vain, ticks; 0: the last was not */
-    uint64_t look_at;    /* the first poll from then on sees to whether peers live, ticks */
-    uint64_t checked;    /* when the transports last looked for dead peers, ticks */
-    struct stepaf_op *hint_op;      /* of a thread that waits: it is likely what comes next */
-    struct stepaf_watch *watch;     /* of operations and polls; NULL: nobody watches */
+    uint32_t at_once;           /* polls that a waiting thread makes in one go */
+    uint64_t came;              /* when a poll brought something last, ticks */
+    uint64_t vain_since;        /* about when polls began to be in vain, if that is later; ticks */
+    uint64_t look_at;           /* the first poll from then on sees to whether peers live, ticks */
+    uint64_t checked;           /* when the transports last looked for dead peers, ticks */
+    struct stepaf_op *hint_op;  /* of a thread that waits: it is likely what comes next */
+    struct stepaf_watch *watch; /* of operations and polls; NULL: nobody watches */
     struct stepaf_metrics *metrics; /* what is shown to tools, between polls; NULL: nothing is */
     struct stepaf_histogram *times; /* STEPAF_TIMES of each peer; NULL: none are measured */
     bool oversubscribed;

@@ -5,7 +5,8 @@
  *
  * Times are measured while a tool asks, or always with STEPAF_METRICS=on. Then transports of an
  * attention rank deliver answers of 32 bits to a function that measures as well (meter.h), and an
- * FFN rank looks at each answer as at those that took long; else nothing of it is on their way. */
+ * FFN rank looks at each answer as at those that took long; else nothing of it is on their way, and
+ * a test on the way of other answers. */
 #ifndef STEPAF_CORE_METRICS_H
 #define STEPAF_CORE_METRICS_H
 

@@ -12,8 +12,10 @@
 
 /* What is known already of an answer that is taken. */
 enum stepaf_op_taking {
-    STEPAF_OP_AS_PLANNED, /* its operation is watched by nobody, and needs each answer */
-    STEPAF_OP_OBSERVED,   /* its operation needs each answer */
+    /* Its operation is watched by nobody (else transports deliver to the function of the next), and
+     * needs each answer. */
+    STEPAF_OP_AS_PLANNED,
+    STEPAF_OP_OBSERVED, /* its operation needs each answer */
     STEPAF_OP_ANY
 };
 

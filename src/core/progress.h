@@ -22,7 +22,7 @@ static inline unsigned stepaf_core_progress_polls(struct stepaf_ctx *ctx, unsign
     /* Time decides, not how often: a caller may sleep between polls. Most have taken a stamp. */
     uint64_t now = stepaf_arrival_ticks(ctx);
     if (n)
-        ctx->polling.vain_since = 0;
+        ctx->polling.came = now;
     else if (__builtin_expect(ctx->polling.watch != NULL, 0))
         stepaf_core_note_vain(ctx, now);
     if (__builtin_expect((int64_t)(now - ctx->polling.look_at) >= 0, 0))

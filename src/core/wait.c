@@ -109,11 +109,17 @@ void stepaf_core_look_for_lost(struct stepaf_ctx *ctx)
     find_dead_peers(ctx, stepaf_ticks());
 }
 
+/* Polls before the last one were in vain, as is noted in vain_since. */
+static bool has_found_nothing(const struct stepaf_ctx *ctx)
+{
+    return (int64_t)(ctx->polling.vain_since - ctx->polling.came) > 0;
+}
+
 /* See to whether peers live, if it is time to. */
 static __attribute__((noinline)) void see_who_lives(struct stepaf_ctx *ctx, uint64_t now,
                                                     bool has_come)
 {
-    if (!has_come && !ctx->polling.vain_since)
+    if (!has_come && !has_found_nothing(ctx))
         ctx->polling.vain_since = now;
     if ((!has_come && now - ctx->polling.vain_since >= stepaf_ticks_of_us(ctx, LOOK_EVERY_US)) ||
         now - ctx->polling.checked >= stepaf_ticks_of_us(ctx, LOOK_BUSY_US))
@@ -152,8 +158,8 @@ void stepaf_core_note_vain(struct stepaf_ctx *ctx, uint64_t now)
 
     if (now - watch->noted < watch->note_each)
         return;
-    stepaf_watch_poll(watch, now, !ctx->polling.vain_since);
-    if (!ctx->polling.vain_since)
+    stepaf_watch_poll(watch, now, has_found_nothing(ctx) ? watch->noted : ctx->polling.came);
+    if (!has_found_nothing(ctx))
         ctx->polling.vain_since = now;
 }
 

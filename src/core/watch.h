@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Who watches operations, to tell later whose time it was: the only way from core/ up to verdict/.
- * The host's path asks only where something is none of the usual already (an operation's answers,
- * an answer in 32 bits, a poll after which is to be looked for dead peers): so it costs nothing
- * where nobody watches. */
+ * The host's path asks only where something is none of the usual already (an operation's answers, a
+ * poll in vain, one after which is to be looked for dead peers), and answers of 32 bits have another
+ * way where somebody watches: so an operation costs nothing more where nobody does. */
 #ifndef STEPAF_CORE_WATCH_H
 #define STEPAF_CORE_WATCH_H
 
@@ -35,7 +35,7 @@ struct stepaf_watch_gap {
 struct stepaf_watch_plan {
     uint32_t left;       /* operations until one is picked in any case */
     uint64_t least_took; /* one that took less, */
-    uint64_t more_took;  /* or that and this, is picked */
+    uint64_t more_took;  /* or that and this at least, is picked; INT64_MAX at most */
     uint64_t late_idle;  /* or one that had been idle for so long before its start */
 };
 
@@ -94,15 +94,15 @@ static inline void stepaf_watch_note_gap(struct stepaf_watch *watch, uint64_t to
 }
 
 /* A poll in vain is over. A thread may lose its core within a poll, between its look and the stamp:
- * that nothing was there is known of the time before it began only, for which the one that was noted
- * before stands. @a is_first: there is none, polls have brought something since. */
-static inline void stepaf_watch_poll(struct stepaf_watch *watch, uint64_t now, bool is_first)
+ * that nothing was there is known of the time before it began only. @a before: when one before it
+ * was over. */
+static inline void stepaf_watch_poll(struct stepaf_watch *watch, uint64_t now, uint64_t before)
 {
     uint64_t took = now - watch->polled;
 
     if ((int64_t)took >= (int64_t)watch->gaps_from)
         stepaf_watch_note_gap(watch, now, took);
-    watch->polled = is_first ? now : watch->noted;
+    watch->polled = before;
     watch->noted = now;
 }
 

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "transport/claim.h"
 
+#include <errno.h>
 #include <string.h>
 
 _Static_assert(sizeof(struct stepaf_claim) == 48, "no holes in what is hashed");
@@ -22,9 +23,10 @@ static union key key_of(const uint64_t *opener, const uint64_t *listener)
     return key;
 }
 
-bool stepaf_claim_draw(uint64_t *nonce_p)
+int stepaf_claim_draw(uint64_t *nonce_p)
 {
-    return stepaf_proof_draw(nonce_p, STEPAF_CLAIM_NONCE_WORDS * sizeof(*nonce_p));
+    errno = EAGAIN; /* of fewer bytes than asked for */
+    return stepaf_proof_draw(nonce_p, STEPAF_CLAIM_NONCE_WORDS * sizeof(*nonce_p)) ? 0 : errno;
 }
 
 void stepaf_claim_prove(const uint64_t *opener, const uint64_t *listener,

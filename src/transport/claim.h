@@ -2,7 +2,8 @@
 /* How two ends of a connection show each other that they know both their secrets, which the
  * bootstrap has brought and which never go over the wire: each message of a greeting ends with a
  * keyed hash of what it says, of the numbers that both ends have drawn for this connection, and of
- * its kind. So none can be used again elsewhere. */
+ * its kind. So none can be used again elsewhere; but for the first one, which knows only the
+ * opener's number. */
 #ifndef STEPAF_TRANSPORT_CLAIM_H
 #define STEPAF_TRANSPORT_CLAIM_H
 
@@ -22,8 +23,8 @@ struct stepaf_claim {
     uint64_t listener[STEPAF_CLAIM_NONCE_WORDS]; /* and by the other; in its first message 0 */
 };
 
-/* False if the system gives no number. */
-bool stepaf_claim_draw(uint64_t *nonce_p);
+/* 0, or an errno: the system gives no number. */
+int stepaf_claim_draw(uint64_t *nonce_p);
 /* @a opener and @a listener: the two sides' secrets. */
 void stepaf_claim_prove(const uint64_t *opener, const uint64_t *listener,
                         const struct stepaf_claim *claim, uint8_t *proof_p);

@@ -253,8 +253,11 @@ static void pick_usual(struct stepaf_verdict_state *state, struct stepaf_verdict
     if (plan->is_due || usual->took.n < STEPAF_MEDIAN_SAMPLES)
         learn_of(state, plan, op, now, idle, refused);
     plan->is_due = now - plan->learnt >= spacing(ctx, plan, now, LEARN_EVERY_US);
+    uint64_t late_took = ticks_of_ns(ctx, stepaf_verdict_late_took(usual));
     watched->least_took = ticks_of_ns(ctx, stepaf_verdict_least_took(usual));
-    watched->more_took = ticks_of_ns(ctx, stepaf_verdict_late_took(usual)) - watched->least_took;
+    if (watched->least_took > late_took) /* all have been late for a while */
+        watched->least_took = late_took;
+    watched->more_took = late_took - watched->least_took;
     watched->late_idle = ticks_of_ns(ctx, stepaf_verdict_late_idle(usual));
     watched->left = pick_next(ctx, plan, now);
 }

@@ -97,11 +97,12 @@ static int hear_whole(struct stepaf_tcp_connection *connection, void *message_p,
 
 bool stepaf_tcp_greet(struct stepaf_tcp_connection *connection)
 {
-    struct stepaf_tcp_hello hello = {
-        .magic = stepaf_tcp_hello_magic, .slot = connection->link->slot, .connection = connection->index};
+    struct stepaf_tcp_hello hello = {.magic = stepaf_tcp_hello_magic,
+                                     .slot = connection->link->slot,
+                                     .connection = connection->index};
 
     connection->frame.have = 0;
-    if (!stepaf_claim_draw(connection->opener))
+    if (stepaf_claim_draw(connection->opener))
         return false;
     memcpy(hello.nonce, connection->opener, sizeof(hello.nonce));
     prove(connection, stepaf_tcp_hello_magic, hello.proof);
@@ -186,7 +187,7 @@ bool stepaf_tcp_admit(struct stepaf_tcp *tcp, const struct stepaf_tcp_hello *hel
     stepaf_tcp_connection_close(connection);
     connection->frame.have = 0;
     memcpy(connection->opener, hello->nonce, sizeof(hello->nonce));
-    if (!stepaf_claim_draw(connection->listener))
+    if (stepaf_claim_draw(connection->listener))
         return false;
     memcpy(challenge.nonce, connection->listener, sizeof(challenge.nonce));
     prove(connection, stepaf_tcp_challenge_magic, challenge.proof);

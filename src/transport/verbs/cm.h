@@ -6,8 +6,10 @@
  * channel of events. The queue pairs are the same that are connected otherwise, made when the
  * transport opens. A request, and its answer, ends with a proof that the sender knows both sides'
  * secrets, which the bootstrap has brought and which never go over the wire (transport/claim.h):
- * whoever does not is rejected, and changes nothing. An answer is of the request's number. A request
- * that somebody has seen and says again is for a queue pair that is not awaited any more.
+ * whoever does not is rejected, and changes nothing. An answer is of the request's number. The
+ * listener has drawn none before the request: one that somebody has seen and says again is for a
+ * queue pair that is not awaited any more, unless he is first. Then it is the true one that is
+ * rejected, which is said.
  *
  * On iWARP the side that has connected has to send first: it writes one word as soon as it can, and
  * the other side is ready when it has seen that word, and writes one in answer. Until that is here,
@@ -68,7 +70,7 @@ enum {
 };
 
 enum stepaf_verbs_refusal {
-    STEPAF_VERBS_REFUSAL_STRANGER = 1, /* it does not know both secrets */
+    STEPAF_VERBS_REFUSAL_STRANGER = 1, /* it is no peer that knows both secrets */
     STEPAF_VERBS_REFUSAL_UNEXPECTED,   /* no such queue pair is awaited, or not any more */
     STEPAF_VERBS_REFUSAL_TROUBLE       /* it cannot make its own queue pair ready */
 };

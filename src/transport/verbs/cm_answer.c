@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* One connection by librdmacm, from the side that listens. Whoever asks is a stranger: what is said
  * is compared with what is known before anything changes. */
-#include <errno.h>
 #include <string.h>
 
 #include "base/log.h"
@@ -22,10 +21,10 @@ static struct stepaf_verbs_call *recognize_request(const struct stepaf_verbs *ve
         return NULL;
     struct stepaf_claim claim = stepaf_verbs_claim(request.magic, request.place, request.nonce);
     struct stepaf_verbs_link *link = claim.slot < verbs->n_peers ? verbs->links[claim.slot] : NULL;
-    if (link && !stepaf_claim_is_proven(link->secret, verbs->secret, &claim, request.proof))
+    if (!link || !stepaf_claim_is_proven(link->secret, verbs->secret, &claim, request.proof))
         return NULL;
     *why_p = STEPAF_VERBS_REFUSAL_UNEXPECTED;
-    if (!link || link->base.dead || !link->calls || claim.part >= link->n_paths ||
+    if (link->base.dead || !link->calls || claim.part >= link->n_paths ||
         link->calls[claim.part].state != STEPAF_VERBS_CALL_IDLE ||
         link->paths[claim.part].rail->listener != event->listener)
         return NULL;
@@ -52,10 +51,10 @@ static int accept_it(struct stepaf_verbs_call *call)
 
     if (!error)
         error = stepaf_verbs_call_ready(call);
+    if (!error)
+        error = stepaf_claim_draw(answer.nonce);
     if (error)
         return error;
-    if (!stepaf_claim_draw(answer.nonce))
-        return errno;
     memcpy(claim.listener, answer.nonce, sizeof(claim.listener));
     stepaf_claim_prove(call->link->secret, verbs->secret, &claim, answer.proof);
     return verbs->provider->cm->accept(call->id,

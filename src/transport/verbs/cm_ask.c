@@ -54,8 +54,9 @@ static int send_request(struct stepaf_verbs_call *call)
     stepaf_verbs_call_move(call, STEPAF_VERBS_CALL_CONNECT);
     if (error)
         return error;
-    if (!stepaf_claim_draw(call->nonce))
-        return errno;
+    error = stepaf_claim_draw(call->nonce);
+    if (error)
+        return error;
     struct stepaf_claim claim = stepaf_verbs_claim(request.magic, request.place, call->nonce);
     memcpy(request.nonce, call->nonce, sizeof(request.nonce));
     stepaf_claim_prove(verbs->secret, call->link->secret, &claim, request.proof);

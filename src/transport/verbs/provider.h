@@ -31,7 +31,9 @@ enum stepaf_verbs_cm_type {
     STEPAF_VERBS_CM_OTHER
 };
 
-enum { STEPAF_VERBS_CM_DATA = 56 /* bytes of private data: no more fit into a request on InfiniBand */ };
+enum {
+    STEPAF_VERBS_CM_DATA = 56 /* bytes of private data: no more fit into a request on InfiniBand */
+};
 
 /* A copy: the library's own is given back at once. */
 struct stepaf_verbs_cm_event {

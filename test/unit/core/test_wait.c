@@ -49,8 +49,8 @@ static void pass(struct fake_job *job, double us)
 {
     uint64_t ticks = (uint64_t)(us * job->ctx->clock.own.ticks_per_us);
 
-    if (job->ctx->polling.vain_since)
-        job->ctx->polling.vain_since -= ticks;
+    job->ctx->polling.vain_since -= ticks;
+    job->ctx->polling.came -= ticks;
     job->ctx->polling.checked -= ticks;
     job->ctx->polling.look_at -= ticks;
 }

@@ -17,7 +17,7 @@ static void begin(void)
 static uint64_t poll_until(uint64_t now, uint64_t end, uint64_t every)
 {
     for (; now < end; now += every)
-        stepaf_watch_poll(&watch, now, false);
+        stepaf_watch_poll(&watch, now, watch.noted);
     return now;
 }
 
@@ -27,7 +27,7 @@ static void a_gap_is_found(void)
     uint64_t now = poll_until(BEGIN + 10, BEGIN + 100000, 100);
     uint64_t back = now + 50000;
     /* The poll there brings something, which has come at a time in the gap. */
-    stepaf_watch_poll(&watch, back + 10, true);
+    stepaf_watch_poll(&watch, back + 10, back);
     uint64_t gap = stepaf_watch_gap_before(&watch, back);
     CU_ASSERT(gap >= 50000 && gap <= 50000 + 300);
     CU_ASSERT_EQUAL(stepaf_watch_gap_before(&watch, BEGIN + 50000), 0);
@@ -41,7 +41,7 @@ static void a_long_gap_outlasts_thousands_of_short_ones(void)
     begin();
     uint64_t now = poll_until(BEGIN + 10, BEGIN + 100000, 100);
     uint64_t back = now + away;
-    stepaf_watch_poll(&watch, back + 10, true);
+    stepaf_watch_poll(&watch, back + 10, back);
     (void)poll_until(back + 10 + POLL, back + 20 * away, POLL);
     uint64_t gap = stepaf_watch_gap_before(&watch, back);
     CU_ASSERT(gap >= away && gap <= away + 300);
@@ -52,7 +52,7 @@ static void what_came_between_gaps_came_at_once(void)
     begin();
     uint64_t now = poll_until(BEGIN + 10, BEGIN + 100000, 100);
     uint64_t before = now - 100;
-    stepaf_watch_poll(&watch, now + 700 * FROM, false);
+    stepaf_watch_poll(&watch, now + 700 * FROM, watch.noted);
     CU_ASSERT(stepaf_watch_gap_before(&watch, before) <= 200);
 }
 

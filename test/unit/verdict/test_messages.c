@@ -200,6 +200,29 @@ static void take_line(stepaf_log_level_t level, const char *file, int line, cons
 }
 
 /* However often something is late, the log has it at most once a second. */
+/* Also when all operations have been slow for so long that none of the last ones was quick, but not
+ * for so long that this is usual. */
+static void what_is_slow_for_a_while_is_late(void)
+{
+    const int64_t slow_ns = 6000000; /* longer than they are apart of which that is learnt */
+
+    begin(STEPAF_ATTENTION, "on");
+    learn();
+    struct stepaf_verdict_plan *of = stepaf_verdict_of(job->ctx)->plans[0];
+    struct stepaf_plan_obj *made = stepaf_table_get(&job->ctx->tables.plans, 0);
+    of->first -= (uint64_t)(1e8 * job->ctx->clock.own.ticks_per_us); /* it is known for long */
+    of->learnt = stepaf_ticks();
+    made->watched.left = of->stride = 1;
+    for (int i = 0; i < LEARNT; i++)
+        (void)operate(slow_ns);
+    CU_ASSERT((double)of->usual.lately.least > 0.9 * (double)slow_ns);
+    for (int i = 0; i < 3; i++) {
+        made->watched.left = UINT32_MAX;
+        CU_ASSERT_TRUE(operate(slow_ns));
+    }
+    end();
+}
+
 static void the_log_says_it_once(void)
 {
     stepaf_log_set_callback(take_line, NULL);
@@ -571,6 +594,7 @@ int main(void)
 {
     CU_TestInfo tests[] = {
         {"a late operation is asked about", a_late_operation_is_asked_about},
+        {"what is slow for a while is late", what_is_slow_for_a_while_is_late},
         {"the log says it once", the_log_says_it_once},
         {"what was not asked for changes nothing", what_was_not_asked_for_changes_nothing},
         {"a time that cannot be is none", a_time_that_cannot_be_is_none},

@@ -199,9 +199,8 @@ static void strangers_change_nothing(void)
         verbs_cm_stranger(port, &other, sizeof(other));
     }
     sent += 2;
-    while (verbs_cm.n_rejected < sent &&
-           stepaf_verbs_cm_step((struct stepaf_verbs *)b.transport, 0, 0) && !verbs_cm.n_accepted)
-        ;
+    for (int steps = 0; steps < 10; steps++)
+        (void)stepaf_verbs_cm_step((struct stepaf_verbs *)b.transport, 0, 0);
     CU_ASSERT_EQUAL(verbs_cm.n_rejected, sent);
     CU_ASSERT_EQUAL(verbs_cm.n_accepted, 0);
     CU_ASSERT_EQUAL(calls_state(&b, 0), STEPAF_VERBS_CALL_IDLE);
