@@ -202,6 +202,13 @@ static const char *reason_of(const struct stepaf_shm_link *link)
                : "it has given this rank up";
 }
 
+/* Its process has ended: what it has found before says more. */
+static const char *reason_of_end(const struct stepaf_shm_link *link)
+{
+    return stepaf_shm_closed_for(link->tx_words, link->own_pid) ? reason_of(link)
+                                                                : "its process has ended";
+}
+
 static void check_programs(struct stepaf_shm *shm)
 {
     int64_t now_ns = stepaf_monotonic_ns();
@@ -223,7 +230,7 @@ void stepaf_shm_check_peers(struct stepaf_transport *transport)
     for (int i = 0; i < n; i++) {
         struct stepaf_shm_link *link = events[i].data.ptr;
         (void)epoll_ctl(shm->epoll_fd, EPOLL_CTL_DEL, link->pidfd, NULL);
-        lose(shm, link, "its process has ended");
+        lose(shm, link, reason_of_end(link));
     }
     for (unsigned i = 0; i < shm->n_links; i++)
         if (shm->links[i]->shut ||
@@ -232,7 +239,7 @@ void stepaf_shm_check_peers(struct stepaf_transport *transport)
     for (unsigned i = 0; shm->n_unwatched && i < shm->n_links; i++) {
         struct stepaf_shm_link *link = shm->links[i];
         if (link->pidfd < 0 && !link->base.dead && stepaf_shm_has_ended(link))
-            lose(shm, link, "its process has ended");
+            lose(shm, link, reason_of_end(link));
     }
     check_programs(shm);
 }
