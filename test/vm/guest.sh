@@ -30,7 +30,7 @@ guest_make()
             guest_logged fetch "$here/fetch.sh" "$cache/kernel" || exit
             rm -f "$cache/initramfs" "$cache/siw.done"
         fi
-        if [ ! -f "$cache/siw.done" ]; then
+        if [ ! -f "$cache/siw.done" ] || [ "$here/siw.sh" -nt "$cache/siw.done" ]; then
             rm -f "$cache/siw.reason"
             "$here/siw.sh" "$cache/kernel" >"$cache/siw.log" 2>&1 </dev/null ||
                 tail -n 1 "$cache/siw.log" >"$cache/siw.reason"
