@@ -91,10 +91,11 @@ bool returns_do_without(struct rank *rank, int victim)
 {
     bool stops = hs_option_int(rank->job, "--stop", 0);
 
-    if (stops && returns_is_leader(rank))
+    if (!returns_meet(rank, rank->job->size - returns_n_dead(rank)))
+        return false;
+    if (stops && returns_is_leader(rank)) /* it has asked all, and the leader has yet to commit */
         hs_signal(rank->job, victim, SIGSTOP);
-    if (!returns_meet(rank, rank->job->size - returns_n_dead(rank)) ||
-        !returns_commit(rank, STEPAF_COMMIT_ADMIT))
+    if (!returns_commit(rank, STEPAF_COMMIT_ADMIT))
         return false;
     stepaf_member_state_t state = returns_state_of(rank, victim);
     HS_TRUE(state == STEPAF_MEMBER_LOST || state == STEPAF_MEMBER_OUT ||
