@@ -312,7 +312,12 @@ bool stepaf_core_advance(struct stepaf_ctx *ctx, struct stepaf_waiter *waiter, i
 {
     int64_t left_us = (deadline_ns - stepaf_monotonic_ns()) / 1000;
 
-    return left_us > 0 && (stepaf_core_progress(ctx) || stepaf_waiter_idle(ctx, waiter, left_us));
+    if (left_us <= 0)
+        return false;
+    if (!stepaf_core_progress(ctx))
+        return stepaf_waiter_idle(ctx, waiter, left_us);
+    *waiter = stepaf_waiter_begin(); /* sleeps are short again: more is likely to come */
+    return true;
 }
 
 void stepaf_core_flush(struct stepaf_ctx *ctx, int64_t timeout_us)

@@ -131,6 +131,26 @@ static void a_wait_looks_too_but_not_always(void)
     fake_close(job);
 }
 
+/* Who has waited for long sleeps for long, but not once something has come: in a commit of many keys
+ * that is a part of what a ring holds, and each sleep would be one. */
+static void what_comes_makes_sleeps_short_again(void)
+{
+    struct fake_job *job = begin("auto");
+    struct stepaf_msg pong = {.type = STEPAF_MSG_PONG};
+    struct stepaf_waiter waiter = {.began = 1, .deadline = UINT64_MAX / 2, .polls = 5};
+    int64_t deadline_ns = stepaf_monotonic_ns() + 1000000000;
+
+    fake_say(job, 0, &pong);
+    CU_ASSERT_TRUE(stepaf_core_advance(job->ctx, &waiter, deadline_ns));
+    CU_ASSERT_EQUAL(waiter.began, 0);
+    CU_ASSERT_EQUAL(waiter.polls, 0);
+    CU_ASSERT_TRUE(stepaf_core_advance(job->ctx, &waiter, deadline_ns));
+    CU_ASSERT(waiter.began > 0);
+    fake_say(job, 0, &pong);
+    CU_ASSERT_FALSE(stepaf_core_advance(job->ctx, &waiter, stepaf_monotonic_ns()));
+    fake_close(job);
+}
+
 /* What the launcher reports: ranks of this world and of another, twice, and its own. */
 static int report(void *self, int *ranks_p, int capacity)
 {
@@ -357,6 +377,7 @@ int main(void)
         {"a pause is no vain wait", a_pause_is_no_vain_wait},
         {"so do polls that bring something", so_do_polls_that_bring_something},
         {"a wait looks too, but not always", a_wait_looks_too_but_not_always},
+        {"what comes makes sleeps short again", what_comes_makes_sleeps_short_again},
         {"the launcher can report a loss", the_launcher_can_report_a_loss},
         {"a loss in another lane is none", a_loss_in_another_lane_is_none},
         {"a deadline ends the wait", a_deadline_ends_the_wait},
