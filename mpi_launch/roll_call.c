@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Who has not come to an exchange: a collective does not say. Shortly before its deadline a rank
- * calls all others by messages on our communicator, and those that wait in an exchange answer. */
+ * calls all others by messages on our communicator, and those that wait in an exchange answer.
+ * While that communicator is only being made, the messages go over the caller's, with the two
+ * highest tags: there are none in a start that all come to. */
 #include "roll_call.h"
 
 #include <stdio.h>
@@ -10,30 +12,49 @@ enum {
     TAG_CALL = 1000, /* barriers' tags are below */
     TAG_HERE,
     SIZE_MAX_CALLED = 1024, /* in a larger job each rank would send too much */
+    TAG_UB_MIN = 32767,     /* the standard's least */
     LAST_NS = 1000000000,   /* before the deadline: who waits may be off its core for long */
     SHARE = 4,              /* of a short wait: a quarter */
     LISTED = 8
 };
+
+static MPI_Comm comm_of(const struct stepaf_mpi *mpi)
+{
+    return mpi->comm == MPI_COMM_NULL ? mpi->user_comm : mpi->comm;
+}
+
+static int tag_of(const struct stepaf_mpi *mpi, int tag)
+{
+    const int *highest = NULL;
+    int is_set = 0;
+
+    if (mpi->comm != MPI_COMM_NULL)
+        return tag;
+    MPI_Comm_get_attr(MPI_COMM_WORLD, MPI_TAG_UB, &highest, &is_set);
+    return (is_set && highest ? *highest : TAG_UB_MIN) - (TAG_HERE - tag);
+}
 
 /* Without a body; whether it has left nobody needs to know. */
 static void say(const struct stepaf_mpi *mpi, int to, int tag)
 {
     MPI_Request request = MPI_REQUEST_NULL;
 
-    if (MPI_Isend(NULL, 0, MPI_BYTE, to, tag, mpi->comm, &request) == MPI_SUCCESS)
+    if (MPI_Isend(NULL, 0, MPI_BYTE, to, tag_of(mpi, tag), comm_of(mpi), &request) == MPI_SUCCESS)
         MPI_Request_free(&request);
 }
 
 /* The next rank that has said this; -1: none. */
 static int next_of(const struct stepaf_mpi *mpi, int tag)
 {
+    MPI_Comm comm = comm_of(mpi);
     MPI_Status status;
     int is_there = 0;
 
-    if (MPI_Iprobe(MPI_ANY_SOURCE, tag, mpi->comm, &is_there, &status) != MPI_SUCCESS || !is_there)
+    tag = tag_of(mpi, tag);
+    if (MPI_Iprobe(MPI_ANY_SOURCE, tag, comm, &is_there, &status) != MPI_SUCCESS || !is_there)
         return -1;
     int from = status.MPI_SOURCE;
-    return MPI_Recv(NULL, 0, MPI_BYTE, from, tag, mpi->comm, &status) == MPI_SUCCESS ? from : -1;
+    return MPI_Recv(NULL, 0, MPI_BYTE, from, tag, comm, &status) == MPI_SUCCESS ? from : -1;
 }
 
 struct stepaf_roll_call stepaf_roll_call_begin(const struct stepaf_mpi *mpi, int64_t deadline_ns)
@@ -51,6 +72,8 @@ static void call_all(struct stepaf_roll_call *call)
 
     if (mpi->size > SIZE_MAX_CALLED || !(call->has_come = calloc((size_t)mpi->size, 1)))
         return;
+    while (next_of(mpi, TAG_HERE) >= 0) { /* an answer to an earlier start, which has failed */
+    }
     call->has_come[mpi->rank] = 1;
     for (int rank = 0; rank < mpi->size; rank++)
         if (rank != mpi->rank)
@@ -72,7 +95,7 @@ static void hear(const struct stepaf_roll_call *call, int tag)
 
 void stepaf_roll_call_step(struct stepaf_roll_call *call, int64_t now_ns)
 {
-    if (!call->mpi || call->mpi->comm == MPI_COMM_NULL)
+    if (!call->mpi)
         return;
     if (now_ns >= call->at_ns && !call->has_come)
         call_all(call);

@@ -14,7 +14,9 @@ extern "C" {
 
 /** Join the job that @a comm spans; see stepaf_init. Collective over @a comm.
  *  @param comm  an intracommunicator; duplicated. MPI must be initialized (any thread level) and
- *               outlive the context.
+ *               outlive the context. In a start that is about to time out, ranks that have come
+ *               find out who has not by empty messages on @a comm, whose tags are MPI_TAG_UB and
+ *               MPI_TAG_UB - 1.
  *  @return as stepaf_init; STEPAF_ERR_INVALID (MPI not initialized, or finalized;
  *  MPI_COMM_NULL); STEPAF_ERR_BOOT also if MPI_COMM_WORLD has one rank although the launcher
  *  reports several: the MPI library does not support that launcher. */
