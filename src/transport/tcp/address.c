@@ -5,7 +5,6 @@
 #include <errno.h>
 #include <ifaddrs.h>
 #include <net/if.h>
-#include <netdb.h>
 #include <netinet/in.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -126,39 +125,50 @@ void stepaf_tcp_address_text(const struct stepaf_net_address *address, uint16_t 
              text, port);
 }
 
-void stepaf_tcp_address_own(int fd, char *text_p, size_t capacity)
+/* The address of the socket's own end, that of IPv4 also where the socket is one of IPv6. */
+static bool own_end(int fd, struct stepaf_net_address *address_p)
 {
     struct sockaddr_storage name = {0};
     socklen_t length = sizeof(name);
+    const uint8_t *bytes;
 
-    if (getsockname(fd, (struct sockaddr *)&name, &length) ||
-        getnameinfo((struct sockaddr *)&name, length, text_p, (socklen_t)capacity, NULL, 0,
-                    NI_NUMERICHOST))
+    if (getsockname(fd, (struct sockaddr *)&name, &length))
+        return false;
+    address_p->family = (uint8_t)name.ss_family;
+    if (name.ss_family == AF_INET) {
+        bytes = (const uint8_t *)&((const struct sockaddr_in *)&name)->sin_addr;
+    } else if (name.ss_family == AF_INET6) {
+        const struct in6_addr *in6 = &((const struct sockaddr_in6 *)&name)->sin6_addr;
+        bytes = in6->s6_addr;
+        if (IN6_IS_ADDR_V4MAPPED(in6)) {
+            address_p->family = AF_INET;
+            bytes += 12;
+        }
+    } else {
+        return false;
+    }
+    memcpy(address_p->bytes, bytes, stepaf_net_address_bytes(address_p->family));
+    return true;
+}
+
+void stepaf_tcp_address_own(int fd, char *text_p, size_t capacity)
+{
+    struct stepaf_net_address address = {0};
+
+    if (!own_end(fd, &address) ||
+        !inet_ntop(address.family, address.bytes, text_p, (socklen_t)capacity))
         text_p[0] = '\0';
 }
 
 const char *stepaf_tcp_interface_of(int fd, const struct stepaf_net_addresses *own)
 {
-    struct sockaddr_storage name = {0};
-    socklen_t length = sizeof(name);
-    const uint8_t *bytes;
-    int family;
+    struct stepaf_net_address address = {0};
 
-    if (getsockname(fd, (struct sockaddr *)&name, &length))
+    if (!own_end(fd, &address))
         return "?";
-    family = name.ss_family;
-    if (family == AF_INET) {
-        bytes = (const uint8_t *)&((const struct sockaddr_in *)&name)->sin_addr;
-    } else {
-        bytes = ((const struct sockaddr_in6 *)&name)->sin6_addr.s6_addr;
-        if (IN6_IS_ADDR_V4MAPPED(&((const struct sockaddr_in6 *)&name)->sin6_addr)) {
-            family = AF_INET;
-            bytes += 12;
-        }
-    }
     for (unsigned i = 0; i < own->n; i++)
-        if (own->list[i].family == family &&
-            !memcmp(own->list[i].bytes, bytes, stepaf_net_address_bytes(family)))
+        if (own->list[i].family == address.family &&
+            !memcmp(own->list[i].bytes, address.bytes, stepaf_net_address_bytes(address.family)))
             return own->list[i].name;
     return "?";
 }

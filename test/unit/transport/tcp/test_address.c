@@ -4,9 +4,11 @@
 
 #include <arpa/inet.h>
 #include <dlfcn.h>
+#include <errno.h>
 #include <ifaddrs.h>
 #include <net/if.h>
 #include <netinet/in.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <unistd.h>
 
@@ -258,6 +260,38 @@ static void socket_addresses_are_made(void)
               !memcmp(&in6->sin6_addr, six.bytes, 16));
 }
 
+/* A listener for both kinds of address writes those of IPv4 as a socket of IPv4 does. */
+static void own_addresses_are_written_one_way(void)
+{
+    struct sockaddr_in6 any = {.sin6_family = AF_INET6};
+    struct sockaddr_in to = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    socklen_t bytes = sizeof(any);
+    char text[STEPAF_TCP_ADDRESS_TEXT] = "";
+    int off = 0, listener = socket(AF_INET6, SOCK_STREAM, 0),
+        call = socket(AF_INET, SOCK_STREAM, 0);
+
+    if (listener < 0) {
+        printf("\n    SKIP: no IPv6 here: %s", strerror(errno));
+        close(call);
+        return;
+    }
+    (void)setsockopt(listener, IPPROTO_IPV6, IPV6_V6ONLY, &off, sizeof(off));
+    CU_ASSERT_FATAL(!bind(listener, (struct sockaddr *)&any, sizeof(any)) && !listen(listener, 1) &&
+                    !getsockname(listener, (struct sockaddr *)&any, &bytes));
+    to.sin_port = any.sin6_port;
+    CU_ASSERT_FATAL(!connect(call, (struct sockaddr *)&to, sizeof(to)));
+    int accepted = accept(listener, NULL, NULL);
+    stepaf_tcp_address_own(accepted, text, sizeof(text));
+    CU_ASSERT_STRING_EQUAL(text, "127.0.0.1");
+    stepaf_tcp_address_own(call, text, sizeof(text));
+    CU_ASSERT_STRING_EQUAL(text, "127.0.0.1");
+    stepaf_tcp_address_own(-1, text, sizeof(text));
+    CU_ASSERT_STRING_EQUAL(text, "");
+    close(accepted);
+    close(listener);
+    close(call);
+}
+
 int main(void)
 {
     CU_TestInfo tests[] = {
@@ -269,6 +303,7 @@ int main(void)
         {"subnets end at any bit", subnets_end_at_any_bit},
         {"announcements survive the wire", announcements_survive_the_wire},
         {"socket addresses are made", socket_addresses_are_made},
+        {"own addresses are written one way", own_addresses_are_written_one_way},
         CU_TEST_INFO_NULL,
     };
     return unit_run(tests);
