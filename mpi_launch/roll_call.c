@@ -66,30 +66,37 @@ struct stepaf_roll_call stepaf_roll_call_begin(const struct stepaf_mpi *mpi, int
     return call;
 }
 
+/* A rank waits, too. */
+static void mark(struct stepaf_roll_call *call, int rank)
+{
+    if (!call->has_come && call->mpi->size <= SIZE_MAX_CALLED)
+        call->has_come = calloc((size_t)call->mpi->size, 1);
+    if (call->has_come)
+        call->has_come[rank] = 1;
+}
+
 static void call_all(struct stepaf_roll_call *call)
 {
     const struct stepaf_mpi *mpi = call->mpi;
 
-    if (mpi->size > SIZE_MAX_CALLED || !(call->has_come = calloc((size_t)mpi->size, 1)))
-        return;
     while (next_of(mpi, TAG_HERE) >= 0) { /* an answer to an earlier start, which has failed */
     }
-    call->has_come[mpi->rank] = 1;
-    for (int rank = 0; rank < mpi->size; rank++)
+    mark(call, mpi->rank);
+    call->has_called = true;
+    for (int rank = 0; call->has_come && rank < mpi->size; rank++)
         if (rank != mpi->rank)
             say(mpi, rank, TAG_CALL);
 }
 
 /* Who answers, and who calls, has come. */
-static void hear(const struct stepaf_roll_call *call, int tag)
+static void hear(struct stepaf_roll_call *call, int tag)
 {
     int from;
 
     while ((from = next_of(call->mpi, tag)) >= 0) {
         if (tag == TAG_CALL)
             say(call->mpi, from, TAG_HERE);
-        if (call->has_come)
-            call->has_come[from] = 1;
+        mark(call, from);
     }
 }
 
@@ -97,10 +104,10 @@ void stepaf_roll_call_step(struct stepaf_roll_call *call, int64_t now_ns)
 {
     if (!call->mpi)
         return;
-    if (now_ns >= call->at_ns && !call->has_come)
+    if (now_ns >= call->at_ns && !call->has_called)
         call_all(call);
     hear(call, TAG_CALL);
-    if (call->has_come)
+    if (call->has_called)
         hear(call, TAG_HERE);
 }
 
@@ -111,7 +118,8 @@ void stepaf_roll_call_list(const struct stepaf_roll_call *call, char *list, size
     int n = 0;
 
     list[0] = '\0';
-    for (int rank = 0; call->has_come && rank < call->mpi->size && n <= LISTED; rank++) {
+    for (int rank = 0; call->has_called && call->has_come && rank < call->mpi->size && n <= LISTED;
+         rank++) {
         if (call->has_come[rank])
             continue;
         const char *before = n == 0 ? ": no word from rank " : ", ";

@@ -3,13 +3,16 @@
 #ifndef STEPAF_ROLL_CALL_H
 #define STEPAF_ROLL_CALL_H
 
+#include <stdbool.h>
+
 #include "boot_common.h"
 #include "boot_mpi.h"
 
 struct stepaf_roll_call {
     const struct stepaf_mpi *mpi; /* NULL: nobody is called, or answered */
     int64_t at_ns;                /* when all others are called */
-    unsigned char *has_come;      /* by rank; NULL: nobody is called yet */
+    bool has_called;
+    unsigned char *has_come; /* by rank; NULL: nobody is known to have */
 };
 
 /* This rank begins to wait in an exchange. */

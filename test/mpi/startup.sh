@@ -81,8 +81,8 @@ try "one rank of another version" "libstepaf differs: $version (wire version $wi
 $version (wire version $((wire ^ 64))) at rank 1" \
     env STEPAF_SPLIT=attn=1,ffn=1 $limit "$startup" --fork 2 --version 1
 late="MPI bootstrap: duplicating the communicator: some rank did not come in time"
-try "a rank that never comes" "$late: STEPAF_INIT_TIMEOUT_US is 300000 us" \
-    env $agreed STEPAF_INIT_TIMEOUT_US=300000 $run -n 4 "$startup" --late 2
+try "a rank that never comes" "$late: no word from rank 2: STEPAF_INIT_TIMEOUT_US is 4000000 us" \
+    env $agreed STEPAF_INIT_TIMEOUT_US=4000000 $run -n 4 "$startup" --late 2
 }
 echo "$try_count starts"
 exit $try_failed
