@@ -7,8 +7,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
+#include "topo/cpus.h"
 #include "topo/load.h"
 
 enum { DEVICES_MAX = 64, PCI_AMAZON = 0x1d0f, PCI_ETHERNET = 0x0200 };
@@ -287,4 +289,15 @@ void stepaf_topo_nics_choose(const struct stepaf_topo_nics_query *query,
         snprintf(nics_p->name[0], STEPAF_TOPO_NIC_NAME, "%.63s", query->names[0]);
         nics_p->n = 1;
     }
+}
+
+int stepaf_topo_nics_core(void)
+{
+    struct stepaf_cpus usable;
+    unsigned cpu, node;
+
+    if (stepaf_cpus_usable(&usable) &&
+        stepaf_cpus_count(&usable) * 4L <= sysconf(_SC_NPROCESSORS_ONLN))
+        return stepaf_cpus_next(&usable, 0);
+    return syscall(SYS_getcpu, &cpu, &node, NULL) ? -1 : (int)cpu; /* glibc has it since 2.29 */
 }

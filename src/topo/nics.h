@@ -33,4 +33,9 @@ struct stepaf_topo_nics {
 void stepaf_topo_nics_choose(const struct stepaf_topo_nics_query *query,
                              struct stepaf_topo_nics *nics_p);
 
+/* A core that stands for this rank's place: of a rank that has a few of its own the first, as that
+ * stays the same; else the one that it runs on, since ranks that wait for each other run on
+ * different ones. -1: not known. */
+int stepaf_topo_nics_core(void);
+
 #endif

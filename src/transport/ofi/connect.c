@@ -9,8 +9,8 @@ void stepaf_ofi_address_text(const struct stepaf_ofi *ofi, char *text)
     char whole[STEPAF_OFI_ADDRESS] = "";
     size_t bytes = sizeof(whole);
 
-    if (FI_CHECK_OP(ofi->f.av->ops, struct fi_ops_av, straddr))
-        (void)fi_av_straddr(ofi->f.av, ofi->f.address, whole, &bytes);
+    if (FI_CHECK_OP(ofi->rails[0].av->ops, struct fi_ops_av, straddr))
+        (void)fi_av_straddr(ofi->rails[0].av, ofi->rails[0].address, whole, &bytes);
     whole[sizeof(whole) - 1] = '\0';
     const char *behind = strstr(whole, "://"); /* the name of the format */
     snprintf(text, STEPAF_LINK_ADDRESS, "%.47s", behind ? behind + 3 : whole);
@@ -21,24 +21,72 @@ void stepaf_ofi_pack_address(struct stepaf_transport *transport, struct stepaf_p
     struct stepaf_ofi *ofi = (struct stepaf_ofi *)transport;
     const struct stepaf_ofi_registration *slots = ofi->slots_mem.registration[0];
 
-    stepaf_pack_text(pack, ofi->f.info->fabric_attr->prov_name);
+    stepaf_pack_text(pack, ofi->rails[0].info->fabric_attr->prov_name);
     stepaf_pack_u64(pack, ofi->shared.token);
     stepaf_pack_u64(pack, ofi->shared.pids);
     stepaf_pack_u64(pack, slots->base);
-    stepaf_pack_u64(pack, slots->key);
     stepaf_pack_u32(pack, ofi->is_wide);
-    stepaf_pack_u32(pack, (uint32_t)ofi->f.address_bytes);
-    stepaf_pack_bytes(pack, ofi->f.address, ofi->f.address_bytes);
+    stepaf_pack_u32(pack, ofi->n_rails);
+    for (unsigned r = 0; r < ofi->n_rails; r++) {
+        stepaf_pack_u64(pack, slots->rails[r].key);
+        stepaf_pack_u32(pack, (uint32_t)ofi->rails[r].address_bytes);
+        stepaf_pack_bytes(pack, ofi->rails[r].address, ofi->rails[r].address_bytes);
+    }
 }
 
 /* Whether the provider can read an address, which is as long as its own, or a text. */
-static bool address_is_sound(const struct stepaf_ofi *ofi, const uint8_t *address, uint32_t bytes)
+static bool address_is_sound(const struct stepaf_ofi_rail *rail, const uint8_t *address,
+                             uint32_t bytes)
 {
     if (!address || !bytes || bytes > STEPAF_OFI_ADDRESS)
         return false;
-    if (ofi->f.info->addr_format == FI_ADDR_STR)
+    if (rail->info->addr_format == FI_ADDR_STR)
         return memchr(address, 0, bytes) == address + bytes - 1;
-    return bytes == ofi->f.address_bytes;
+    return bytes == rail->address_bytes;
+}
+
+/* Rails are numbered alike at both ends: of those of which one end has fewer, the rest is not used.
+ * NULL, or what is wrong. */
+static const char *read_paths(struct stepaf_ofi *ofi, struct stepaf_ofi_link *link,
+                              struct stepaf_unpack *unpack)
+{
+    uint32_t n = stepaf_unpack_u32(unpack);
+
+    link->n_paths = n < ofi->n_rails ? n : ofi->n_rails;
+    for (uint32_t r = 0; r < link->n_paths; r++) {
+        struct stepaf_ofi_path *path = &link->paths[r];
+        uint8_t copy[STEPAF_OFI_ADDRESS + 1] = {0};
+        path->ring_key = stepaf_unpack_u64(unpack);
+        uint32_t bytes = stepaf_unpack_u32(unpack);
+        const uint8_t *address = stepaf_unpack_bytes(unpack, bytes);
+        if (unpack->failed || !address_is_sound(&ofi->rails[r], address, bytes))
+            return "its address is malformed";
+        memcpy(copy, address, bytes);
+        if (fi_av_insert(ofi->rails[r].av, copy, 1, &path->to, 0, NULL) != 1)
+            return "libfabric does not take its address";
+    }
+    return n && !unpack->failed ? NULL : "its address is malformed";
+}
+
+static void note_hellos(struct stepaf_ofi_link *link)
+{
+    uint8_t all = (uint8_t)((1u << link->n_paths) - 1);
+
+    link->shared.proof.here = link->n_paths && (link->hellos & all) == all;
+}
+
+bool stepaf_ofi_take_hello(struct stepaf_ofi_link *link, uint32_t path)
+{
+    if (path >= STEPAF_OFI_RAILS)
+        return false;
+    uint8_t bit = (uint8_t)(1u << path), all = (uint8_t)((1u << link->n_paths) - 1);
+    if (link->hellos & bit)
+        link->farewells |= bit;
+    link->hellos |= bit;
+    note_hellos(link);
+    if (link->shared.proof.here && (link->farewells & all) == all)
+        stepaf_ofi_take_end((struct stepaf_ofi *)link->shared.base.transport, link);
+    return true;
 }
 
 stepaf_status_t stepaf_ofi_connect(struct stepaf_transport *transport,
@@ -48,26 +96,22 @@ stepaf_status_t stepaf_ofi_connect(struct stepaf_transport *transport,
 {
     struct stepaf_ofi *ofi = (struct stepaf_ofi *)transport;
     struct stepaf_ofi_link *link = &ofi->links[facts->peer];
+    const char *own = ofi->rails[0].info->fabric_attr->prov_name;
     char provider[STEPAF_OFI_PROVIDER];
-    uint8_t copy[STEPAF_OFI_ADDRESS + 1] = {0};
 
     *link_p = NULL;
     stepaf_unpack_text(unpack, provider, sizeof(provider));
     uint64_t token = stepaf_unpack_u64(unpack);
     uint64_t pids = stepaf_unpack_u64(unpack);
     link->ring = stepaf_unpack_u64(unpack);
-    link->ring_key = stepaf_unpack_u64(unpack);
     bool is_wide = stepaf_unpack_u32(unpack);
-    uint32_t bytes = stepaf_unpack_u32(unpack);
-    const uint8_t *address = stepaf_unpack_bytes(unpack, bytes);
 
     if (unpack->failed || facts->index_at_peer >= STEPAF_FABRIC_PEERS) {
         snprintf(reason, STEPAF_REASON_MAX, "its address is malformed");
         return STEPAF_OK;
     }
-    if (strcmp(provider, ofi->f.info->fabric_attr->prov_name) != 0) {
-        snprintf(reason, STEPAF_REASON_MAX, "its provider is %.40s, not %.40s", provider,
-                 ofi->f.info->fabric_attr->prov_name);
+    if (strcmp(provider, own) != 0) {
+        snprintf(reason, STEPAF_REASON_MAX, "its provider is %.40s, not %.40s", provider, own);
         return STEPAF_OK;
     }
     if (is_wide != ofi->is_wide) {
@@ -79,17 +123,18 @@ stepaf_status_t stepaf_ofi_connect(struct stepaf_transport *transport,
         snprintf(reason, STEPAF_REASON_MAX, "on another node");
         return STEPAF_OK;
     }
-    if (!address_is_sound(ofi, address, bytes)) {
-        snprintf(reason, STEPAF_REASON_MAX, "its address is malformed");
-        return STEPAF_OK;
-    }
-    memcpy(copy, address, bytes);
-    if (fi_av_insert(ofi->f.av, copy, 1, &link->to, 0, NULL) != 1) {
-        snprintf(reason, STEPAF_REASON_MAX, "libfabric does not take its address");
+    const char *wrong = read_paths(ofi, link, unpack);
+    if (wrong) {
+        snprintf(reason, STEPAF_REASON_MAX, "%s", wrong);
         return STEPAF_OK;
     }
     stepaf_fabric_connect(&link->shared, facts, token, pids);
-    snprintf(link->shared.base.name, sizeof(link->shared.base.name), "ofi;%.26s", provider);
+    note_hellos(link); /* some may have come before */
+    if (link->n_paths > 1)
+        snprintf(link->shared.base.name, sizeof(link->shared.base.name), "ofi;%.17s;%u rails",
+                 provider, (uint8_t)link->n_paths);
+    else
+        snprintf(link->shared.base.name, sizeof(link->shared.base.name), "ofi;%.26s", provider);
     stepaf_ofi_address_text(ofi, link->shared.base.address);
     *link_p = &link->shared.base;
     return STEPAF_OK;

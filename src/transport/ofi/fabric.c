@@ -10,6 +10,7 @@
 
 #include "base/error.h"
 #include "base/fd.h"
+#include "settings/settings.h"
 
 const struct stepaf_ofi_library *stepaf_ofi_library_fake;
 
@@ -48,6 +49,8 @@ static void fabric_load(void)
         }
         memcpy((char *)&fabric_real + fabric_entries[i].at, &function, sizeof(function));
     }
+    fabric_real.nearest = stepaf_topo_nics_choose;
+    fabric_real.core = stepaf_topo_nics_core;
     fabric_usable = true;
 }
 
@@ -81,8 +84,7 @@ static unsigned provider_place(const struct fi_info *info, const char *name)
     return name[0] ? ORDERED : place;
 }
 
-/* Why a provider cannot be used. NULL: it can. */
-static const char *objection(const struct fi_info *info)
+const char *stepaf_ofi_objection(const struct fi_info *info)
 {
     const uint64_t obeyed = FI_MR_LOCAL | FI_MR_VIRT_ADDR | FI_MR_ALLOCATED | FI_MR_PROV_KEY |
                             FI_MR_ENDPOINT | FI_MR_RMA_EVENT;
@@ -126,12 +128,11 @@ static struct fi_info *hints_make(const struct stepaf_ofi_library *library)
     return hints;
 }
 
-struct fi_info *stepaf_ofi_choose(const struct stepaf_ofi_library *library, const char *name,
-                                  char *refused, char *reason)
+/* All that the library has to offer. NULL: @a reason says why not. */
+static struct fi_info *list_all(const struct stepaf_ofi_library *library, char *reason)
 {
-    struct fi_info *hints = hints_make(library), *list = NULL, *best = NULL;
+    struct fi_info *hints = hints_make(library), *list = NULL;
 
-    refused[0] = '\0';
     if (!hints) {
         snprintf(reason, STEPAF_REASON_MAX, "no memory");
         return NULL;
@@ -140,30 +141,58 @@ struct fi_info *stepaf_ofi_choose(const struct stepaf_ofi_library *library, cons
     int error = library->getinfo(FI_VERSION(1, 17), NULL, NULL, 0, hints, &list);
     (void)stepaf_fd_end(-1);
     library->freeinfo(hints);
-    if (error) {
+    if (error)
         snprintf(reason, STEPAF_REASON_MAX, "libfabric has no provider of reliable datagrams: %s",
                  library->strerror(-error));
-        return NULL;
-    }
+    return error ? NULL : list;
+}
+
+/* The first of the best provider, and what is said of the others. */
+static const struct fi_info *find_best(const struct fi_info *list, const char *name, char *refused)
+{
+    const struct fi_info *best = NULL;
+
     for (const struct fi_info *info = list; info; info = info->next) {
-        const char *why = objection(info);
+        const char *why = stepaf_ofi_objection(info);
         unsigned place = provider_place(info, name);
         if (!why && place == ORDERED)
             why = name[0] ? "not asked for" : "only if asked for";
-        if (why) {
+        if (why)
             note(refused, info, why);
-        } else if (!best || place < provider_place(best, name)) {
-            best = (struct fi_info *)(uintptr_t)info;
-        }
+        else if (!best || place < provider_place(best, name))
+            best = info;
     }
     for (const struct fi_info *info = list; best && info; info = info->next)
         if (strcmp(info->fabric_attr->prov_name ? info->fabric_attr->prov_name : "",
                    best->fabric_attr->prov_name) != 0)
             note(refused, info, "not the best");
-    struct fi_info *taken = best ? library->dupinfo(best) : NULL;
-    if (!taken)
+    return best;
+}
+
+unsigned stepaf_ofi_choose(const struct stepaf_ofi_library *library, const struct stepaf_env *env,
+                           const char *gpu, struct fi_info *infos_p[STEPAF_OFI_RAILS],
+                           char *refused, char *reason)
+{
+    const struct fi_info *found[STEPAF_OFI_RAILS];
+    struct fi_info *list = list_all(library, reason);
+    unsigned n = 0, n_taken = 0;
+
+    refused[0] = '\0';
+    const struct fi_info *best = find_best(list, env->ofi_provider, refused);
+    if (best)
+        n = stepaf_ofi_domains(library, env->ofi_domains, gpu, list, best, found, reason);
+    else if (list)
         snprintf(reason, STEPAF_REASON_MAX, "libfabric has no provider %.40s: %.100s",
-                 name[0] ? name : "of the usual ones", refused[0] ? refused : "it lists none");
-    library->freeinfo(list);
-    return taken;
+                 env->ofi_provider[0] ? env->ofi_provider : "of the usual ones",
+                 refused[0] ? refused : "it lists none");
+    while (n_taken < n && (infos_p[n_taken] = library->dupinfo(found[n_taken])))
+        n_taken++;
+    if (n_taken < n) {
+        snprintf(reason, STEPAF_REASON_MAX, "no memory");
+        while (n_taken)
+            library->freeinfo(infos_p[--n_taken]);
+    }
+    if (list)
+        library->freeinfo(list);
+    return n_taken;
 }

@@ -10,28 +10,29 @@ enum { KEY_TRIES = 8 };
 
 /* A key that is not the provider's: as long as it takes, and not to be guessed where that is
  * long. */
-static bool draw_key(const struct stepaf_ofi *ofi, uint64_t *key_p)
+static bool draw_key(const struct stepaf_ofi_rail *rail, uint64_t *key_p)
 {
-    size_t bytes = ofi->f.info->domain_attr->mr_key_size;
+    size_t bytes = rail->info->domain_attr->mr_key_size;
 
     *key_p = 0;
-    if (ofi->f.info->domain_attr->mr_mode & FI_MR_PROV_KEY)
+    if (rail->info->domain_attr->mr_mode & FI_MR_PROV_KEY)
         return true;
     bytes = bytes && bytes < sizeof(*key_p) ? bytes : sizeof(*key_p);
     return getrandom(key_p, bytes, 0) == (ssize_t)bytes;
 }
 
-static int register_once(struct stepaf_ofi *ofi, void *base, size_t bytes, struct fid_mr **mr_p)
+static int register_once(const struct stepaf_ofi_rail *rail, void *base, size_t bytes,
+                         struct fid_mr **mr_p)
 {
     uint64_t key;
 
-    if (!draw_key(ofi, &key))
+    if (!draw_key(rail, &key))
         return -FI_EAGAIN;
     int error =
-        fi_mr_reg(ofi->f.domain, base, bytes, FI_WRITE | FI_REMOTE_WRITE, 0, key, 0, mr_p, NULL);
-    if (error || !(ofi->f.info->domain_attr->mr_mode & FI_MR_ENDPOINT))
+        fi_mr_reg(rail->domain, base, bytes, FI_WRITE | FI_REMOTE_WRITE, 0, key, 0, mr_p, NULL);
+    if (error || !(rail->info->domain_attr->mr_mode & FI_MR_ENDPOINT))
         return error;
-    error = fi_mr_bind(*mr_p, &ofi->f.ep->fid, 0);
+    error = fi_mr_bind(*mr_p, &rail->ep->fid, 0);
     if (!error)
         error = fi_mr_enable(*mr_p);
     if (error)
@@ -39,29 +40,46 @@ static int register_once(struct stepaf_ofi *ofi, void *base, size_t bytes, struc
     return error;
 }
 
+static int register_at(const struct stepaf_ofi_rail *rail, void *base, size_t bytes,
+                       struct stepaf_ofi_mr *mr_p)
+{
+    int error = -FI_ENOKEY;
+
+    for (int i = 0; i < KEY_TRIES && error == -FI_ENOKEY; i++)
+        error = register_once(rail, base, bytes, &mr_p->mr);
+    if (!error && fi_mr_key(mr_p->mr) == FI_KEY_NOTAVAIL) {
+        (void)fi_close(&mr_p->mr->fid);
+        error = -FI_ENOKEY;
+    }
+    if (!error)
+        mr_p->key = fi_mr_key(mr_p->mr);
+    return error;
+}
+
+static void free_registration(struct stepaf_ofi_registration *registration)
+{
+    while (registration->n)
+        (void)fi_close(&registration->rails[--registration->n].mr->fid);
+    free(registration);
+}
+
 struct stepaf_ofi_registration *stepaf_ofi_register(struct stepaf_ofi *ofi, void *base,
                                                     size_t bytes, int *error_p)
 {
-    struct stepaf_ofi_registration *registration = calloc(1, sizeof(*registration));
+    struct stepaf_ofi_registration *registration =
+        calloc(1, sizeof(*registration) + ofi->n_rails * sizeof(registration->rails[0]));
 
-    *error_p = -FI_ENOMEM;
-    if (!registration)
-        return NULL;
-    for (int i = 0; i < KEY_TRIES; i++) {
-        *error_p = register_once(ofi, base, bytes, &registration->mr);
-        if (*error_p != -FI_ENOKEY)
-            break;
-    }
-    if (!*error_p && fi_mr_key(registration->mr) == FI_KEY_NOTAVAIL) {
-        (void)fi_close(&registration->mr->fid);
-        *error_p = -FI_ENOKEY;
+    *error_p = registration ? 0 : -FI_ENOMEM;
+    for (unsigned r = 0; r < ofi->n_rails && !*error_p; r++) {
+        *error_p = register_at(&ofi->rails[r], base, bytes, &registration->rails[r]);
+        registration->n += !*error_p;
     }
     if (*error_p) {
-        free(registration);
+        if (registration)
+            free_registration(registration);
         return NULL;
     }
-    registration->key = fi_mr_key(registration->mr);
-    if (ofi->f.info->domain_attr->mr_mode & FI_MR_VIRT_ADDR)
+    if (ofi->rails[0].info->domain_attr->mr_mode & FI_MR_VIRT_ADDR)
         registration->base = (uint64_t)(uintptr_t)base;
     registration->next = ofi->registrations;
     registration->back = &ofi->registrations;
@@ -76,8 +94,7 @@ void stepaf_ofi_unregister(struct stepaf_ofi_registration *registration)
     *registration->back = registration->next;
     if (registration->next)
         registration->next->back = registration->back;
-    (void)fi_close(&registration->mr->fid);
-    free(registration);
+    free_registration(registration);
 }
 
 stepaf_status_t stepaf_ofi_reg_mem(struct stepaf_transport *transport, struct stepaf_mem *mem)
@@ -92,7 +109,7 @@ stepaf_status_t stepaf_ofi_reg_mem(struct stepaf_transport *transport, struct st
         return stepaf_error_no_memory(STEPAF_PHASE_NONE);
     return stepaf_error_set(STEPAF_ERR_TRANSPORT, STEPAF_PHASE_NONE,
                             "ofi: cannot register %zu bytes: %s", mem->bytes,
-                            ofi->f.calls->strerror(-error));
+                            ofi->calls->strerror(-error));
 }
 
 void stepaf_ofi_dereg_mem(struct stepaf_transport *transport, struct stepaf_mem *mem)
@@ -108,20 +125,32 @@ void stepaf_ofi_pack_mem(struct stepaf_transport *transport, const struct stepaf
     const struct stepaf_ofi_registration *registration = mem->registration[transport->index];
 
     stepaf_pack_u64(pack, registration->base);
-    stepaf_pack_u64(pack, registration->key);
+    stepaf_pack_u32(pack, registration->n);
+    for (unsigned r = 0; r < registration->n; r++)
+        stepaf_pack_u64(pack, registration->rails[r].key);
 }
 
-stepaf_status_t stepaf_ofi_import_mem(struct stepaf_link *link, uint32_t id, uint64_t bytes,
+stepaf_status_t stepaf_ofi_import_mem(struct stepaf_link *base, uint32_t id, uint64_t bytes,
                                       struct stepaf_unpack *unpack, struct stepaf_rmem **rmem_p)
 {
-    struct stepaf_ofi_rmem *rmem = calloc(1, sizeof(*rmem));
+    const struct stepaf_ofi_link *link = (const struct stepaf_ofi_link *)base;
+    struct stepaf_ofi_rmem *rmem = calloc(1, sizeof(*rmem) + link->n_paths * sizeof(rmem->keys[0]));
 
-    (void)link;
     if (!rmem)
         return stepaf_error_no_memory(STEPAF_PHASE_COMMIT);
     rmem->base = (struct stepaf_rmem){id, bytes};
     rmem->address = stepaf_unpack_u64(unpack);
-    rmem->key = stepaf_unpack_u64(unpack);
+    uint32_t n = stepaf_unpack_u32(unpack);
+    for (uint32_t r = 0; r < n && !unpack->failed; r++) {
+        uint64_t key = stepaf_unpack_u64(unpack);
+        if (r < link->n_paths)
+            rmem->keys[r] = key;
+    }
+    if (unpack->failed || n < link->n_paths) {
+        free(rmem);
+        return stepaf_error_set(STEPAF_ERR_PROTOCOL, STEPAF_PHASE_COMMIT,
+                                "ofi: its keys are malformed");
+    }
     *rmem_p = &rmem->base;
     return STEPAF_OK;
 }

@@ -13,14 +13,16 @@ enum { CQ_ENTRIES = 4096, PAGE = 4096, CLOSE_MS = 1000 };
 static bool ofi_probe(const struct stepaf_env *env, char *reason)
 {
     const struct stepaf_ofi_library *library = stepaf_ofi_library(reason);
+    struct fi_info *infos[STEPAF_OFI_RAILS];
     char refused[STEPAF_REASON_MAX];
 
     if (!library)
         return false;
-    struct fi_info *info = stepaf_ofi_choose(library, env->ofi_provider, refused, reason);
-    if (!info)
+    unsigned n = stepaf_ofi_choose(library, env, NULL, infos, refused, reason);
+    if (!n)
         return false;
-    library->freeinfo(info);
+    while (n)
+        library->freeinfo(infos[--n]);
     snprintf(reason, STEPAF_REASON_MAX, "%s%.170s", refused[0] ? "not taken: " : "", refused);
     return true;
 }
@@ -31,64 +33,85 @@ static void close_fid(struct fid *fid)
         (void)fi_close(fid);
 }
 
+static void close_rail(struct stepaf_ofi *ofi, struct stepaf_ofi_rail *rail)
+{
+    close_fid(rail->cq ? &rail->cq->fid : NULL);
+    close_fid(rail->av ? &rail->av->fid : NULL);
+    close_fid(rail->domain ? &rail->domain->fid : NULL);
+    close_fid(rail->fabric ? &rail->fabric->fid : NULL);
+    if (rail->info)
+        ofi->calls->freeinfo(rail->info);
+}
+
+static void free_registrations(struct stepaf_ofi *ofi)
+{
+    while (ofi->registrations)
+        stepaf_ofi_unregister(ofi->registrations);
+}
+
+/* Take in what comes while it lasts, for a while at most. */
+static void finish(struct stepaf_ofi *ofi, bool (*lasts)(const struct stepaf_ofi *ofi))
+{
+    int64_t end = stepaf_monotonic_ns() + CLOSE_MS * 1000000LL;
+
+    while (lasts(ofi) && stepaf_monotonic_ns() < end)
+        (void)stepaf_ofi_progress(&ofi->shared.base, 1);
+}
+
+static bool has_pending(const struct stepaf_ofi *ofi)
+{
+    return stepaf_fabric_has_pending(&ofi->shared);
+}
+
 static void ofi_close(struct stepaf_transport *transport)
 {
     struct stepaf_ofi *ofi = (struct stepaf_ofi *)transport;
-    struct stepaf_ofi_fabric *f = &ofi->f;
-    int64_t end = stepaf_monotonic_ns() + CLOSE_MS * 1000000LL;
 
     for (uint32_t p = 0; ofi->links && p < ofi->shared.n_peers; p++)
         stepaf_ofi_disconnect(&ofi->links[p].shared.base); /* nothing is delivered any more */
-    while (f->cq && ofi->links && stepaf_fabric_has_pending(&ofi->shared) &&
-           stepaf_monotonic_ns() < end)
-        (void)stepaf_ofi_progress(transport, 1);
-    if (f->ep && f->cq && ofi->links)
+    if (ofi->is_open)
+        finish(ofi, has_pending);
+    if (ofi->is_open)
         stepaf_ofi_end(ofi);
     stepaf_ofi_sockets_cut(ofi);
-    end = stepaf_monotonic_ns() + CLOSE_MS * 1000000LL;
-    while (f->cq && stepaf_ofi_sockets_are_open(ofi) && stepaf_monotonic_ns() < end)
-        (void)stepaf_ofi_progress(transport, 1);
+    if (ofi->is_open)
+        finish(ofi, stepaf_ofi_sockets_are_open);
     stepaf_ofi_sockets_forget(ofi);
-    if (f->info && f->info->domain_attr->mr_mode & FI_MR_ENDPOINT)
-        while (ofi->registrations)
-            stepaf_ofi_unregister(ofi->registrations);
-    close_fid(f->ep ? &f->ep->fid : NULL);
-    while (ofi->registrations)
-        stepaf_ofi_unregister(ofi->registrations);
-    close_fid(f->cq ? &f->cq->fid : NULL);
-    close_fid(f->av ? &f->av->fid : NULL);
-    close_fid(f->domain ? &f->domain->fid : NULL);
-    close_fid(f->fabric ? &f->fabric->fid : NULL);
-    if (f->info)
-        f->calls->freeinfo(f->info);
+    if (ofi->n_rails && ofi->rails[0].info->domain_attr->mr_mode & FI_MR_ENDPOINT)
+        free_registrations(ofi);
+    for (unsigned r = 0; r < ofi->n_rails; r++)
+        close_fid(ofi->rails[r].ep ? &ofi->rails[r].ep->fid : NULL);
+    free_registrations(ofi);
+    for (unsigned r = 0; r < ofi->n_rails; r++)
+        close_rail(ofi, &ofi->rails[r]);
     free(ofi->slots);
     free(ofi->ops);
     free(ofi->links);
     free(ofi);
 }
 
-static int open_fabric(struct stepaf_ofi_fabric *f)
+static int open_rail(const struct stepaf_ofi *ofi, struct stepaf_ofi_rail *rail)
 {
     struct fi_cq_attr cq_attr = {.size = CQ_ENTRIES, .format = FI_CQ_FORMAT_DATA};
     struct fi_av_attr av_attr = {.type = FI_AV_UNSPEC};
-    int error = f->calls->fabric(f->info->fabric_attr, &f->fabric, NULL);
+    int error = ofi->calls->fabric(rail->info->fabric_attr, &rail->fabric, NULL);
 
     if (!error)
-        error = fi_domain(f->fabric, f->info, &f->domain, NULL);
+        error = fi_domain(rail->fabric, rail->info, &rail->domain, NULL);
     if (!error)
-        error = fi_av_open(f->domain, &av_attr, &f->av, NULL);
+        error = fi_av_open(rail->domain, &av_attr, &rail->av, NULL);
     if (!error)
-        error = fi_cq_open(f->domain, &cq_attr, &f->cq, NULL);
+        error = fi_cq_open(rail->domain, &cq_attr, &rail->cq, NULL);
     if (!error)
-        error = fi_endpoint(f->domain, f->info, &f->ep, NULL);
+        error = fi_endpoint(rail->domain, rail->info, &rail->ep, NULL);
     if (!error)
-        error = fi_ep_bind(f->ep, &f->av->fid, 0);
+        error = fi_ep_bind(rail->ep, &rail->av->fid, 0);
     if (!error)
-        error = fi_ep_bind(f->ep, &f->cq->fid, FI_TRANSMIT | FI_RECV);
+        error = fi_ep_bind(rail->ep, &rail->cq->fid, FI_TRANSMIT | FI_RECV);
     if (!error)
-        error = fi_enable(f->ep);
-    f->address_bytes = sizeof(f->address);
-    return error ? error : fi_getname(&f->ep->fid, f->address, &f->address_bytes);
+        error = fi_enable(rail->ep);
+    rail->address_bytes = sizeof(rail->address);
+    return error ? error : fi_getname(&rail->ep->fid, rail->address, &rail->address_bytes);
 }
 
 static const uint8_t *slots_of(const struct stepaf_fabric_link *link)
@@ -123,30 +146,54 @@ static bool ofi_make_room(struct stepaf_ofi *ofi, unsigned n_peers)
     return true;
 }
 
+/* What all rails have in common. */
+static void take_facts(struct stepaf_ofi *ofi)
+{
+    const struct fi_info *info = ofi->rails[0].info;
+
+    ofi->shared.name = info->fabric_attr->prov_name;
+    ofi->shared.strerror = ofi->calls->strerror;
+    ofi->is_wide = info->domain_attr->cq_data_size >= sizeof(uint64_t);
+    ofi->ends_together = stepaf_ofi_ends_together(info);
+    ofi->share_min = STEPAF_OFI_SHARE_MIN;
+    ofi->piece_max = info->ep_attr->max_msg_size;
+    if (ofi->piece_max > 1U << 30)
+        ofi->piece_max = 1U << 30;
+}
+
 static int open_all(struct stepaf_ofi *ofi)
 {
-    int error;
+    int error = 0;
 
     stepaf_fd_begin();
-    error = open_fabric(&ofi->f);
+    for (unsigned r = 0; r < ofi->n_rails && !error; r++)
+        error = open_rail(ofi, &ofi->rails[r]);
+    ofi->is_open = !error;
     if (!error)
         ofi->slots_mem.registration[0] =
             stepaf_ofi_register(ofi, ofi->slots, ofi->slots_mem.bytes, &error);
     (void)stepaf_fd_end(-1);
-    ofi->shared.name = ofi->f.info->fabric_attr->prov_name;
-    ofi->shared.strerror = ofi->f.calls->strerror;
-    ofi->is_wide = ofi->f.info->domain_attr->cq_data_size >= sizeof(uint64_t);
-    ofi->ends_together = stepaf_ofi_ends_together(ofi->f.info);
-    ofi->piece_max = ofi->f.info->ep_attr->max_msg_size;
-    if (ofi->piece_max > 1U << 30)
-        ofi->piece_max = 1U << 30;
+    take_facts(ofi);
     return error;
+}
+
+static void choose(struct stepaf_ofi *ofi, char *reason)
+{
+    const struct stepaf_upcalls *up = ofi->shared.base.up;
+    struct fi_info *infos[STEPAF_OFI_RAILS];
+    char refused[STEPAF_REASON_MAX];
+
+    ofi->calls = stepaf_ofi_library(reason);
+    if (ofi->calls)
+        ofi->n_rails = stepaf_ofi_choose(ofi->calls, up->env, up->gpu, infos, refused, reason);
+    for (unsigned r = 0; r < ofi->n_rails; r++)
+        ofi->rails[r].info = infos[r];
 }
 
 static stepaf_status_t ofi_open(struct stepaf_upcalls *up, unsigned n_peers,
                                 struct stepaf_transport **transport_p)
 {
-    char reason[STEPAF_REASON_MAX] = "", refused[STEPAF_REASON_MAX];
+    char reason[STEPAF_REASON_MAX] = "";
     struct stepaf_ofi *ofi;
 
     if (n_peers > STEPAF_FABRIC_PEERS)
@@ -160,14 +207,12 @@ static stepaf_status_t ofi_open(struct stepaf_upcalls *up, unsigned n_peers,
         ofi_close(&ofi->shared.base);
         return stepaf_error_no_memory(STEPAF_PHASE_COMMIT);
     }
-    ofi->f.calls = stepaf_ofi_library(reason);
-    if (ofi->f.calls)
-        ofi->f.info = stepaf_ofi_choose(ofi->f.calls, up->env->ofi_provider, refused, reason);
-    int error = ofi->f.info ? open_all(ofi) : 0;
+    choose(ofi, reason);
+    int error = ofi->n_rails ? open_all(ofi) : 0;
     if (error)
-        snprintf(reason, sizeof(reason), "%.60s: cannot open: %.100s",
-                 ofi->f.info->fabric_attr->prov_name, ofi->f.calls->strerror(-error));
-    if (!ofi->f.info || error) {
+        snprintf(reason, sizeof(reason), "%.60s: cannot open: %.100s", ofi->shared.name,
+                 ofi->calls->strerror(-error));
+    if (!ofi->n_rails || error) {
         ofi_close(&ofi->shared.base);
         return stepaf_error_set(STEPAF_ERR_NO_TRANSPORT, STEPAF_PHASE_COMMIT, "ofi: %s", reason);
     }
@@ -189,14 +234,34 @@ static void ofi_shrink(struct stepaf_transport *transport)
 static void ofi_describe(const struct stepaf_transport *transport, char *text)
 {
     const struct stepaf_ofi *ofi = (const struct stepaf_ofi *)transport;
-    const char *domain = ofi->f.info->domain_attr->name;
     char address[STEPAF_LINK_ADDRESS] = "";
+    size_t used;
 
+    used = (size_t)snprintf(text, STEPAF_REASON_MAX, "%.40s, domain%s", ofi->shared.name,
+                            ofi->n_rails > 1 ? "s" : "");
+    for (unsigned r = 0; r < ofi->n_rails; r++) {
+        const char *name = ofi->rails[r].info->domain_attr->name;
+        used += (size_t)snprintf(text + used, STEPAF_REASON_MAX - used, "%s %.25s", r ? "," : "",
+                                 name ? name : "?");
+    }
     if (!ofi->settled)
         stepaf_ofi_address_text(ofi, address);
-    snprintf(text, STEPAF_REASON_MAX, "%.40s, domain %.30s%s%s",
-             ofi->f.info->fabric_attr->prov_name, domain ? domain : "?",
-             address[0] ? ", address " : "", address);
+    if (address[0] && used < STEPAF_REASON_MAX)
+        snprintf(text + used, STEPAF_REASON_MAX - used, ", address %s", address);
+}
+
+static unsigned ofi_count_rails(const struct stepaf_link *base,
+                                struct stepaf_rail_count rails_p[STEPAF_LINK_RAILS])
+{
+    const struct stepaf_ofi_link *link = (const struct stepaf_ofi_link *)base;
+    const struct stepaf_ofi *ofi = (const struct stepaf_ofi *)base->transport;
+
+    for (unsigned r = 0; r < link->n_paths; r++) {
+        const char *name = ofi->rails[r].info->domain_attr->name;
+        rails_p[r] =
+            (struct stepaf_rail_count){link->paths[r].bytes_sent, name ? name : "", !base->dead};
+    }
+    return link->n_paths;
 }
 
 static void ofi_query_memory(struct stepaf_transport *transport, size_t *per_link_p,
@@ -231,5 +296,6 @@ const struct stepaf_transport_ops stepaf_ofi_ops = {
     .retire = stepaf_fabric_retire,
     .progress = stepaf_ofi_progress,
     .check_peers = stepaf_fabric_check_peers,
+    .count_rails = ofi_count_rails,
     .query_memory = ofi_query_memory,
 };

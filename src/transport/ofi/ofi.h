@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* libfabric: one reliable datagram endpoint, to which peers write. README.md says how. */
+/* libfabric: reliable datagram endpoints, one a rail, to which peers write. README.md says how. */
 #ifndef STEPAF_TRANSPORT_OFI_OFI_H
 #define STEPAF_TRANSPORT_OFI_OFI_H
 
@@ -10,8 +10,10 @@ enum {
     STEPAF_OFI_PLACES = STEPAF_FABRIC_RING + 1, /* slots of a peer; the last is of credits */
     STEPAF_OFI_ADDRESS = 256,                   /* the longest address of a provider */
     STEPAF_OFI_PROVIDER = 64,
-    STEPAF_OFI_OPS = 512,    /* writes under way at most */
-    STEPAF_OFI_MORE_MAX = 16 /* writes of one doorbell */
+    STEPAF_OFI_OPS = 512,     /* writes under way at most */
+    STEPAF_OFI_MORE_MAX = 16, /* writes of one doorbell */
+    STEPAF_OFI_SHARE_MIN = 64 << 10,
+    STEPAF_OFI_SHARE_ALIGN = 64
 };
 
 /* The data of a write: kind (stepaf_fabric_kind), the sender's index among the receiver's peers, a
@@ -45,27 +47,44 @@ struct stepaf_ofi_op {
     struct stepaf_ofi_op *next; /* while it is free */
 };
 
+/* A rail to a peer: from an endpoint of this rank to the one of the same number there. */
+struct stepaf_ofi_path {
+    fi_addr_t to;
+    uint64_t ring_key; /* of the peer's slots for this rank */
+    uint64_t bytes_sent;
+};
+
 struct stepaf_ofi_link {
     struct stepaf_fabric_link shared;
-    fi_addr_t to;
-    uint64_t ring, ring_key; /* the peer's slots for this rank */
-    bool says_end, is_over;  /* that nothing more is written: by this side; by the peer. end.c */
+    struct stepaf_ofi_path paths[STEPAF_OFI_RAILS];
+    unsigned n_paths;
+    uint64_t ring;             /* the peer's slots for this rank */
+    uint8_t said;              /* paths by which a HELLO that is being said has gone */
+    uint8_t hellos, farewells; /* bits of paths by which the peer's first, and second, have come */
+    bool says_end, is_over;    /* that nothing more is written: by this side; by the peer. end.c */
+};
+
+/* What one rail knows of some memory. */
+struct stepaf_ofi_mr {
+    struct fid_mr *mr;
+    uint64_t key;
 };
 
 struct stepaf_ofi_registration {
-    struct fid_mr *mr;
-    uint64_t base, key;
+    uint64_t base;
     struct stepaf_ofi_registration *next, **back;
+    unsigned n;
+    struct stepaf_ofi_mr rails[];
 };
 
 struct stepaf_ofi_rmem {
     struct stepaf_rmem base;
-    uint64_t address, key;
+    uint64_t address;
+    uint64_t keys[]; /* by path */
 };
 
-/* What libfabric has opened. */
-struct stepaf_ofi_fabric {
-    const struct stepaf_ofi_library *calls;
+/* What libfabric has opened of a domain. */
+struct stepaf_ofi_rail {
     struct fi_info *info;
     struct fid_fabric *fabric;
     struct fid_domain *domain;
@@ -74,6 +93,7 @@ struct stepaf_ofi_fabric {
     struct fid_ep *ep;
     uint8_t address[STEPAF_OFI_ADDRESS];
     size_t address_bytes;
+    unsigned more_run; /* writes since the last that was no FI_MORE */
 };
 
 /* One of libfabric's, as long as the number is that of this inode. */
@@ -85,19 +105,22 @@ struct stepaf_ofi_socket {
 
 struct stepaf_ofi {
     struct stepaf_fabric shared;
-    struct stepaf_ofi_fabric f;
+    const struct stepaf_ofi_library *calls;
+    struct stepaf_ofi_rail rails[STEPAF_OFI_RAILS]; /* alike but for their domains and addresses */
+    unsigned n_rails;
     struct stepaf_ofi_link *links; /* shared.links */
     struct stepaf_ofi_op *ops, *free_op;
     uint8_t *slots; /* n_peers times STEPAF_OFI_PLACES in, as many out */
     struct stepaf_mem slots_mem;
     struct stepaf_ofi_registration *registrations;
     uint64_t piece_max;  /* of one write */
+    uint64_t share_min;  /* tensors of twice as much, or more, go by several rails */
     int64_t end_said_ns; /* end.c: when this side last said so; 0: never */
+    bool is_open;        /* all rails */
     bool is_wide;        /* data of a write are 64 bits */
     bool ends_together;  /* end.c */
     bool settled;        /* the first commit is done: libfabric has opened what it needs */
     bool is_due;         /* progress does more than read, as always before that */
-    unsigned more_run;   /* writes since the last that was no FI_MORE */
     struct stepaf_ofi_socket *sockets;
     unsigned n_sockets;
 };
@@ -119,12 +142,14 @@ stepaf_status_t stepaf_ofi_reg_mem(struct stepaf_transport *transport, struct st
 void stepaf_ofi_dereg_mem(struct stepaf_transport *transport, struct stepaf_mem *mem);
 void stepaf_ofi_pack_mem(struct stepaf_transport *transport, const struct stepaf_mem *mem,
                          struct stepaf_pack *pack);
-stepaf_status_t stepaf_ofi_import_mem(struct stepaf_link *link, uint32_t id, uint64_t bytes,
+stepaf_status_t stepaf_ofi_import_mem(struct stepaf_link *base, uint32_t id, uint64_t bytes,
                                       struct stepaf_unpack *unpack, struct stepaf_rmem **rmem_p);
 void stepaf_ofi_release_mem(struct stepaf_link *link, struct stepaf_rmem *rmem);
 
-/* connect.c. The endpoint's address, of STEPAF_LINK_ADDRESS characters; "": not known. */
+/* connect.c. The first endpoint's address, of STEPAF_LINK_ADDRESS characters; "": not known. */
 void stepaf_ofi_address_text(const struct stepaf_ofi *ofi, char *text);
+/* A HELLO of the peer's has come, the first or second by this path. False: there is none such. */
+bool stepaf_ofi_take_hello(struct stepaf_ofi_link *link, uint32_t path);
 void stepaf_ofi_pack_address(struct stepaf_transport *transport, struct stepaf_pack *pack);
 stepaf_status_t stepaf_ofi_connect(struct stepaf_transport *transport,
                                    const struct stepaf_peer_facts *facts,

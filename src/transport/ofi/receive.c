@@ -60,12 +60,9 @@ static inline __attribute__((always_inline)) bool take_write(struct stepaf_ofi *
     if (kind == STEPAF_FABRIC_CREDIT || kind == STEPAF_FABRIC_HELLO) {
         if (stepaf_ofi_slot(ofi, false, peer, STEPAF_FABRIC_RING)->token != ofi->shared.token)
             return false;
-        if (kind == STEPAF_FABRIC_HELLO && link->shared.proof.here)
-            stepaf_ofi_take_end(ofi, link);
-        else if (kind == STEPAF_FABRIC_HELLO)
-            link->shared.proof.here = true;
-        else
-            stepaf_fabric_take_credit(&link->shared, number);
+        if (kind == STEPAF_FABRIC_HELLO)
+            return stepaf_ofi_take_hello(link, number);
+        stepaf_fabric_take_credit(&link->shared, number);
         return true;
     }
     if (!stepaf_fabric_is_due(&link->shared, kind, number)) {
@@ -102,11 +99,11 @@ static bool is_of_peer(const struct fi_cq_data_entry *entry)
 }
 
 /* False: there was none. */
-static bool take_error(struct stepaf_ofi *ofi)
+static bool take_error(struct stepaf_ofi *ofi, const struct stepaf_ofi_rail *rail)
 {
     struct fi_cq_err_entry entry = {0};
 
-    if (fi_cq_readerr(ofi->f.cq, &entry, 0) != 1)
+    if (fi_cq_readerr(rail->cq, &entry, 0) != 1)
         return false;
     struct stepaf_ofi_op *op = entry.op_context;
     if (!is_op(ofi, op)) {
@@ -128,17 +125,17 @@ static void lose_all(struct stepaf_ofi *ofi, int error)
         stepaf_fabric_lose(&ofi->links[p].shared, error);
 }
 
-/* Read once. Returns how much has come, but for what only links have to do with: a rank that hears
- * nothing else is one that waits in vain, and looks for dead peers. */
+/* Read a rail's queue once. */
 static inline __attribute__((always_inline)) unsigned read_queue(struct stepaf_ofi *ofi,
+                                                                 const struct stepaf_ofi_rail *rail,
                                                                  bool delivers)
 {
     struct fi_cq_data_entry entries[ENTRIES];
-    ssize_t n = fi_cq_read(ofi->f.cq, entries, ENTRIES);
+    ssize_t n = fi_cq_read(rail->cq, entries, ENTRIES);
     unsigned counted = 0;
 
     if (n == -FI_EAVAIL)
-        return take_error(ofi);
+        return take_error(ofi, rail);
     if (n < 0 && n != -FI_EAGAIN)
         lose_all(ofi, (int)-n);
     for (ssize_t i = 0; i < n; i++) {
@@ -154,9 +151,21 @@ static inline __attribute__((always_inline)) unsigned read_queue(struct stepaf_o
     return counted;
 }
 
+/* Read each queue once. Returns how much has come, but for what only links have to do with: a rank
+ * that hears nothing else is one that waits in vain, and looks for dead peers. */
+static inline __attribute__((always_inline)) unsigned read_queues(struct stepaf_ofi *ofi,
+                                                                  bool delivers)
+{
+    unsigned counted = read_queue(ofi, &ofi->rails[0], delivers);
+
+    for (unsigned r = 1; __builtin_expect(r < ofi->n_rails, 0); r++)
+        counted += read_queue(ofi, &ofi->rails[r], delivers);
+    return counted;
+}
+
 static unsigned take_in(struct stepaf_ofi *ofi)
 {
-    return read_queue(ofi, true);
+    return read_queues(ofi, true);
 }
 
 void stepaf_ofi_set_aside(struct stepaf_fabric *fabric)
@@ -166,7 +175,7 @@ void stepaf_ofi_set_aside(struct stepaf_fabric *fabric)
 
     if (!ofi->settled)
         stepaf_fd_begin();
-    while (read_queue(ofi, false) && --left)
+    while (read_queues(ofi, false) && --left)
         ;
     if (!ofi->settled)
         (void)stepaf_fd_end(-1);

@@ -30,20 +30,22 @@ static uint64_t finish_data(const struct stepaf_ofi_link *link, uint32_t imm)
 /* One write. False: there is no room for it now, or the link is lost. @a more: another one follows
  * at once, which rings for both; but the last for which there is room rings itself, as does one of
  * a few. */
-static bool ofi_write(struct stepaf_fabric_flight *flight, const void *source, size_t bytes,
-                      const struct stepaf_ofi_registration *own, uint64_t address, uint64_t key,
-                      uint64_t data, bool more)
+static inline __attribute__((always_inline)) bool ofi_write(
+    struct stepaf_fabric_flight *flight, unsigned path, const void *source, size_t bytes,
+    const struct stepaf_ofi_registration *own, uint64_t address, uint64_t key, uint64_t data,
+    bool more)
 {
     struct stepaf_ofi_link *link = (struct stepaf_ofi_link *)flight->link;
     struct stepaf_ofi *ofi = (struct stepaf_ofi *)link->shared.base.transport;
+    struct stepaf_ofi_rail *rail = &ofi->rails[path];
     struct stepaf_ofi_op *op = ofi->free_op;
     struct iovec iov = {(void *)(uintptr_t)source, bytes};
     struct fi_rma_iov there = {address, bytes, key};
-    void *desc = fi_mr_desc(own->mr);
+    void *desc = fi_mr_desc(own->rails[path].mr);
     struct fi_msg_rma msg = {.msg_iov = &iov,
                              .desc = &desc,
                              .iov_count = 1,
-                             .addr = link->to,
+                             .addr = link->paths[path].to,
                              .rma_iov = &there,
                              .rma_iov_count = 1,
                              .context = op,
@@ -51,15 +53,15 @@ static bool ofi_write(struct stepaf_fabric_flight *flight, const void *source, s
 
     if (!op)
         return false;
-    more = more && op->next && ofi->more_run < STEPAF_OFI_MORE_MAX - 1;
+    more = more && op->next && rail->more_run < STEPAF_OFI_MORE_MAX - 1;
     ssize_t error =
-        fi_writemsg(ofi->f.ep, &msg, FI_REMOTE_CQ_DATA | FI_COMPLETION | (more ? FI_MORE : 0));
+        fi_writemsg(rail->ep, &msg, FI_REMOTE_CQ_DATA | FI_COMPLETION | (more ? FI_MORE : 0));
     if (error) {
         if (error != -FI_EAGAIN)
             stepaf_fabric_lose(&link->shared, (int)-error);
         return false;
     }
-    ofi->more_run = more ? ofi->more_run + 1 : 0;
+    rail->more_run = more ? rail->more_run + 1 : 0;
     ofi->free_op = op->next;
     op->flight = flight;
     flight->pending++;
@@ -67,18 +69,30 @@ static bool ofi_write(struct stepaf_fabric_flight *flight, const void *source, s
 }
 
 /* Write to the peer's slot for this rank from the own one that is its copy. */
-static bool write_slot(struct stepaf_fabric_flight *flight, uint32_t place, size_t bytes,
-                       uint64_t data)
+static bool write_slot(struct stepaf_fabric_flight *flight, unsigned path, uint32_t place,
+                       size_t bytes, uint64_t data)
 {
     struct stepaf_ofi_link *link = (struct stepaf_ofi_link *)flight->link;
     struct stepaf_ofi *ofi = (struct stepaf_ofi *)link->shared.base.transport;
 
-    return ofi_write(flight, stepaf_ofi_slot(ofi, true, link->shared.base.peer, place), bytes,
+    return ofi_write(flight, path, stepaf_ofi_slot(ofi, true, link->shared.base.peer, place), bytes,
                      ofi->slots_mem.registration[0],
                      link->ring +
                          ((uint64_t)link->shared.index_at_peer * STEPAF_OFI_PLACES + place) *
                              STEPAF_FABRIC_SLOT,
-                     link->ring_key, data, false);
+                     link->paths[path].ring_key, data, false);
+}
+
+/* By each path, with its number: what proves a link proves all of them. */
+static bool say_hello(struct stepaf_ofi_link *link)
+{
+    for (; link->said < link->n_paths; link->said++)
+        if (!write_slot(&link->shared.control, link->said, STEPAF_FABRIC_RING,
+                        sizeof(link->shared.token),
+                        imm_make(link, STEPAF_FABRIC_HELLO, link->said)))
+            return false;
+    link->said = 0;
+    return true;
 }
 
 bool stepaf_ofi_control(struct stepaf_fabric_link *shared, enum stepaf_fabric_kind kind)
@@ -89,42 +103,90 @@ bool stepaf_ofi_control(struct stepaf_fabric_link *shared, enum stepaf_fabric_ki
 
     stepaf_ofi_slot(ofi, true, link->shared.base.peer, STEPAF_FABRIC_RING)->token =
         link->shared.token;
-    if (!write_slot(&link->shared.control, STEPAF_FABRIC_RING, sizeof(link->shared.token),
+    if (kind == STEPAF_FABRIC_HELLO)
+        return say_hello(link);
+    if (!write_slot(&link->shared.control, 0, STEPAF_FABRIC_RING, sizeof(link->shared.token),
                     imm_make(link, kind, taken)))
         return false;
     link->shared.told = taken;
     return true;
 }
 
-/* Send post->xfer[post->at] from post->at_offset on. False: not all of it. @a first: of this call.
- * What was refused before is offered without FI_MORE, so that nothing waits for what may not come
- * soon. */
-static bool ofi_send_tensor(struct stepaf_ofi_link *link, struct stepaf_post *post,
-                            struct finish *finish, bool *first_p)
+/* The path of a post, but for the shares of large tensors: one doorbell rings for one path. */
+static inline unsigned path_of(const struct stepaf_ofi_link *link)
+{
+    return __builtin_expect(link->n_paths > 1, 0) ? link->shared.sent % link->n_paths : 0;
+}
+
+/* How much of a tensor goes by one path. */
+static uint64_t share_of(const struct stepaf_ofi_link *link, uint64_t bytes)
+{
+    const struct stepaf_ofi *ofi = (const struct stepaf_ofi *)link->shared.base.transport;
+    uint64_t n = bytes / ofi->share_min;
+
+    if (n < 2)
+        return bytes;
+    n = n < link->n_paths ? n : link->n_paths;
+    return ((bytes + n - 1) / n + STEPAF_OFI_SHARE_ALIGN - 1) & -(uint64_t)STEPAF_OFI_SHARE_ALIGN;
+}
+
+/* Send post->xfer[post->at] from post->at_offset on, in shares of so much, each by the next path.
+ * False: not all of it. @a first: of this call. What was refused before is offered without FI_MORE,
+ * so that nothing waits for what may not come soon. The first share goes by the post's path, and
+ * without FI_MORE, so it rings for what was before it. */
+static inline __attribute__((always_inline)) bool send_shares(struct stepaf_ofi_link *link,
+                                                              struct stepaf_post *post,
+                                                              struct finish *finish, bool *first_p,
+                                                              unsigned first_path, uint64_t share)
 {
     struct stepaf_ofi *ofi = (struct stepaf_ofi *)link->shared.base.transport;
     const struct stepaf_xfer *xfer = &post->xfer[post->at];
     const struct stepaf_ofi_rmem *there = (const struct stepaf_ofi_rmem *)xfer->dst;
 
     while (post->at_offset < xfer->bytes) {
-        uint64_t left = xfer->bytes - post->at_offset;
-        uint32_t bytes = (uint32_t)(left < ofi->piece_max ? left : ofi->piece_max);
+        uint64_t left = xfer->bytes - post->at_offset, most = ofi->piece_max;
+        unsigned path = first_path;
+        if (share) {
+            uint64_t in_share = share - post->at_offset % share;
+            path = (unsigned)(path + post->at_offset / share) % link->n_paths;
+            most = in_share < most ? in_share : most;
+        }
+        uint32_t bytes = (uint32_t)(left < most ? left : most);
         bool says_all = post->at == finish->xfer && bytes == left &&
                         link->shared.open->pieces <= STEPAF_OFI_PIECES_MAX;
-        if (!ofi_write(link->shared.open, (const uint8_t *)xfer->src + post->at_offset, bytes,
+        if (!ofi_write(link->shared.open, path, (const uint8_t *)xfer->src + post->at_offset, bytes,
                        xfer->src_mem->registration[ofi->shared.base.index],
-                       there->address + xfer->dst_offset + post->at_offset, there->key,
+                       there->address + xfer->dst_offset + post->at_offset, there->keys[path],
                        says_all ? finish_data(link, finish->imm)
                                 : imm_make(link, STEPAF_FABRIC_PIECE, link->shared.sent),
-                       !*first_p && !says_all))
+                       !*first_p && !says_all && !share))
             return false;
         *first_p = false;
         finish->is_said = says_all;
         link->shared.open->pieces += !says_all;
         link->shared.base.bytes_sent += bytes;
+        link->paths[path].bytes_sent += bytes;
         post->at_offset += bytes;
     }
     return true;
+}
+
+/* A link of several paths. */
+static __attribute__((noinline)) bool send_by_paths(struct stepaf_ofi_link *link,
+                                                    struct stepaf_post *post, struct finish *finish,
+                                                    bool *first_p)
+{
+    uint32_t bytes = post->xfer[post->at].bytes;
+    uint64_t share = share_of(link, bytes);
+
+    return send_shares(link, post, finish, first_p, path_of(link), share < bytes ? share : 0);
+}
+
+static bool ofi_send_tensor(struct stepaf_ofi_link *link, struct stepaf_post *post,
+                            struct finish *finish, bool *first_p)
+{
+    return __builtin_expect(link->n_paths > 1, 0) ? send_by_paths(link, post, finish, first_p)
+                                                  : send_shares(link, post, finish, first_p, 0, 0);
 }
 
 static bool ofi_send_message(struct stepaf_ofi_link *link, const struct stepaf_post *post)
@@ -135,7 +197,7 @@ static bool ofi_send_message(struct stepaf_ofi_link *link, const struct stepaf_p
 
     *slot = (struct stepaf_fabric_slot){
         link->shared.token, link->shared.sent, taken, link->shared.open->pieces, 0, post->msg};
-    if (!write_slot(link->shared.open, place, sizeof(*slot),
+    if (!write_slot(link->shared.open, path_of(link), place, sizeof(*slot),
                     (ofi->is_wide ? stepaf_ofi_in_slot : 0) |
                         imm_make(link, STEPAF_FABRIC_MESSAGE, link->shared.sent)))
         return false;

@@ -40,10 +40,27 @@ static bool is_same_place(const union address *one, const union address *other)
 static bool is_a_peers(const struct stepaf_ofi *ofi, const union address *address)
 {
     for (uint32_t p = 0; p < ofi->shared.n_peers; p++) {
-        union address its = {.any = {.sa_family = AF_UNSPEC}};
-        size_t bytes = sizeof(its);
-        if (ofi->links[p].shared.used && !fi_av_lookup(ofi->f.av, ofi->links[p].to, &its, &bytes) &&
-            is_same_place(&its, address))
+        const struct stepaf_ofi_link *link = &ofi->links[p];
+        for (unsigned r = 0; link->shared.used && r < link->n_paths; r++) {
+            union address its = {.any = {.sa_family = AF_UNSPEC}};
+            size_t bytes = sizeof(its);
+            if (!fi_av_lookup(ofi->rails[r].av, link->paths[r].to, &its, &bytes) &&
+                is_same_place(&its, address))
+                return true;
+        }
+    }
+    return false;
+}
+
+/* Whether this is where one of the own endpoints is. A listener may be at any address; its port is
+ * taken all the same. */
+static bool is_own(const struct stepaf_ofi *ofi, const union address *here)
+{
+    for (unsigned r = 0; r < ofi->n_rails; r++) {
+        union address own = {.any = {.sa_family = AF_UNSPEC}};
+        memcpy(&own, ofi->rails[r].address, ofi->rails[r].address_bytes);
+        if (port_of(&own) && here->any.sa_family == own.any.sa_family &&
+            port_of(here) == port_of(&own))
             return true;
     }
     return false;
@@ -52,14 +69,12 @@ static bool is_a_peers(const struct stepaf_ofi *ofi, const union address *addres
 /* Whether a descriptor is one of them. */
 static bool is_libfabrics(const struct stepaf_ofi *ofi, int fd)
 {
-    union address own = {.any = {.sa_family = AF_UNSPEC}}, here = own, there = own;
+    union address here = {.any = {.sa_family = AF_UNSPEC}}, there = here;
     socklen_t bytes = sizeof(here);
 
-    memcpy(&own, ofi->f.address, ofi->f.address_bytes);
     if (getsockname(fd, &here.any, &bytes))
         return false;
-    /* A listener may be at any address; its port is taken all the same. */
-    if (port_of(&own) && here.any.sa_family == own.any.sa_family && port_of(&here) == port_of(&own))
+    if (is_own(ofi, &here))
         return true;
     bytes = sizeof(there);
     return !getpeername(fd, &there.any, &bytes) && is_a_peers(ofi, &there);
@@ -81,7 +96,9 @@ static void add_socket(struct stepaf_ofi *ofi, int fd)
 
 void stepaf_ofi_sockets_find(struct stepaf_ofi *ofi)
 {
-    if (ofi->f.info->addr_format != FI_SOCKADDR_IN && ofi->f.info->addr_format != FI_SOCKADDR_IN6)
+    uint32_t format = ofi->rails[0].info->addr_format;
+
+    if (format != FI_SOCKADDR_IN && format != FI_SOCKADDR_IN6)
         return;
     stepaf_fd_begin();
     DIR *dir = opendir("/proc/self/fd");

@@ -13,7 +13,6 @@
 #include <unistd.h>
 
 #include "base/fork.h"
-#include "topo/cpus.h"
 
 /* Since Linux 5.12 a fork copies pages that devices use, and the library says so (rdma-core 35;
  * looked up at run time). Elsewhere a child would get the page, or the parent's next write a new
@@ -47,20 +46,6 @@ static void real_device_list_free(struct ibv_device **list)
 static const char *real_device_name(struct ibv_device *device)
 {
     return ibv_get_device_name(device);
-}
-
-/* A core that stands for this rank's place: of a rank that has a few of its own the first, as that
- * stays the same; else the one that it runs on, since ranks that wait for each other run on
- * different ones. */
-static int real_core(void)
-{
-    struct stepaf_cpus usable;
-    unsigned cpu, node;
-
-    if (stepaf_cpus_usable(&usable) &&
-        stepaf_cpus_count(&usable) * 4L <= sysconf(_SC_NPROCESSORS_ONLN))
-        return stepaf_cpus_next(&usable, 0);
-    return syscall(SYS_getcpu, &cpu, &node, NULL) ? -1 : (int)cpu; /* glibc has it since 2.29 */
 }
 
 static void real_close(struct ibv_context *context)
@@ -273,7 +258,7 @@ static const struct stepaf_verbs_provider real = {
     .device_list = real_device_list,
     .device_list_free = real_device_list_free,
     .device_name = real_device_name,
-    .core = real_core,
+    .core = stepaf_topo_nics_core,
     .choose = stepaf_topo_nics_choose,
     .open = real_open,
     .close = real_close,

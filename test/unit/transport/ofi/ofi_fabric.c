@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { ENDPOINTS = 8, REGIONS = 128, WRITES = 4096, PARTS = 4, STEPS = 12, QUEUE = 1 << 15 };
+enum { ENDPOINTS = 16, REGIONS = 128, WRITES = 4096, PARTS = 4, STEPS = 12, QUEUE = 1 << 15 };
 
 struct ofi_fabric ofi_fabric;
 
@@ -535,9 +535,29 @@ static int library_fabric(struct fi_fabric_attr *attr, struct fid_fabric **fabri
     return 0;
 }
 
+static void library_nearest(const struct stepaf_topo_nics_query *query,
+                            struct stepaf_topo_nics *nics_p)
+{
+    static char path[4096];
+    const char *top = getenv("top_srcdir");
+    struct stepaf_topo_nics_query there = *query;
+
+    snprintf(path, sizeof(path), "%s/test/unit/topo/%s", top ? top : ".", ofi_fabric.topology);
+    there.xml = path;
+    stepaf_topo_nics_choose(&there, nics_p);
+}
+
+static int library_core(void)
+{
+    return ofi_fabric.core;
+}
+
 /* An info with all that hangs on it. */
 struct whole {
     struct fi_info info; /* first */
+    struct fid_nic nic;
+    struct fi_bus_attr bus;
+    struct fi_device_attr device;
     struct fi_tx_attr tx;
     struct fi_rx_attr rx;
     struct fi_ep_attr ep;
@@ -559,6 +579,9 @@ static struct fi_info *library_dupinfo(const struct fi_info *info)
     whole->info.ep_attr = &whole->ep;
     whole->info.domain_attr = &whole->domain;
     whole->info.fabric_attr = &whole->fabric;
+    whole->nic.bus_attr = &whole->bus;
+    whole->nic.device_attr = &whole->device;
+    whole->info.nic = whole->device.name ? &whole->nic : NULL;
     return &whole->info;
 }
 
@@ -571,10 +594,33 @@ static void library_freeinfo(struct fi_info *info)
     }
 }
 
+/* The @a at-th domain of a provider. */
+static struct fi_info *make_info(const char *provider, unsigned at)
+{
+    struct fi_info *info = library_dupinfo(NULL);
+
+    if (!info)
+        return NULL;
+    info->mode = ofi_fabric.mode;
+    info->fabric_attr->prov_name = (char *)(uintptr_t)provider;
+    info->fabric_attr->prov_version = ofi_fabric.prov_version;
+    info->domain_attr->name = (char *)(uintptr_t)ofi_fabric.domains[at];
+    info->domain_attr->mr_mode = (int)ofi_fabric.mr_mode;
+    info->domain_attr->mr_key_size = ofi_fabric.key_bytes;
+    info->domain_attr->cq_data_size = ofi_fabric.cq_data_size;
+    info->ep_attr->max_msg_size = ofi_fabric.max_msg;
+    if (ofi_fabric.nics) {
+        struct whole *whole = (struct whole *)info;
+        whole->bus.bus_type = FI_BUS_PCI;
+        whole->device.name = (char *)(uintptr_t)ofi_fabric.nics[at];
+        info->nic = &whole->nic;
+    }
+    return info;
+}
+
 static int library_getinfo(uint32_t version, const char *node, const char *service, uint64_t flags,
                            const struct fi_info *hints, struct fi_info **info_p)
 {
-    static char domain[] = "made-up";
     struct fi_info **end = info_p;
 
     (void)node;
@@ -584,23 +630,15 @@ static int library_getinfo(uint32_t version, const char *node, const char *servi
                   hints->caps & FI_RMA,
               "hints");
     *info_p = NULL;
-    for (const char *const *name = ofi_fabric.names; *name; name++) {
-        struct fi_info *info = library_dupinfo(NULL);
-        if (!info) {
-            library_freeinfo(*info_p);
-            return -FI_ENOMEM;
+    for (const char *const *name = ofi_fabric.names; *name; name++)
+        for (unsigned d = 0; ofi_fabric.domains[d]; d++) {
+            *end = make_info(*name, d);
+            if (!*end) {
+                library_freeinfo(*info_p);
+                return -FI_ENOMEM;
+            }
+            end = &(*end)->next;
         }
-        info->mode = ofi_fabric.mode;
-        info->fabric_attr->prov_name = (char *)(uintptr_t)*name;
-        info->fabric_attr->prov_version = ofi_fabric.prov_version;
-        info->domain_attr->name = domain;
-        info->domain_attr->mr_mode = (int)ofi_fabric.mr_mode;
-        info->domain_attr->mr_key_size = ofi_fabric.key_bytes;
-        info->domain_attr->cq_data_size = ofi_fabric.cq_data_size;
-        info->ep_attr->max_msg_size = ofi_fabric.max_msg;
-        *end = info;
-        end = &info->next;
-    }
     return *info_p ? 0 : -FI_ENODATA;
 }
 
@@ -613,17 +651,20 @@ const struct stepaf_ofi_library ofi_fabric_library = {.getinfo = library_getinfo
                                                       .freeinfo = library_freeinfo,
                                                       .dupinfo = library_dupinfo,
                                                       .fabric = library_fabric,
-                                                      .strerror = library_strerror};
+                                                      .strerror = library_strerror,
+                                                      .nearest = library_nearest,
+                                                      .core = library_core};
 
 void ofi_fabric_reset(uint32_t seed)
 {
-    static const char *const names[] = {"efa", NULL};
+    static const char *const names[] = {"efa", NULL}, *const domains[] = {"made-up", NULL};
 
     side_must(!ofi_fabric.n_open, "all is closed");
     memset(writes, 0, sizeof(writes));
     n_active = 0;
     random_state = seed;
     ofi_fabric = (struct ofi_fabric){.names = names,
+                                     .domains = domains,
                                      .mr_mode = FI_MR_LOCAL | FI_MR_VIRT_ADDR | FI_MR_ALLOCATED |
                                                 FI_MR_PROV_KEY,
                                      .cq_data_size = 4,
@@ -633,9 +674,14 @@ void ofi_fabric_reset(uint32_t seed)
     side_ops = &stepaf_ofi_ops;
 }
 
+unsigned ofi_fabric_number_of(const struct side *side, unsigned rail)
+{
+    return (unsigned)((struct endpoint *)ofi_of(side)->rails[rail].ep - endpoints);
+}
+
 unsigned ofi_fabric_number(const struct side *side)
 {
-    return (unsigned)((struct endpoint *)ofi_of(side)->f.ep - endpoints);
+    return ofi_fabric_number_of(side, 0);
 }
 
 void ofi_fabric_say(const struct side *side, uint64_t data)
@@ -646,13 +692,13 @@ void ofi_fabric_say(const struct side *side, uint64_t data)
 
 void ofi_fabric_guess(const struct side *side, uint64_t data)
 {
-    complete((struct queue *)ofi_of(side)->f.cq, NULL, FI_RMA | FI_REMOTE_WRITE | FI_REMOTE_CQ_DATA,
-             data);
+    complete((struct queue *)ofi_of(side)->rails[0].cq, NULL,
+             FI_RMA | FI_REMOTE_WRITE | FI_REMOTE_CQ_DATA, data);
 }
 
 void ofi_fabric_say_error(const struct side *side, void *context, int error)
 {
-    fail((struct queue *)ofi_of(side)->f.cq, context, error);
+    fail((struct queue *)ofi_of(side)->rails[0].cq, context, error);
 }
 
 struct stepaf_ofi *ofi_of(const struct side *side)

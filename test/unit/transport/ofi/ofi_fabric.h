@@ -12,6 +12,10 @@
 /* What it does, and what was done with it. ofi_fabric_reset sets all to the defaults. */
 struct ofi_fabric {
     const char *const *names; /* of providers, ended by NULL; "efa" */
+    /* Of each provider's domains, ended by NULL; and of the network cards they are of, or NULL. */
+    const char *const *domains, *const *nics;
+    const char *topology; /* where these cards are: a file; and which core a rank is at */
+    int core;
     uint64_t mr_mode;
     size_t cq_data_size;
     uint32_t prov_version; /* of all providers */
@@ -50,8 +54,9 @@ extern struct fi_ops_cq ofi_fabric_cq;
 /* Take the library's place, with the defaults and this seed. */
 void ofi_fabric_reset(uint32_t seed);
 uint32_t ofi_fabric_random(uint32_t below);
-/* The number of a side's endpoint, for bits above. */
+/* The number of a side's endpoint, for bits above: the first, or that of a rail. */
 unsigned ofi_fabric_number(const struct side *side);
+unsigned ofi_fabric_number_of(const struct side *side, unsigned rail);
 /* A completion of a write of nobody's at @a side, with this data, hidden as who knows its token
  * does; or as it is. */
 void ofi_fabric_say(const struct side *side, uint64_t data);

@@ -13,12 +13,16 @@ static char refused[STEPAF_REASON_MAX], reason[STEPAF_REASON_MAX];
 static const char *choose(const char *const *names, const char *name)
 {
     static char taken[STEPAF_OFI_PROVIDER];
+    struct stepaf_env env = {.ofi_provider = (char *)(uintptr_t)name, .ofi_domains = (char *)""};
+    struct fi_info *infos[STEPAF_OFI_RAILS];
 
     ofi_fabric.names = names;
     reason[0] = '\0';
-    struct fi_info *info = stepaf_ofi_choose(&ofi_fabric_library, name, refused, reason);
-    snprintf(taken, sizeof(taken), "%s", info ? info->fabric_attr->prov_name : "");
-    ofi_fabric_library.freeinfo(info);
+    unsigned n = stepaf_ofi_choose(&ofi_fabric_library, &env, NULL, infos, refused, reason);
+    snprintf(taken, sizeof(taken), "%s", n ? infos[0]->fabric_attr->prov_name : "");
+    if (n)
+        ofi_fabric_library.freeinfo(infos[0]);
+    CU_ASSERT(n < 2);
     return taken;
 }
 

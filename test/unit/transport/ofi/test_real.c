@@ -178,8 +178,9 @@ int main(void)
 {
     char refused[STEPAF_REASON_MAX], reason[STEPAF_REASON_MAX] = "";
     const struct stepaf_ofi_library *library = stepaf_ofi_library(reason);
-    struct fi_info *info =
-        library ? stepaf_ofi_choose(library, "tcp;ofi_rxm", refused, reason) : NULL;
+    struct stepaf_env env = {.ofi_provider = (char *)"tcp;ofi_rxm", .ofi_domains = (char *)""};
+    struct fi_info *infos[STEPAF_OFI_RAILS];
+    unsigned n = library ? stepaf_ofi_choose(library, &env, NULL, infos, refused, reason) : 0;
     CU_TestInfo tests[] = {
         {"messages and tensors come", messages_and_tensors_come},
         {"nothing has a low number", nothing_has_a_low_number},
@@ -189,10 +190,11 @@ int main(void)
         CU_TEST_INFO_NULL,
     };
 
-    if (!info) {
+    if (!n) {
         printf("SKIP: %s\n", reason);
         return SKIP;
     }
-    library->freeinfo(info);
+    while (n)
+        library->freeinfo(infos[--n]);
     return unit_run(tests);
 }

@@ -1,0 +1,144 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Which domains of a provider are a rank's rails. */
+#include <stdio.h>
+#include <string.h>
+
+#include "base/error.h"
+#include "transport/ofi/fabric.h"
+
+enum { CANDIDATES = 64 };
+
+static const char *text_of(const char *text)
+{
+    return text ? text : "";
+}
+
+/* Whether the memory, addresses and data of both are alike, as those of the rails of a rank are. */
+static bool is_alike(const struct fi_info *info, const struct fi_info *best)
+{
+    const struct fi_domain_attr *its = info->domain_attr, *other = best->domain_attr;
+
+    return !strcmp(text_of(info->fabric_attr->prov_name), best->fabric_attr->prov_name) &&
+           !stepaf_ofi_objection(info) && info->addr_format == best->addr_format &&
+           its->mr_mode == other->mr_mode && its->mr_key_size == other->mr_key_size &&
+           its->cq_data_size == other->cq_data_size &&
+           info->ep_attr->max_msg_size == best->ep_attr->max_msg_size;
+}
+
+/* ---- by the settings ---- */
+
+static bool has_name(const struct fi_info *info, const char *name, size_t bytes)
+{
+    const char *its = text_of(info->domain_attr->name);
+
+    return strlen(its) == bytes && !memcmp(its, name, bytes);
+}
+
+static void say_missing(const struct fi_info *list, const struct fi_info *best, const char *name,
+                        size_t bytes, char *reason)
+{
+    int used =
+        snprintf(reason, STEPAF_REASON_MAX,
+                 "STEPAF_OFI_DOMAINS: provider %.40s has no domain %.*s, or one that differs "
+                 "from the first in kind; it has",
+                 best->fabric_attr->prov_name, bytes < 30 ? (int)bytes : 30, name);
+
+    for (const struct fi_info *info = list; info; info = info->next)
+        if (is_alike(info, best) && used < STEPAF_REASON_MAX)
+            used += snprintf(reason + used, (size_t)(STEPAF_REASON_MAX - used), " %.30s",
+                             text_of(info->domain_attr->name));
+}
+
+static unsigned find_named(const char *names, const struct fi_info *list,
+                           const struct fi_info *best,
+                           const struct fi_info *infos_p[STEPAF_OFI_RAILS], char *reason)
+{
+    unsigned n = 0;
+
+    while (*names && n < STEPAF_OFI_RAILS) {
+        size_t bytes = strcspn(names, ",");
+        const struct fi_info *info = list;
+        while (info && !(is_alike(info, n ? infos_p[0] : best) && has_name(info, names, bytes)))
+            info = info->next;
+        /* The first may have addresses of another kind than the provider's first one. */
+        for (const struct fi_info *other = list; !n && !info && other; other = other->next)
+            if (has_name(other, names, bytes) && is_alike(other, other) &&
+                !strcmp(other->fabric_attr->prov_name, best->fabric_attr->prov_name))
+                info = other;
+        if (!info) {
+            say_missing(list, best, names, bytes, reason);
+            return 0;
+        }
+        infos_p[n++] = info;
+        names += bytes + (names[bytes] == ',');
+    }
+    if (*names)
+        snprintf(reason, STEPAF_REASON_MAX, "STEPAF_OFI_DOMAINS: more than %d", STEPAF_OFI_RAILS);
+    return *names ? 0 : n;
+}
+
+/* ---- by their places ---- */
+
+/* The network card that a domain is of; NULL: not known. */
+static const char *nic_of(const struct fi_info *info)
+{
+    const struct fid_nic *nic = info->nic;
+
+    return nic && nic->bus_attr && nic->bus_attr->bus_type == FI_BUS_PCI && nic->device_attr
+               ? nic->device_attr->name
+               : NULL;
+}
+
+static bool is_listed(const char *const *names, size_t n, const char *name)
+{
+    for (size_t i = 0; i < n; i++)
+        if (!strcmp(names[i], name))
+            return true;
+    return false;
+}
+
+static const struct fi_info *info_of_nic(const struct fi_info *list, const struct fi_info *best,
+                                         const char *name)
+{
+    for (const struct fi_info *info = list; info; info = info->next) {
+        const char *its = is_alike(info, best) ? nic_of(info) : NULL;
+        if (its && !strcmp(its, name))
+            return info;
+    }
+    return NULL;
+}
+
+static unsigned find_nearest(const struct stepaf_ofi_library *library, const char *gpu,
+                             const struct fi_info *list, const struct fi_info *best,
+                             const struct fi_info *infos_p[STEPAF_OFI_RAILS])
+{
+    const char *names[CANDIDATES];
+    struct stepaf_topo_nics nics = {.n = 0};
+    size_t n_names = 0;
+    unsigned n = 0;
+
+    for (const struct fi_info *info = list; info && n_names < CANDIDATES; info = info->next) {
+        const char *name = is_alike(info, best) ? nic_of(info) : NULL;
+        if (name && !is_listed(names, n_names, name))
+            names[n_names++] = name;
+    }
+    if (n_names > 1)
+        library->nearest(
+            &(struct stepaf_topo_nics_query){
+                .gpu = gpu, .core = library->core(), .names = names, .n_names = n_names},
+            &nics);
+    for (unsigned i = 0; i < nics.n; i++)
+        if ((infos_p[n] = info_of_nic(list, best, nics.name[i])))
+            n++;
+    if (!n)
+        infos_p[n++] = best;
+    return n;
+}
+
+unsigned stepaf_ofi_domains(const struct stepaf_ofi_library *library, const char *names,
+                            const char *gpu, const struct fi_info *list, const struct fi_info *best,
+                            const struct fi_info *infos_p[STEPAF_OFI_RAILS], char *reason)
+{
+    return names[0] ? find_named(names, list, best, infos_p, reason)
+                    : find_nearest(library, gpu, list, best, infos_p);
+}
