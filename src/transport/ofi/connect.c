@@ -130,11 +130,7 @@ stepaf_status_t stepaf_ofi_connect(struct stepaf_transport *transport,
     }
     stepaf_fabric_connect(&link->shared, facts, token, pids);
     note_hellos(link); /* some may have come before */
-    if (link->n_paths > 1)
-        snprintf(link->shared.base.name, sizeof(link->shared.base.name), "ofi;%.17s;%u rails",
-                 provider, (uint8_t)link->n_paths);
-    else
-        snprintf(link->shared.base.name, sizeof(link->shared.base.name), "ofi;%.26s", provider);
+    snprintf(link->shared.base.name, sizeof(link->shared.base.name), "ofi;%.26s", provider);
     stepaf_ofi_address_text(ofi, link->shared.base.address);
     *link_p = &link->shared.base;
     return STEPAF_OK;
