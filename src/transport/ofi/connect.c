@@ -68,27 +68,6 @@ static const char *read_paths(struct stepaf_ofi *ofi, struct stepaf_ofi_link *li
     return n && !unpack->failed ? NULL : "its address is malformed";
 }
 
-static void note_hellos(struct stepaf_ofi_link *link)
-{
-    uint8_t all = (uint8_t)((1u << link->n_paths) - 1);
-
-    link->shared.proof.here = link->n_paths && (link->hellos & all) == all;
-}
-
-bool stepaf_ofi_take_hello(struct stepaf_ofi_link *link, uint32_t path)
-{
-    if (path >= STEPAF_OFI_RAILS)
-        return false;
-    uint8_t bit = (uint8_t)(1u << path), all = (uint8_t)((1u << link->n_paths) - 1);
-    if (link->hellos & bit)
-        link->farewells |= bit;
-    link->hellos |= bit;
-    note_hellos(link);
-    if (link->shared.proof.here && (link->farewells & all) == all)
-        stepaf_ofi_take_end((struct stepaf_ofi *)link->shared.base.transport, link);
-    return true;
-}
-
 stepaf_status_t stepaf_ofi_connect(struct stepaf_transport *transport,
                                    const struct stepaf_peer_facts *facts,
                                    struct stepaf_unpack *unpack, struct stepaf_link **link_p,
@@ -129,7 +108,7 @@ stepaf_status_t stepaf_ofi_connect(struct stepaf_transport *transport,
         return STEPAF_OK;
     }
     stepaf_fabric_connect(&link->shared, facts, token, pids);
-    note_hellos(link); /* some may have come before */
+    stepaf_ofi_note_hellos(link); /* some may have come before */
     snprintf(link->shared.base.name, sizeof(link->shared.base.name), "ofi;%.26s", provider);
     stepaf_ofi_address_text(ofi, link->shared.base.address);
     *link_p = &link->shared.base;

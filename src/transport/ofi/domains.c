@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Which domains of a provider are a rank's rails. */
+/* What can be used of what the library lists, and which domains of a provider are a rank's rails. */
 #include <stdio.h>
 #include <string.h>
 
@@ -7,6 +7,25 @@
 #include "transport/ofi/fabric.h"
 
 enum { CANDIDATES = 64 };
+
+const char *stepaf_ofi_objection(const struct fi_info *info)
+{
+    const uint64_t obeyed = FI_MR_LOCAL | FI_MR_VIRT_ADDR | FI_MR_ALLOCATED | FI_MR_PROV_KEY |
+                            FI_MR_ENDPOINT | FI_MR_RMA_EVENT;
+
+    /* It reads through a null pointer then (2.1.0, of Debian 13, to 2.6.0), however the end closes.
+     * Provider tcp of these does the same work without. */
+    if (info->fabric_attr->prov_name && !strcmp(info->fabric_attr->prov_name, "tcp;ofi_rxm") &&
+        FI_MAJOR(info->fabric_attr->prov_version) >= 201)
+        return "since libfabric 2.1 it ends the process if a peer is in the middle of a write";
+    if (info->domain_attr->cq_data_size < sizeof(uint32_t))
+        return "its writes carry fewer than 32 bits";
+    if ((uint64_t)info->domain_attr->mr_mode & ~obeyed)
+        return "it wants memory registered in another way";
+    if (info->mode & ~(FI_CONTEXT | FI_CONTEXT2))
+        return "it wants another mode";
+    return info->ep_attr->max_msg_size < 4096 ? "its writes are too short" : NULL;
+}
 
 static const char *text_of(const char *text)
 {
@@ -49,9 +68,9 @@ static void say_missing(const struct fi_info *list, const struct fi_info *best, 
                              text_of(info->domain_attr->name));
 }
 
-static unsigned find_named(const char *names, const struct fi_info *list,
-                           const struct fi_info *best,
-                           const struct fi_info *infos_p[STEPAF_OFI_RAILS], char *reason)
+static unsigned domains_by_name(const char *names, const struct fi_info *list,
+                                const struct fi_info *best,
+                                const struct fi_info *infos_p[STEPAF_OFI_RAILS], char *reason)
 {
     unsigned n = 0;
 
@@ -108,9 +127,9 @@ static const struct fi_info *info_of_nic(const struct fi_info *list, const struc
     return NULL;
 }
 
-static unsigned find_nearest(const struct stepaf_ofi_library *library, const char *gpu,
-                             const struct fi_info *list, const struct fi_info *best,
-                             const struct fi_info *infos_p[STEPAF_OFI_RAILS])
+static unsigned domains_by_place(const struct stepaf_ofi_library *library, const char *gpu,
+                                 const struct fi_info *list, const struct fi_info *best,
+                                 const struct fi_info *infos_p[STEPAF_OFI_RAILS])
 {
     const char *names[CANDIDATES];
     struct stepaf_topo_nics nics = {.n = 0};
@@ -139,6 +158,6 @@ unsigned stepaf_ofi_domains(const struct stepaf_ofi_library *library, const char
                             const char *gpu, const struct fi_info *list, const struct fi_info *best,
                             const struct fi_info *infos_p[STEPAF_OFI_RAILS], char *reason)
 {
-    return names[0] ? find_named(names, list, best, infos_p, reason)
-                    : find_nearest(library, gpu, list, best, infos_p);
+    return names[0] ? domains_by_name(names, list, best, infos_p, reason)
+                    : domains_by_place(library, gpu, list, best, infos_p);
 }

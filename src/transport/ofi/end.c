@@ -29,11 +29,35 @@ static void say_end(struct stepaf_ofi_link *link)
         ofi->end_said_ns = stepaf_monotonic_ns();
 }
 
-void stepaf_ofi_take_end(struct stepaf_ofi *ofi, struct stepaf_ofi_link *link)
+/* The peer has said that it writes nothing more. */
+static void take_end(struct stepaf_ofi_link *link)
 {
+    const struct stepaf_ofi *ofi = (const struct stepaf_ofi *)link->shared.base.transport;
+
     link->is_over = true;
     if (ofi->ends_together)
         say_end(link);
+}
+
+void stepaf_ofi_note_hellos(struct stepaf_ofi_link *link)
+{
+    uint8_t all = (uint8_t)((1u << link->n_paths) - 1);
+
+    link->shared.proof.here = link->n_paths && (link->hellos & all) == all;
+}
+
+bool stepaf_ofi_take_hello(struct stepaf_ofi_link *link, uint32_t path)
+{
+    if (path >= STEPAF_OFI_RAILS)
+        return false;
+    uint8_t bit = (uint8_t)(1u << path), all = (uint8_t)((1u << link->n_paths) - 1);
+    if (link->hellos & bit)
+        link->farewells |= bit;
+    link->hellos |= bit;
+    stepaf_ofi_note_hellos(link);
+    if (link->shared.proof.here && (link->farewells & all) == all)
+        take_end(link);
+    return true;
 }
 
 /* For how long to wait for a link; 0: it is over. One that is dead may be that of a peer that

@@ -84,25 +84,6 @@ static unsigned provider_place(const struct fi_info *info, const char *name)
     return name[0] ? ORDERED : place;
 }
 
-const char *stepaf_ofi_objection(const struct fi_info *info)
-{
-    const uint64_t obeyed = FI_MR_LOCAL | FI_MR_VIRT_ADDR | FI_MR_ALLOCATED | FI_MR_PROV_KEY |
-                            FI_MR_ENDPOINT | FI_MR_RMA_EVENT;
-
-    /* It reads through a null pointer then (2.1.0, of Debian 13, to 2.6.0), however the end closes.
-     * Provider tcp of these does the same work without. */
-    if (info->fabric_attr->prov_name && !strcmp(info->fabric_attr->prov_name, "tcp;ofi_rxm") &&
-        FI_MAJOR(info->fabric_attr->prov_version) >= 201)
-        return "since libfabric 2.1 it ends the process if a peer is in the middle of a write";
-    if (info->domain_attr->cq_data_size < sizeof(uint32_t))
-        return "its writes carry fewer than 32 bits";
-    if ((uint64_t)info->domain_attr->mr_mode & ~obeyed)
-        return "it wants memory registered in another way";
-    if (info->mode & ~(FI_CONTEXT | FI_CONTEXT2))
-        return "it wants another mode";
-    return info->ep_attr->max_msg_size < 4096 ? "its writes are too short" : NULL;
-}
-
 static void note(char *refused, const struct fi_info *info, const char *why)
 {
     size_t used = strlen(refused);
@@ -148,7 +129,8 @@ static struct fi_info *list_all(const struct stepaf_ofi_library *library, char *
 }
 
 /* The first of the best provider, and what is said of the others. */
-static const struct fi_info *find_best(const struct fi_info *list, const char *name, char *refused)
+static const struct fi_info *best_provider(const struct fi_info *list, const char *name,
+                                           char *refused)
 {
     const struct fi_info *best = NULL;
 
@@ -178,7 +160,7 @@ unsigned stepaf_ofi_choose(const struct stepaf_ofi_library *library, const struc
     unsigned n = 0, n_taken = 0;
 
     refused[0] = '\0';
-    const struct fi_info *best = find_best(list, env->ofi_provider, refused);
+    const struct fi_info *best = best_provider(list, env->ofi_provider, refused);
     if (best)
         n = stepaf_ofi_domains(library, env->ofi_domains, gpu, list, best, found, reason);
     else if (list)

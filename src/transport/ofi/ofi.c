@@ -50,7 +50,7 @@ static void free_registrations(struct stepaf_ofi *ofi)
 }
 
 /* Take in what comes while it lasts, for a while at most. */
-static void finish(struct stepaf_ofi *ofi, bool (*lasts)(const struct stepaf_ofi *ofi))
+static void take_in_while(struct stepaf_ofi *ofi, bool (*lasts)(const struct stepaf_ofi *ofi))
 {
     int64_t end = stepaf_monotonic_ns() + CLOSE_MS * 1000000LL;
 
@@ -70,12 +70,12 @@ static void ofi_close(struct stepaf_transport *transport)
     for (uint32_t p = 0; ofi->links && p < ofi->shared.n_peers; p++)
         stepaf_ofi_disconnect(&ofi->links[p].shared.base); /* nothing is delivered any more */
     if (ofi->is_open)
-        finish(ofi, has_pending);
+        take_in_while(ofi, has_pending);
     if (ofi->is_open)
         stepaf_ofi_end(ofi);
     stepaf_ofi_sockets_cut(ofi);
     if (ofi->is_open)
-        finish(ofi, stepaf_ofi_sockets_are_open);
+        take_in_while(ofi, stepaf_ofi_sockets_are_open);
     stepaf_ofi_sockets_forget(ofi);
     if (ofi->n_rails && ofi->rails[0].info->domain_attr->mr_mode & FI_MR_ENDPOINT)
         free_registrations(ofi);
@@ -147,7 +147,7 @@ static bool ofi_make_room(struct stepaf_ofi *ofi, unsigned n_peers)
 }
 
 /* What all rails have in common. */
-static void take_facts(struct stepaf_ofi *ofi)
+static void take_rail_facts(struct stepaf_ofi *ofi)
 {
     const struct fi_info *info = ofi->rails[0].info;
 
@@ -173,11 +173,11 @@ static int open_all(struct stepaf_ofi *ofi)
         ofi->slots_mem.registration[0] =
             stepaf_ofi_register(ofi, ofi->slots, ofi->slots_mem.bytes, &error);
     (void)stepaf_fd_end(-1);
-    take_facts(ofi);
+    take_rail_facts(ofi);
     return error;
 }
 
-static void choose(struct stepaf_ofi *ofi, char *reason)
+static void choose_rails(struct stepaf_ofi *ofi, char *reason)
 {
     const struct stepaf_upcalls *up = ofi->shared.base.up;
     struct fi_info *infos[STEPAF_OFI_RAILS];
@@ -207,7 +207,7 @@ static stepaf_status_t ofi_open(struct stepaf_upcalls *up, unsigned n_peers,
         ofi_close(&ofi->shared.base);
         return stepaf_error_no_memory(STEPAF_PHASE_COMMIT);
     }
-    choose(ofi, reason);
+    choose_rails(ofi, reason);
     int error = ofi->n_rails ? open_all(ofi) : 0;
     if (error)
         snprintf(reason, sizeof(reason), "%.60s: cannot open: %.100s", ofi->shared.name,

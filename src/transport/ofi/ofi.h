@@ -148,8 +148,6 @@ void stepaf_ofi_release_mem(struct stepaf_link *link, struct stepaf_rmem *rmem);
 
 /* connect.c. The first endpoint's address, of STEPAF_LINK_ADDRESS characters; "": not known. */
 void stepaf_ofi_address_text(const struct stepaf_ofi *ofi, char *text);
-/* A HELLO of the peer's has come, the first or second by this path. False: there is none such. */
-bool stepaf_ofi_take_hello(struct stepaf_ofi_link *link, uint32_t path);
 void stepaf_ofi_pack_address(struct stepaf_transport *transport, struct stepaf_pack *pack);
 stepaf_status_t stepaf_ofi_connect(struct stepaf_transport *transport,
                                    const struct stepaf_peer_facts *facts,
@@ -167,10 +165,14 @@ bool stepaf_ofi_sockets_are_open(const struct stepaf_ofi *ofi);
 unsigned stepaf_ofi_post(struct stepaf_post *const *posts, unsigned n);
 bool stepaf_ofi_control(struct stepaf_fabric_link *link, enum stepaf_fabric_kind kind);
 
-/* end.c. Whether this provider needs ends to be agreed upon; a peer has said that it writes nothing
- * more; do so, and wait for the peers: links are disconnected then. */
+/* end.c. Whether this provider needs ends to be agreed upon; do so, and wait for the peers: links are
+ * disconnected then. */
 bool stepaf_ofi_ends_together(const struct fi_info *info);
-void stepaf_ofi_take_end(struct stepaf_ofi *ofi, struct stepaf_ofi_link *link);
+/* Those HELLOs that have come by now prove the link, as far as the peer's end goes. */
+void stepaf_ofi_note_hellos(struct stepaf_ofi_link *link);
+/* A HELLO of the peer's has come, the first or, if it writes nothing more, the second by this path.
+ * False: there is none such. */
+bool stepaf_ofi_take_hello(struct stepaf_ofi_link *link, uint32_t path);
 void stepaf_ofi_end(struct stepaf_ofi *ofi);
 
 /* receive.c */

@@ -84,7 +84,7 @@ static bool write_slot(struct stepaf_fabric_flight *flight, unsigned path, uint3
 }
 
 /* By each path, with its number: what proves a link proves all of them. */
-static bool say_hello(struct stepaf_ofi_link *link)
+static bool say_hello_by_paths(struct stepaf_ofi_link *link)
 {
     for (; link->said < link->n_paths; link->said++)
         if (!write_slot(&link->shared.control, link->said, STEPAF_FABRIC_RING,
@@ -104,7 +104,7 @@ bool stepaf_ofi_control(struct stepaf_fabric_link *shared, enum stepaf_fabric_ki
     stepaf_ofi_slot(ofi, true, link->shared.base.peer, STEPAF_FABRIC_RING)->token =
         link->shared.token;
     if (kind == STEPAF_FABRIC_HELLO)
-        return say_hello(link);
+        return say_hello_by_paths(link);
     if (!write_slot(&link->shared.control, 0, STEPAF_FABRIC_RING, sizeof(link->shared.token),
                     imm_make(link, kind, taken)))
         return false;

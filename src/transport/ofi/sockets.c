@@ -54,7 +54,7 @@ static bool is_a_peers(const struct stepaf_ofi *ofi, const union address *addres
 
 /* Whether this is where one of the own endpoints is. A listener may be at any address; its port is
  * taken all the same. */
-static bool is_own(const struct stepaf_ofi *ofi, const union address *here)
+static bool is_own_place(const struct stepaf_ofi *ofi, const union address *here)
 {
     for (unsigned r = 0; r < ofi->n_rails; r++) {
         union address own = {.any = {.sa_family = AF_UNSPEC}};
@@ -74,7 +74,7 @@ static bool is_libfabrics(const struct stepaf_ofi *ofi, int fd)
 
     if (getsockname(fd, &here.any, &bytes))
         return false;
-    if (is_own(ofi, &here))
+    if (is_own_place(ofi, &here))
         return true;
     bytes = sizeof(there);
     return !getpeername(fd, &there.any, &bytes) && is_a_peers(ofi, &there);
