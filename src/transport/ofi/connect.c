@@ -104,6 +104,7 @@ stepaf_status_t stepaf_ofi_connect(struct stepaf_transport *transport,
     }
     const char *wrong = read_paths(ofi, link, unpack);
     if (wrong) {
+        link->n_paths = 0;
         snprintf(reason, STEPAF_REASON_MAX, "%s", wrong);
         return STEPAF_OK;
     }

@@ -53,47 +53,84 @@ static bool has_name(const struct fi_info *info, const char *name, size_t bytes)
     return strlen(its) == bytes && !memcmp(its, name, bytes);
 }
 
-static void say_missing(const struct fi_info *list, const struct fi_info *best, const char *name,
+/* Whether an info before it in the list says the same domain. */
+static bool is_repeated(const struct fi_info *list, const struct fi_info *info)
+{
+    const char *its = text_of(info->domain_attr->name);
+
+    while (list != info && !(is_alike(list, info) && has_name(list, its, strlen(its))))
+        list = list->next;
+    return list != info;
+}
+
+static void say_missing(const struct fi_info *list, const struct fi_info *first, const char *name,
                         size_t bytes, char *reason)
 {
     int used =
         snprintf(reason, STEPAF_REASON_MAX,
-                 "STEPAF_OFI_DOMAINS: provider %.40s has no domain %.*s, or one that differs "
-                 "from the first in kind; it has",
-                 best->fabric_attr->prov_name, bytes < 30 ? (int)bytes : 30, name);
+                 "STEPAF_OFI_DOMAINS: provider %.30s has no domain \"%.*s\"; of one kind are",
+                 first->fabric_attr->prov_name, bytes < 30 ? (int)bytes : 30, name);
 
     for (const struct fi_info *info = list; info; info = info->next)
-        if (is_alike(info, best) && used < STEPAF_REASON_MAX)
+        if (is_alike(info, first) && !is_repeated(list, info) && used < STEPAF_REASON_MAX)
             used += snprintf(reason + used, (size_t)(STEPAF_REASON_MAX - used), " %.30s",
                              text_of(info->domain_attr->name));
 }
 
+/* All that are named, alike to @a first, which is the first of them. */
+static unsigned follow_names(const char *names, const struct fi_info *list,
+                             const struct fi_info *first,
+                             const struct fi_info *infos_p[STEPAF_OFI_RAILS], char *reason)
+{
+    unsigned n = 0;
+
+    for (bool more = true; more;) {
+        size_t bytes = strcspn(names, ",");
+        const struct fi_info *info = list;
+        while (info && !(is_alike(info, first) && has_name(info, names, bytes)))
+            info = info->next;
+        for (unsigned i = 0; i < n && info; i++)
+            if (infos_p[i] == info) {
+                snprintf(reason, STEPAF_REASON_MAX, "STEPAF_OFI_DOMAINS: %.30s is there twice",
+                         info->domain_attr->name);
+                return 0;
+            }
+        if (!info) {
+            say_missing(list, first, names, bytes, reason);
+            return 0;
+        }
+        if (n == STEPAF_OFI_RAILS) {
+            snprintf(reason, STEPAF_REASON_MAX, "STEPAF_OFI_DOMAINS: more than %d",
+                     STEPAF_OFI_RAILS);
+            return 0;
+        }
+        infos_p[n++] = info;
+        more = names[bytes] == ',';
+        names += bytes + more;
+    }
+    return n;
+}
+
+/* A domain may be there with addresses of several kinds, of which the others have to have one. */
 static unsigned domains_by_name(const char *names, const struct fi_info *list,
                                 const struct fi_info *best,
                                 const struct fi_info *infos_p[STEPAF_OFI_RAILS], char *reason)
 {
-    unsigned n = 0;
+    size_t bytes = strcspn(names, ",");
+    bool any = false;
 
-    while (*names && n < STEPAF_OFI_RAILS) {
-        size_t bytes = strcspn(names, ",");
-        const struct fi_info *info = list;
-        while (info && !(is_alike(info, n ? infos_p[0] : best) && has_name(info, names, bytes)))
-            info = info->next;
-        /* The first may have addresses of another kind than the provider's first one. */
-        for (const struct fi_info *other = list; !n && !info && other; other = other->next)
-            if (has_name(other, names, bytes) && is_alike(other, other) &&
-                !strcmp(other->fabric_attr->prov_name, best->fabric_attr->prov_name))
-                info = other;
-        if (!info) {
-            say_missing(list, best, names, bytes, reason);
-            return 0;
-        }
-        infos_p[n++] = info;
-        names += bytes + (names[bytes] == ',');
+    for (const struct fi_info *first = list; first; first = first->next) {
+        if (!has_name(first, names, bytes) || !is_alike(first, first) ||
+            strcmp(first->fabric_attr->prov_name, best->fabric_attr->prov_name) != 0)
+            continue;
+        unsigned n = follow_names(names, list, first, infos_p, reason);
+        if (n)
+            return n;
+        any = true;
     }
-    if (*names)
-        snprintf(reason, STEPAF_REASON_MAX, "STEPAF_OFI_DOMAINS: more than %d", STEPAF_OFI_RAILS);
-    return *names ? 0 : n;
+    if (!any)
+        say_missing(list, best, names, bytes, reason);
+    return 0;
 }
 
 /* ---- by their places ---- */

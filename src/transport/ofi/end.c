@@ -35,13 +35,13 @@ static void take_end(struct stepaf_ofi_link *link)
     const struct stepaf_ofi *ofi = (const struct stepaf_ofi *)link->shared.base.transport;
 
     link->is_over = true;
-    if (ofi->ends_together)
+    if (ofi->ends_together && link->shared.proof.state == STEPAF_FABRIC_PROVEN)
         say_end(link);
 }
 
 void stepaf_ofi_note_hellos(struct stepaf_ofi_link *link)
 {
-    uint8_t all = (uint8_t)((1u << link->n_paths) - 1);
+    uint8_t all = stepaf_ofi_all_paths(link);
 
     link->shared.proof.here = link->n_paths && (link->hellos & all) == all;
 }
@@ -50,7 +50,7 @@ bool stepaf_ofi_take_hello(struct stepaf_ofi_link *link, uint32_t path)
 {
     if (path >= STEPAF_OFI_RAILS)
         return false;
-    uint8_t bit = (uint8_t)(1u << path), all = (uint8_t)((1u << link->n_paths) - 1);
+    uint8_t bit = (uint8_t)(1u << path), all = stepaf_ofi_all_paths(link);
     if (link->hellos & bit)
         link->farewells |= bit;
     link->hellos |= bit;

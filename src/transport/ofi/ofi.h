@@ -59,10 +59,19 @@ struct stepaf_ofi_link {
     struct stepaf_ofi_path paths[STEPAF_OFI_RAILS];
     unsigned n_paths;
     uint64_t ring;             /* the peer's slots for this rank */
-    uint8_t said;              /* paths by which a HELLO that is being said has gone */
-    uint8_t hellos, farewells; /* bits of paths by which the peer's first, and second, have come */
+    unsigned turn;             /* the path of the next credit */
+    uint8_t said;              /* bits of paths by which a HELLO that is being said has gone */
+    uint8_t hellos, farewells; /* and by which the peer's first, and second, have come */
     bool says_end, is_over;    /* that nothing more is written: by this side; by the peer. end.c */
 };
+
+_Static_assert((int)STEPAF_OFI_RAILS <= 8 && (int)STEPAF_OFI_RAILS <= (int)STEPAF_LINK_RAILS,
+               "a bit, and a count, for each path");
+
+static inline uint8_t stepaf_ofi_all_paths(const struct stepaf_ofi_link *link)
+{
+    return (uint8_t)((1u << link->n_paths) - 1);
+}
 
 /* What one rail knows of some memory. */
 struct stepaf_ofi_mr {

@@ -83,18 +83,30 @@ static bool write_slot(struct stepaf_fabric_flight *flight, unsigned path, uint3
                      link->paths[path].ring_key, data, false);
 }
 
-/* By each path, with its number: what proves a link proves all of them. */
+static bool write_control(struct stepaf_ofi_link *link, unsigned path, uint32_t data)
+{
+    return write_slot(&link->shared.control, path, STEPAF_FABRIC_RING, sizeof(link->shared.token),
+                      data);
+}
+
+/* By each path, with its number: a link is proven if by each of them something gets through. All
+ * are tried, since libfabric connects by what is written first. */
 static bool say_hello_by_paths(struct stepaf_ofi_link *link)
 {
-    for (; link->said < link->n_paths; link->said++)
-        if (!write_slot(&link->shared.control, link->said, STEPAF_FABRIC_RING,
-                        sizeof(link->shared.token),
-                        imm_make(link, STEPAF_FABRIC_HELLO, link->said)))
-            return false;
+    uint8_t all = stepaf_ofi_all_paths(link);
+
+    for (unsigned path = 0; path < link->n_paths; path++)
+        if (!(link->said & 1u << path) &&
+            write_control(link, path, imm_make(link, STEPAF_FABRIC_HELLO, path)))
+            link->said |= (uint8_t)(1u << path);
+    if (link->said != all)
+        return false;
     link->said = 0;
     return true;
 }
 
+/* Credits, by which idle links are tried, go by each path in turn: one that is silent shows, and a
+ * doorbell that is owed there is rung. */
 bool stepaf_ofi_control(struct stepaf_fabric_link *shared, enum stepaf_fabric_kind kind)
 {
     struct stepaf_ofi_link *link = (struct stepaf_ofi_link *)shared;
@@ -105,9 +117,9 @@ bool stepaf_ofi_control(struct stepaf_fabric_link *shared, enum stepaf_fabric_ki
         link->shared.token;
     if (kind == STEPAF_FABRIC_HELLO)
         return say_hello_by_paths(link);
-    if (!write_slot(&link->shared.control, 0, STEPAF_FABRIC_RING, sizeof(link->shared.token),
-                    imm_make(link, kind, taken)))
+    if (!write_control(link, link->turn, imm_make(link, kind, taken)))
         return false;
+    link->turn = link->turn + 1 < link->n_paths ? link->turn + 1 : 0;
     link->shared.told = taken;
     return true;
 }

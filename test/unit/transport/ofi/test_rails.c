@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* libfabric with several rails: which domains they are, and what goes by each of them. */
+#include "base/time.h"
 #include "ofi_fabric.h"
 #include "unit.h"
 
@@ -37,8 +38,16 @@ static void domains_are_those_of_the_settings(void)
     UNIT_STRING(choose("d2,d0,d1", NULL), "d2 d0 d1");
     UNIT_STRING(choose("d2,d", NULL), "");
     UNIT_STRING(reason,
-                "STEPAF_OFI_DOMAINS: provider efa has no domain d, or one that differs from "
-                "the first in kind; it has d0 d1 d2 d3 d4");
+                "STEPAF_OFI_DOMAINS: provider efa has no domain \"d\"; of one kind are d0 d1 d2 "
+                "d3 d4");
+    UNIT_STRING(choose("d7", NULL), "");
+    UNIT_CONTAINS(reason, "has no domain \"d7\"; of one kind are d0 d1");
+    UNIT_STRING(choose("d0,,d1", NULL), "");
+    UNIT_CONTAINS(reason, "has no domain \"\"");
+    UNIT_STRING(choose("d0,", NULL), "");
+    UNIT_CONTAINS(reason, "has no domain \"\"");
+    UNIT_STRING(choose("d1,d0,d1", NULL), "");
+    UNIT_STRING(reason, "STEPAF_OFI_DOMAINS: d1 is there twice");
     UNIT_STRING(choose("d0,d1,d2,d3,d4", NULL), "");
     UNIT_STRING(reason, "STEPAF_OFI_DOMAINS: more than 4");
 }
@@ -200,6 +209,72 @@ static void a_rail_that_fails_is_noticed(void)
     close_pair();
 }
 
+/* Nothing is said of it, by anybody, and the other rail goes on: both sides miss what should have
+ * come by it. */
+static void a_rail_that_falls_silent_is_noticed(void)
+{
+    open_pair("d0,d1", "d0,d1");
+    fabric_prove((struct side *[]){&a, &b}, 2);
+    a.env.ofi_peer_timeout_us = b.env.ofi_peer_timeout_us = 40000;
+    ofi_fabric.mute = 1u << ofi_fabric_number_of(&a, 1) | 1u << ofi_fabric_number_of(&b, 1);
+    (void)side_say(&a, 0, 1);
+    (void)side_say(&a, 0, 2);
+    int64_t end_ns = stepaf_monotonic_ns() + 10000000000;
+    while (!(a.n_lost && b.n_lost) && stepaf_monotonic_ns() < end_ns) {
+        (void)side_progress(&a);
+        (void)side_progress(&b);
+        side_ops->check_peers(a.transport);
+        side_ops->check_peers(b.transport);
+    }
+    CU_ASSERT(a.n_lost == 1 && b.n_lost == 1);
+    UNIT_STRING(a.lost_reason, "it takes in nothing");
+    close_pair();
+}
+
+/* The rest of a post whose peer is lost never goes: what of it waits for a doorbell is rung for by
+ * what goes to others. */
+static void a_doorbell_that_is_owed_is_rung(void)
+{
+    static struct side c;
+    static struct side *const all[] = {&a, &b, &c};
+    struct stepaf_xfer xfers[3];
+    uint32_t peer;
+
+    ofi_fabric_reset(49);
+    ofi_fabric.domains = domains;
+    set_domains("d0,d1");
+    fabric_open(&a, 2);
+    fabric_open(&b, 1);
+    fabric_open(&c, 1);
+    fabric_join(&a, 0, &b, 0);
+    fabric_join(&a, 1, &c, 0);
+    fabric_prove(all, 3);
+    fabric_check_link(&a, 0, &b); /* the next goes by the second rail */
+    struct stepaf_mem *from = fabric_memory(&a, 4096), *to = fabric_memory(&b, 4096);
+    struct stepaf_rmem *there = side_import(&a, 0, &b, to);
+    for (int i = 0; i < 3; i++)
+        xfers[i] = (struct stepaf_xfer){
+            .src = from->base, .src_mem = from, .dst = there, .dst_offset = 0, .bytes = 64};
+    struct stepaf_post post = {.link = a.links[0], .xfer = xfers, .n_xfer = 3}, *posts[] = {&post};
+    ofi_fabric.depth = 2;
+    CU_ASSERT_EQUAL(side_ops->post(posts, 1), 1);
+    ofi_fabric.depth = 0;
+    a.links[0]->dead = true;
+    a.env.ofi_peer_timeout_us = c.env.ofi_peer_timeout_us = 40000;
+    int64_t end_ns = stepaf_monotonic_ns() + 10000000000;
+    while (!side_ops->is_quiet(a.transport, false, &peer) && stepaf_monotonic_ns() < end_ns) {
+        (void)side_progress(&b);
+        (void)side_progress(&c);
+        side_ops->check_peers(a.transport);
+        side_ops->check_peers(c.transport);
+    }
+    CU_ASSERT(side_ops->is_quiet(a.transport, false, &peer));
+    CU_ASSERT_EQUAL(a.n_lost, 0);
+    side_ops->release_mem(a.links[0], there);
+    side_close(&c);
+    close_pair();
+}
+
 int main(void)
 {
     CU_TestInfo tests[] = {
@@ -211,6 +286,8 @@ int main(void)
         {"ends may have different numbers", ends_may_have_different_numbers},
         {"a rail that carries nothing is found", a_rail_that_carries_nothing_is_found},
         {"a rail that fails is noticed", a_rail_that_fails_is_noticed},
+        {"a rail that falls silent is noticed", a_rail_that_falls_silent_is_noticed},
+        {"a doorbell that is owed is rung", a_doorbell_that_is_owed_is_rung},
         CU_TEST_INFO_NULL,
     };
     return unit_run(tests);
