@@ -54,7 +54,7 @@ static bool has_name(const struct fi_info *info, const char *name, size_t bytes)
 }
 
 /* Whether an info before it in the list says the same domain. */
-static bool is_repeated(const struct fi_info *list, const struct fi_info *info)
+static bool is_named_before(const struct fi_info *list, const struct fi_info *info)
 {
     const char *its = text_of(info->domain_attr->name);
 
@@ -72,7 +72,7 @@ static void say_missing(const struct fi_info *list, const struct fi_info *first,
                  first->fabric_attr->prov_name, bytes < 30 ? (int)bytes : 30, name);
 
     for (const struct fi_info *info = list; info; info = info->next)
-        if (is_alike(info, first) && !is_repeated(list, info) && used < STEPAF_REASON_MAX)
+        if (is_alike(info, first) && !is_named_before(list, info) && used < STEPAF_REASON_MAX)
             used += snprintf(reason + used, (size_t)(STEPAF_REASON_MAX - used), " %.30s",
                              text_of(info->domain_attr->name));
 }

@@ -290,5 +290,6 @@ int main(void)
         {"a doorbell that is owed is rung", a_doorbell_that_is_owed_is_rung},
         CU_TEST_INFO_NULL,
     };
+    unit_with_xml();
     return unit_run(tests);
 }
