@@ -40,6 +40,20 @@ static inline __attribute__((always_inline)) bool take_imm(struct stepaf_ofi_lin
     return true;
 }
 
+/* A CREDIT or HELLO. False: it makes no sense. */
+static __attribute__((noinline)) bool take_control(struct stepaf_ofi *ofi, uint32_t peer,
+                                                   uint32_t kind, uint32_t number)
+{
+    struct stepaf_ofi_link *link = &ofi->links[peer];
+
+    if (stepaf_ofi_slot(ofi, false, peer, STEPAF_FABRIC_RING)->token != ofi->shared.token)
+        return false;
+    if (kind == STEPAF_FABRIC_HELLO)
+        return stepaf_ofi_take_hello(link, number);
+    stepaf_fabric_take_credit(&link->shared, number);
+    return true;
+}
+
 /* A write of a peer, or of whoever claims to be one. False: it makes no sense. */
 static inline __attribute__((always_inline)) bool take_write(struct stepaf_ofi *ofi, uint64_t data,
                                                              bool delivers)
@@ -57,14 +71,8 @@ static inline __attribute__((always_inline)) bool take_write(struct stepaf_ofi *
     if (data >> STEPAF_OFI_IMM_SHIFT != (is_wide ? stepaf_ofi_in_slot >> STEPAF_OFI_IMM_SHIFT : 0))
         return false;
     link->shared.heard++;
-    if (kind == STEPAF_FABRIC_CREDIT || kind == STEPAF_FABRIC_HELLO) {
-        if (stepaf_ofi_slot(ofi, false, peer, STEPAF_FABRIC_RING)->token != ofi->shared.token)
-            return false;
-        if (kind == STEPAF_FABRIC_HELLO)
-            return stepaf_ofi_take_hello(link, number);
-        stepaf_fabric_take_credit(&link->shared, number);
-        return true;
-    }
+    if (kind == STEPAF_FABRIC_CREDIT || kind == STEPAF_FABRIC_HELLO)
+        return take_control(ofi, peer, kind, number);
     if (!stepaf_fabric_is_due(&link->shared, kind, number)) {
         if (kind == STEPAF_FABRIC_MESSAGE)
             stepaf_fabric_refuse_message(&link->shared, number);
