@@ -59,8 +59,8 @@ STEPAF_API stepaf_status_t stepaf_free(stepaf_context_h ctx, void *ptr);
  *                it; where the library does, it is a SIGSEGV, as in memcpy. With
  *                STEPAF_SHM_COPY=kernel, the kernel does all copies between ranks of a node. A
  *                destination that is not mapped, or is read-only, makes the peer that writes it
- *                lost. Over TCP a source that is not mapped makes the peer lost, since part of the
- *                message may have been sent; such a destination is a SIGSEGV in its own rank.
+ *                lost. Over TCP the kernel copies sources, and a destination that is not mapped is a
+ *                SIGSEGV in its own rank.
  *  @param bytes  1 .. 2^40
  *  @return STEPAF_OK; STEPAF_ERR_HANDLE; STEPAF_ERR_INVALID (NULL, size, overlap, a range that
  *  is GPU memory or mapped only in part); STEPAF_ERR_NO_MEMORY; STEPAF_ERR_UNSUPPORTED (managed

@@ -354,5 +354,6 @@ void stepaf_tcp_disconnect(struct stepaf_link *base)
     tcp->n_direct = 0;
     tcp->links[base->peer] = NULL;
     tcp->count.links--;
+    stepaf_tcp_end_zeros(link);
     free(link);
 }

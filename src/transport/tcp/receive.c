@@ -165,7 +165,9 @@ static bool take_tail(struct stepaf_tcp_connection *connection, const void *from
     connection->msg.n_words = tail.n_words;
     advance_frame(connection, sizeof(tail) + tail.n_words * sizeof(connection->msg.word[0]));
     connection->frame.phase = STEPAF_TCP_AT_WORDS;
-    return connection->msg.type < STEPAF_MSG_TRANSPORT;
+    if (__builtin_expect(connection->msg.type == STEPAF_TCP_VOID, 0))
+        connection->frame.spoiled = true;
+    return connection->msg.type <= STEPAF_TCP_VOID;
 }
 
 /* Whether the pieces on other connections have landed. */

@@ -5,6 +5,7 @@
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/uio.h>
 
@@ -32,10 +33,13 @@ static void share_add(struct share *share, const void *data, size_t bytes)
     share->bytes += bytes;
 }
 
-static void add_payload(struct share *share, const void *data, size_t bytes)
+/* Of a post that cannot be read zeros are sent. */
+static void add_payload(const struct stepaf_tcp_link *link, struct share *share, const void *data,
+                        size_t bytes)
 {
     share->payloads |= 1u << share->n;
-    share_add(share, data, bytes);
+    share_add(share, __builtin_expect(link->zeros.base != NULL, 0) ? link->zeros.base : data,
+              bytes);
 }
 
 static void share_clear(struct share *share)
@@ -88,15 +92,15 @@ static void lay_out_frame(const struct stepaf_tcp *tcp, const struct stepaf_tcp_
             bytes = stepaf_tcp_piece(xfer->bytes, tcp->n_connections, 0, &at);
         share->descriptors[i] = (struct stepaf_tcp_descriptor){
             .region = xfer->bytes ? xfer->dst->id : 0, .bytes = bytes, .offset = xfer->dst_offset};
-        add_payload(share, xfer->src, bytes);
+        add_payload(link, share, xfer->src, bytes);
         if (spaced)
             add_space(share);
     }
 }
 
 /* The pieces that go over another connection. */
-static void lay_out_parts(const struct stepaf_tcp *tcp, const struct stepaf_post *post,
-                          unsigned index, struct share *share)
+static void lay_out_parts(const struct stepaf_tcp *tcp, const struct stepaf_tcp_link *link,
+                          const struct stepaf_post *post, unsigned index, struct share *share)
 {
     for (unsigned i = 0; i < post->n_xfer; i++) {
         const struct stepaf_xfer *xfer = &post->xfer[i];
@@ -110,7 +114,7 @@ static void lay_out_parts(const struct stepaf_tcp *tcp, const struct stepaf_post
             .region = xfer->dst->id, .bytes = bytes, .offset = xfer->dst_offset + at};
         share_add(share, &share->parts[i], sizeof(share->parts[i]));
         add_space(share);
-        add_payload(share, (const uint8_t *)xfer->src + at, bytes);
+        add_payload(link, share, (const uint8_t *)xfer->src + at, bytes);
         add_space(share);
     }
 }
@@ -135,7 +139,7 @@ static inline bool is_zerocopy(const struct stepaf_tcp_connection *connection,
 {
     const struct stepaf_tcp_link *link = connection->link;
 
-    return __builtin_expect(link->zerocopy, 0) && share->payloads & 1u << i &&
+    return __builtin_expect(link->zerocopy, 0) && share->payloads & 1u << i && !link->zeros.base &&
            share->iov[i].iov_len >=
                (uint64_t)stepaf_tcp_of(link)->base.up->env->tcp_zerocopy_bytes &&
            link->n_held < STEPAF_TCP_HELD_POSTS &&
@@ -228,7 +232,7 @@ static bool push_parts(struct stepaf_tcp *tcp, struct stepaf_tcp_link *link,
     for (unsigned i = 1; i < tcp->n_connections; i++) {
         struct share share;
         share_clear(&share);
-        lay_out_parts(tcp, post, i, &share);
+        lay_out_parts(tcp, link, post, i, &share);
         if (!push(&link->connections[i], &share))
             return false;
         *done_p = *done_p && link->connections[i].sent == share.bytes;
@@ -249,7 +253,10 @@ static bool push_frame(struct stepaf_tcp *tcp, struct stepaf_tcp_link *link,
     lay_out_frame(tcp, link, post, &share);
     uint64_t before_message = share.bytes;
     if (with_message) {
-        tail_bytes = lay_out_message(&post->msg, before_message, link->tail.data);
+        struct stepaf_msg nothing = {.type = STEPAF_TCP_VOID};
+        tail_bytes =
+            lay_out_message(__builtin_expect(link->zeros.base != NULL, 0) ? &nothing : &post->msg,
+                            before_message, link->tail.data);
         share_add(&share, link->tail.data, tail_bytes);
     }
     if (!push(connection, &share))
@@ -289,11 +296,46 @@ static void broken(struct stepaf_tcp_link *link)
 {
     char reason[STEPAF_REASON_MAX];
 
-    snprintf(reason, sizeof(reason), "sending: %s",
-             errno == EFAULT ? "registered memory of this rank cannot be read: it is not mapped "
-                               "any more"
-                             : strerror(errno));
+    snprintf(reason, sizeof(reason), "sending: %s", strerror(errno));
     stepaf_tcp_break(link, reason);
+}
+
+/* Some of a post is in memory that is not mapped any more. What the peer has been told to come has
+ * to come, so zeros do, and then nothing that makes it look at them. False: there is no memory for
+ * that either. */
+static __attribute__((cold)) bool begin_zeros(struct stepaf_tcp_link *link,
+                                              const struct stepaf_post *post)
+{
+    size_t most = 1;
+
+    if (errno != EFAULT || link->zeros.base)
+        return false;
+    for (unsigned i = 0; i < post->n_xfer; i++)
+        most = post->xfer[i].bytes > most ? post->xfer[i].bytes : most;
+    void *base = mmap(NULL, most, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (base == MAP_FAILED)
+        return false;
+    link->zeros.base = base;
+    link->zeros.bytes = most;
+    return true;
+}
+
+void stepaf_tcp_end_zeros(struct stepaf_tcp_link *link)
+{
+    if (link->zeros.base)
+        (void)munmap(link->zeros.base, link->zeros.bytes);
+    link->zeros.base = NULL;
+}
+
+/* The peer has got zeros, and hears nothing of it. */
+static __attribute__((cold)) void refuse_post(struct stepaf_tcp_link *link,
+                                              struct stepaf_post *post)
+{
+    struct stepaf_upcalls *up = stepaf_tcp_of(link)->base.up;
+
+    stepaf_tcp_end_zeros(link);
+    link->current = NULL;
+    up->refused(up, post);
 }
 
 static void count_parts(struct stepaf_tcp_link *link, const struct stepaf_post *post)
@@ -331,12 +373,17 @@ static void tcp_post_one(struct stepaf_post *post)
         post->state = STEPAF_POST_QUEUED;
         return;
     }
-    if (!push_post(tcp, link, post, &done)) {
+    if (__builtin_expect(!push_post(tcp, link, post, &done), 0) &&
+        (!begin_zeros(link, post) || !push_post(tcp, link, post, &done))) {
         broken(link);
         return;
     }
     if (__builtin_expect(!done, 0)) {
         post->state = STEPAF_POST_QUEUED;
+        return;
+    }
+    if (__builtin_expect(link->zeros.base != NULL, 0)) {
+        refuse_post(link, post);
         return;
     }
     sent(link, post);

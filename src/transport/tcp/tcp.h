@@ -139,6 +139,10 @@ struct stepaf_tcp_link {
     uint8_t n_held;
     struct stepaf_tcp_held_post held[STEPAF_TCP_HELD_POSTS]; /* a ring */
     const struct stepaf_post *current;                       /* the post that is sent in part */
+    struct {
+        void *base; /* instead of its tensors, which cannot be read; NULL: they can */
+        size_t bytes;
+    } zeros;
     uint32_t tx_parts; /* PARTs on every other connection, current included */
     uint32_t rx_parts[STEPAF_TCP_CONNECTIONS_MAX]; /* that have landed */
     uint64_t secret[STEPAF_CLAIM_SECRET_WORDS];    /* the peer's */
@@ -289,6 +293,8 @@ bool stepaf_tcp_is_unanswered(const struct tcp_info *info, struct stepaf_tcp_wat
 unsigned stepaf_tcp_post(struct stepaf_post *const *posts, unsigned n);
 /* Send the ends of messages that sockets have taken in part. */
 void stepaf_tcp_push_tails(struct stepaf_tcp *tcp);
+/* Nothing more is sent instead of tensors that cannot be read. */
+void stepaf_tcp_end_zeros(struct stepaf_tcp_link *link);
 
 /* zerocopy.c */
 /* Prepare a socket; false if it is not to be, or cannot be. */

@@ -16,6 +16,9 @@
  *   FRAME  head, n_xfer descriptors, the payloads in their order, the message
  *   PART   head, one descriptor, its payload: a piece of a FRAME's tensor, on another connection
  *
+ * A FRAME whose message is of type STEPAF_TCP_VOID has none: the sender could not read all of its
+ * payloads, and zeros stand for what is left.
+ *
  * A receiver knows where every byte goes before it reads it. The message comes last, so that it may
  * change while its post still waits for room. A FRAME says how many PARTs every other connection
  * has carried up to it; the message is delivered when as many have landed. */
@@ -25,8 +28,10 @@
 #include <stdint.h>
 
 #include "transport/claim.h"
+#include "wire/msg.h"
 
 enum { STEPAF_TCP_FRAME = 0xf1, STEPAF_TCP_PART = 0xf2 };
+enum { STEPAF_TCP_VOID = STEPAF_MSG_TRANSPORT };
 
 static const uint64_t stepaf_tcp_hello_magic = 0x3248504643544453ull;
 static const uint64_t stepaf_tcp_challenge_magic = 0x3243504643544453ull;

@@ -102,7 +102,7 @@ static void what_is_no_frame_ends_the_link(void)
         {{.kind = STEPAF_TCP_PART, .n_xfer = 2}, {0}, 1, "no frame"},
         {{.kind = STEPAF_TCP_FRAME}, {.head = 1, .n_words = STEPAF_MSG_WORDS + 1}, 0, "no message"},
         {{.kind = STEPAF_TCP_FRAME}, {.head = 1, .n_words = UINT32_MAX}, 0, "no message"},
-        {{.kind = STEPAF_TCP_FRAME}, {.head = STEPAF_MSG_TRANSPORT}, 0, "no message"},
+        {{.kind = STEPAF_TCP_FRAME}, {.head = STEPAF_TCP_VOID + 1}, 0, "no message"},
         {{.kind = STEPAF_TCP_FRAME}, {.head = 255}, 0, "no message"},
     };
 
