@@ -222,7 +222,7 @@ static bool take_pieces(struct stepaf_tcp_connection *connection)
 {
     bool are_here = pieces_are_here(connection);
 
-    if (!stepaf_tcp_of(connection->link)->base.up->held_up)
+    if (!stepaf_tcp_of(connection->link)->base.up->held_up || connection->frame.spoiled)
         return are_here;
     if (connection->frame.phase != STEPAF_TCP_AT_PARTS)
         connection->came = stepaf_ticks();

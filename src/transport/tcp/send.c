@@ -49,9 +49,10 @@ static void share_clear(struct share *share)
     share->bytes = 0;
 }
 
-static inline bool is_striped(const struct stepaf_tcp *tcp, const struct stepaf_xfer *xfer)
+static inline bool is_striped(const struct stepaf_tcp *tcp, const struct stepaf_tcp_link *link,
+                              const struct stepaf_xfer *xfer)
 {
-    return __builtin_expect(tcp->n_connections > 1, 0) &&
+    return __builtin_expect(tcp->n_connections > 1, 0) && !link->whole &&
            xfer->bytes >= (uint64_t)tcp->base.up->env->tcp_stripe_bytes;
 }
 
@@ -88,7 +89,7 @@ static void lay_out_frame(const struct stepaf_tcp *tcp, const struct stepaf_tcp_
     for (unsigned i = 0; i < post->n_xfer; i++) {
         const struct stepaf_xfer *xfer = &post->xfer[i];
         uint32_t bytes = xfer->bytes, at = 0;
-        if (is_striped(tcp, xfer))
+        if (is_striped(tcp, link, xfer))
             bytes = stepaf_tcp_piece(xfer->bytes, tcp->n_connections, 0, &at);
         share->descriptors[i] = (struct stepaf_tcp_descriptor){
             .region = xfer->bytes ? xfer->dst->id : 0, .bytes = bytes, .offset = xfer->dst_offset};
@@ -105,7 +106,7 @@ static void lay_out_parts(const struct stepaf_tcp *tcp, const struct stepaf_tcp_
     for (unsigned i = 0; i < post->n_xfer; i++) {
         const struct stepaf_xfer *xfer = &post->xfer[i];
         uint32_t at;
-        if (!is_striped(tcp, xfer))
+        if (!is_striped(tcp, link, xfer))
             continue;
         uint32_t bytes = stepaf_tcp_piece(xfer->bytes, tcp->n_connections, index, &at);
         share->parts[i].head = (struct stepaf_tcp_head){
@@ -221,7 +222,7 @@ static void begin_post(const struct stepaf_tcp *tcp, struct stepaf_tcp_link *lin
     for (unsigned i = 0; i < tcp->n_connections; i++)
         link->connections[i].sent = 0;
     for (unsigned i = 0; tcp->n_connections > 1 && i < post->n_xfer; i++)
-        link->tx_parts += is_striped(tcp, &post->xfer[i]);
+        link->tx_parts += is_striped(tcp, link, &post->xfer[i]);
 }
 
 /* Send the pieces of other connections; *done_p: all are with the kernel. False: broken. */
@@ -296,7 +297,10 @@ static void broken(struct stepaf_tcp_link *link)
 {
     char reason[STEPAF_REASON_MAX];
 
-    snprintf(reason, sizeof(reason), "sending: %s", strerror(errno));
+    snprintf(reason, sizeof(reason), "sending: %s",
+             errno == EFAULT ? "registered memory of this rank cannot be read: it is not mapped "
+                               "any more"
+                             : strerror(errno));
     stepaf_tcp_break(link, reason);
 }
 
@@ -313,8 +317,10 @@ static __attribute__((cold)) bool begin_zeros(struct stepaf_tcp_link *link,
     for (unsigned i = 0; i < post->n_xfer; i++)
         most = post->xfer[i].bytes > most ? post->xfer[i].bytes : most;
     void *base = mmap(NULL, most, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    if (base == MAP_FAILED)
+    if (base == MAP_FAILED) {
+        errno = EFAULT; /* that is why the link is lost */
         return false;
+    }
     link->zeros.base = base;
     link->zeros.bytes = most;
     return true;
@@ -327,7 +333,8 @@ void stepaf_tcp_end_zeros(struct stepaf_tcp_link *link)
     link->zeros.base = NULL;
 }
 
-/* The peer has got zeros, and hears nothing of it. */
+/* The peer gets zeros, and hears nothing of it. So nobody knows when they have landed, and what is
+ * next may go to the same place: it goes by the first connection, behind them. */
 static __attribute__((cold)) void refuse_post(struct stepaf_tcp_link *link,
                                               struct stepaf_post *post)
 {
@@ -335,6 +342,9 @@ static __attribute__((cold)) void refuse_post(struct stepaf_tcp_link *link,
 
     stepaf_tcp_end_zeros(link);
     link->current = NULL;
+    link->whole = true;
+    if (link->has_zerocopy)
+        stepaf_tcp_zerocopy_hold(link, NULL);
     up->refused(up, post);
 }
 
@@ -344,7 +354,7 @@ static void count_parts(struct stepaf_tcp_link *link, const struct stepaf_post *
     uint32_t at;
 
     for (unsigned i = 0; i < post->n_xfer; i++)
-        for (unsigned c = 1; is_striped(tcp, &post->xfer[i]) && c < tcp->n_connections; c++)
+        for (unsigned c = 1; is_striped(tcp, link, &post->xfer[i]) && c < tcp->n_connections; c++)
             link->connections[c].parts_sent +=
                 stepaf_tcp_piece(post->xfer[i].bytes, tcp->n_connections, c, &at);
 }

@@ -135,6 +135,7 @@ struct stepaf_tcp_link {
     } tail;            /* of a message that the socket has taken in part */
     bool zerocopy;     /* large tensors are sent without a copy */
     bool has_zerocopy; /* some of the current post's were */
+    bool whole;        /* nothing is striped any more */
     uint8_t first_held;
     uint8_t n_held;
     struct stepaf_tcp_held_post held[STEPAF_TCP_HELD_POSTS]; /* a ring */
@@ -299,7 +300,8 @@ void stepaf_tcp_end_zeros(struct stepaf_tcp_link *link);
 /* zerocopy.c */
 /* Prepare a socket; false if it is not to be, or cannot be. */
 bool stepaf_tcp_zerocopy_enable(const struct stepaf_env *env, int fd);
-/* A post has been sent in part without a copy: it is POSTED until the kernel is done with it. */
+/* A post has been sent in part without a copy: it is POSTED until the kernel is done with it. NULL:
+ * one that nobody waits for. */
 void stepaf_tcp_zerocopy_hold(struct stepaf_tcp_link *link, struct stepaf_post *post);
 /* Ask the kernel what it is done with; return how many posts are SENT now. */
 unsigned stepaf_tcp_zerocopy_reap(struct stepaf_tcp *tcp);

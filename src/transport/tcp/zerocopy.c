@@ -104,7 +104,8 @@ void stepaf_tcp_zerocopy_hold(struct stepaf_tcp_link *link, struct stepaf_post *
         link->held[at].upto[i] = link->connections[i].zerocopy.sends;
     link->n_held++;
     stepaf_tcp_of(link)->count.held++;
-    post->state = STEPAF_POST_POSTED;
+    if (post)
+        post->state = STEPAF_POST_POSTED;
 }
 
 void stepaf_tcp_retire(struct stepaf_post *post)

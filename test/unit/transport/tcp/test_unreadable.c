@@ -68,9 +68,11 @@ static void send_two(const uint8_t *first, uint32_t first_bytes, const uint8_t *
     CU_ASSERT_EQUAL(post.state, STEPAF_POST_SENT);
 }
 
-/* What comes behind it is whole. */
+/* What comes behind it is whole, and goes behind it, since zeros may be on their way to the same
+ * place. */
 static void check_goes_on(const uint8_t *good, uint32_t seq)
 {
+    uint32_t n_parts = tcp_link(&a, 0)->tx_parts;
     unsigned n = b.n_messages;
 
     memset(region->base, 1, 2 * LARGE);
@@ -78,6 +80,8 @@ static void check_goes_on(const uint8_t *good, uint32_t seq)
     send_two(good, LARGE, good, SMALL, seq);
     CU_ASSERT_TRUE(tcp_until_messages(&a, &b, n + 1));
     CU_ASSERT(b.n_messages == n + 1 && b.messages[n].seq == seq);
+    CU_ASSERT_EQUAL(tcp_link(&a, 0)->tx_parts, n_parts);
+    CU_ASSERT_EQUAL(tcp_link(&b, 0)->n_held, 0);
     CU_ASSERT(a.links[0]->bytes_sent == bytes + LARGE + SMALL &&
               a.links[0]->messages_sent == messages + 1);
     for (size_t i = 0; i < LARGE + SMALL; i++)
@@ -118,6 +122,14 @@ static void a_source_that_is_gone_is_refused(void)
 
 static void also_where_it_goes_in_parts(void)
 {
+    uint8_t *good = map_bytes();
+
+    begin("3");
+    send_two(good, LARGE, good, LARGE, 1);
+    CU_ASSERT_EQUAL(tcp_link(&a, 0)->tx_parts, 2);
+    CU_ASSERT_TRUE(tcp_until_messages(&a, &b, 1));
+    munmap(good, LARGE);
+    end();
     lose_sources("3");
 }
 
