@@ -30,7 +30,7 @@ for transport in shm tcp; do
     run "$directory/trace.json" --transport $transport || fail "$transport: exit code $?"
     [ ! -s "$directory/err" ] || fail "$transport: something was said"
     python3 - "$directory/trace.json" <<'END' 2>"$directory/err" || fail "$transport: the file is not as it should be"
-import json, sys
+import json, os, sys
 with open(sys.argv[1], encoding="utf-8") as file:
     events = json.load(file)
 names = {e["pid"]: e["args"]["name"] for e in events if e["name"] == "process_name"}
@@ -52,7 +52,9 @@ assert all(count[phase] == len(ends[phase]) for phase in "sf"), "two arrows with
 assert ends["s"].keys() == ends["f"].keys(), "an arrow has one end"
 for key, start in ends["s"].items():
     end = ends["f"][key]
-    assert start["name"] == end["name"] and start["ts"] <= end["ts"] + 0.002, (start, end)
+    # A push is stamped behind its post, which sanitizers make slow: the peer may have been quicker.
+    slack = 20 if os.environ.get("SANITIZERS") else 0.002
+    assert start["name"] == end["name"] and start["ts"] <= end["ts"] + slack, (start, end)
     assert (2 in (start["pid"], end["pid"])) and start["pid"] != end["pid"]
 # Each end is within a span: that is how viewers find it.
 inside = {"pushs": "operation", "pushf": "batch", "answers": "batch", "answerf": "operation"}
