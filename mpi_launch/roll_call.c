@@ -61,8 +61,13 @@ struct stepaf_roll_call stepaf_roll_call_begin(const struct stepaf_mpi *mpi, int
 {
     int64_t before_ns = (deadline_ns - stepaf_boot_now_ns()) / SHARE;
     struct stepaf_roll_call call = {.mpi = mpi};
+    int from;
 
     call.at_ns = deadline_ns - (before_ns < LAST_NS ? before_ns : LAST_NS);
+    /* Calls of an earlier start by the caller's communicator, which has failed, say nothing of this
+     * one; whoever calls for this one already is answered. */
+    while (mpi && mpi->comm == MPI_COMM_NULL && (from = next_of(mpi, TAG_CALL)) >= 0)
+        say(mpi, from, TAG_HERE);
     return call;
 }
 
