@@ -4,6 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "ofi_infos.h"
+
 enum { ENDPOINTS = 16, REGIONS = 128, WRITES = 4096, PARTS = 4, STEPS = 12, QUEUE = 1 << 15 };
 
 struct ofi_fabric ofi_fabric;
@@ -535,125 +537,13 @@ static int library_fabric(struct fi_fabric_attr *attr, struct fid_fabric **fabri
     return 0;
 }
 
-static void library_nearest(const struct stepaf_topo_nics_query *query,
-                            struct stepaf_topo_nics *nics_p)
-{
-    static char path[4096];
-    const char *top = getenv("top_srcdir");
-    struct stepaf_topo_nics_query there = *query;
-
-    snprintf(path, sizeof(path), "%s/test/unit/topo/%s", top ? top : ".", ofi_fabric.topology);
-    there.xml = path;
-    stepaf_topo_nics_choose(&there, nics_p);
-}
-
-static int library_core(void)
-{
-    return ofi_fabric.core;
-}
-
-/* An info with all that hangs on it. */
-struct whole {
-    struct fi_info info; /* first */
-    struct fid_nic nic;
-    struct fi_bus_attr bus;
-    struct fi_device_attr device;
-    struct fi_tx_attr tx;
-    struct fi_rx_attr rx;
-    struct fi_ep_attr ep;
-    struct fi_domain_attr domain;
-    struct fi_fabric_attr fabric;
-};
-
-static struct fi_info *library_dupinfo(const struct fi_info *info)
-{
-    struct whole *whole = calloc(1, sizeof(*whole));
-
-    if (!whole)
-        return NULL;
-    if (info)
-        memcpy(whole, info, sizeof(*whole));
-    whole->info.next = NULL;
-    whole->info.tx_attr = &whole->tx;
-    whole->info.rx_attr = &whole->rx;
-    whole->info.ep_attr = &whole->ep;
-    whole->info.domain_attr = &whole->domain;
-    whole->info.fabric_attr = &whole->fabric;
-    whole->nic.bus_attr = &whole->bus;
-    whole->nic.device_attr = &whole->device;
-    whole->info.nic = whole->device.name ? &whole->nic : NULL;
-    return &whole->info;
-}
-
-static void library_freeinfo(struct fi_info *info)
-{
-    while (info) {
-        struct fi_info *next = info->next;
-        free(info);
-        info = next;
-    }
-}
-
-/* The @a at-th domain of a provider. */
-static struct fi_info *make_info(const char *provider, unsigned at)
-{
-    struct fi_info *info = library_dupinfo(NULL);
-
-    if (!info)
-        return NULL;
-    info->mode = ofi_fabric.mode;
-    info->fabric_attr->prov_name = (char *)(uintptr_t)provider;
-    info->fabric_attr->prov_version = ofi_fabric.prov_version;
-    info->domain_attr->name = (char *)(uintptr_t)ofi_fabric.domains[at];
-    info->domain_attr->mr_mode = (int)ofi_fabric.mr_mode;
-    info->domain_attr->mr_key_size = ofi_fabric.key_bytes;
-    info->domain_attr->cq_data_size = ofi_fabric.cq_data_size;
-    info->ep_attr->max_msg_size = ofi_fabric.max_msg;
-    if (ofi_fabric.nics) {
-        struct whole *whole = (struct whole *)info;
-        whole->bus.bus_type = FI_BUS_PCI;
-        whole->device.name = (char *)(uintptr_t)ofi_fabric.nics[at];
-        info->nic = &whole->nic;
-    }
-    return info;
-}
-
-static int library_getinfo(uint32_t version, const char *node, const char *service, uint64_t flags,
-                           const struct fi_info *hints, struct fi_info **info_p)
-{
-    struct fi_info **end = info_p;
-
-    (void)node;
-    (void)service;
-    (void)flags;
-    side_must(version == FI_VERSION(1, 17) && hints->ep_attr->type == FI_EP_RDM &&
-                  hints->caps & FI_RMA,
-              "hints");
-    *info_p = NULL;
-    for (const char *const *name = ofi_fabric.names; *name; name++)
-        for (unsigned d = 0; ofi_fabric.domains[d]; d++) {
-            *end = make_info(*name, d);
-            if (!*end) {
-                library_freeinfo(*info_p);
-                return -FI_ENOMEM;
-            }
-            end = &(*end)->next;
-        }
-    return *info_p ? 0 : -FI_ENODATA;
-}
-
-static const char *library_strerror(int error)
-{
-    return error == FI_ECONNRESET ? "the connection was reset" : strerror(error);
-}
-
-const struct stepaf_ofi_library ofi_fabric_library = {.getinfo = library_getinfo,
-                                                      .freeinfo = library_freeinfo,
-                                                      .dupinfo = library_dupinfo,
+const struct stepaf_ofi_library ofi_fabric_library = {.getinfo = ofi_infos_getinfo,
+                                                      .freeinfo = ofi_infos_freeinfo,
+                                                      .dupinfo = ofi_infos_dupinfo,
                                                       .fabric = library_fabric,
-                                                      .strerror = library_strerror,
-                                                      .nearest = library_nearest,
-                                                      .core = library_core};
+                                                      .strerror = ofi_infos_strerror,
+                                                      .nearest = ofi_infos_nearest,
+                                                      .core = ofi_infos_core};
 
 void ofi_fabric_reset(uint32_t seed)
 {
