@@ -254,7 +254,7 @@ static bool push_frame(struct stepaf_tcp *tcp, struct stepaf_tcp_link *link,
     lay_out_frame(tcp, link, post, &share);
     uint64_t before_message = share.bytes;
     if (with_message) {
-        struct stepaf_msg nothing = {.type = STEPAF_TCP_VOID};
+        static const struct stepaf_msg nothing = {.type = STEPAF_TCP_VOID};
         tail_bytes =
             lay_out_message(__builtin_expect(link->zeros.base != NULL, 0) ? &nothing : &post->msg,
                             before_message, link->tail.data);
