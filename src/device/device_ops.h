@@ -36,6 +36,7 @@ struct stepaf_gpu_facts {
     int ordinal;                /* in this process, among devices of its kind */
     uint32_t n_sms;
     bool unshared; /* its memory cannot be exported: the registry's to set */
+    bool untimed;  /* it takes no timestamps: likewise */
 };
 
 /* What a pointer points to. */
@@ -173,6 +174,13 @@ struct stepaf_device_ops {
      * can be seen. */
     stepaf_status_t (*store)(struct stepaf_gpu *gpu, const struct stepaf_gpu_word *words,
                              uint32_t n, void *stream);
+
+    /* Launch a kernel that takes timestamps. Optional, both or none: there are none. */
+    stepaf_status_t (*timestamp)(struct stepaf_gpu *gpu, enum stepaf_times_kernel kernel,
+                                 const struct stepaf_timestamp_args *args, void *stream);
+    /* Launch the one that tells the time, by the clock of the timestamps. */
+    stepaf_status_t (*tell_time)(struct stepaf_gpu *gpu, const struct stepaf_clock_args *args,
+                                 void *stream);
 
     /* A mark in a stream. test: STEPAF_OK, the stream has come by; STEPAF_INPROGRESS. */
     stepaf_status_t (*event_create)(struct stepaf_gpu *gpu, void **event_p);

@@ -165,6 +165,21 @@ static inline stepaf_status_t stepaf_gpu_store(struct stepaf_gpu *gpu,
     return gpu->ops.store(gpu, words, n, stream);
 }
 
+static inline stepaf_status_t stepaf_gpu_timestamp(struct stepaf_gpu *gpu,
+                                                   enum stepaf_times_kernel kernel,
+                                                   const struct stepaf_timestamp_args *args,
+                                                   void *stream)
+{
+    return gpu->ops.timestamp(gpu, kernel, args, stream);
+}
+
+static inline stepaf_status_t stepaf_gpu_tell_time(struct stepaf_gpu *gpu,
+                                                   const struct stepaf_clock_args *args,
+                                                   void *stream)
+{
+    return gpu->ops.tell_time(gpu, args, stream);
+}
+
 static inline stepaf_status_t stepaf_gpu_event_create(struct stepaf_gpu *gpu, void **event_p)
 {
     return gpu->ops.event_create(gpu, event_p);

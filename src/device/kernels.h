@@ -362,4 +362,85 @@ struct stepaf_any_args {
     struct stepaf_any_share shares[STEPAF_ANY_TENSORS];
 };
 
+/* ---- timestamps: when a stream came to a point of an operation ----
+ *
+ * Kernels of their own, so that those above are the same without them. A timestamp is 16 bytes, stored at
+ * once, in a ring in pinned memory, which the host reads when it likes: it takes those whose number is the
+ * next one, and sees by the number if it was overtaken. The number counts the timestamps of the ring;
+ * operations are counted as well, kind by kind, in GPU memory, so that a captured graph can be replayed.
+ * There are none of a plan that is over. */
+
+enum stepaf_timestamp_kind {
+    STEPAF_TIMESTAMP_SEND_BEGAN,
+    STEPAF_TIMESTAMP_NAME, /* with that: a word of the host's in place of a time */
+    STEPAF_TIMESTAMP_SEND_OVER,
+    STEPAF_TIMESTAMP_WAIT_BEGAN,
+    STEPAF_TIMESTAMP_ARRIVED,   /* what a peer has sent was told of, while the stream waited */
+    STEPAF_TIMESTAMP_WAS_THERE, /* and before it did: found when it began to wait */
+    STEPAF_TIMESTAMP_WAIT_OVER,
+    STEPAF_TIMESTAMP_KINDS
+};
+
+enum {
+    STEPAF_TIMESTAMP_NUMBERS = 1 << 24, /* then numbers begin again; so of operations */
+    STEPAF_TIMESTAMP_OPS = 1 << 20
+};
+
+struct stepaf_timestamp {
+    uint64_t time_ns; /* of the GPU's clock */
+    uint64_t what;    /* 0: nothing yet; else peer << 48 | kind << 44 | operation << 24 | number,
+                       * both of which are the lower bits, from 0 and from 1 */
+};
+
+enum {
+    STEPAF_TIMESTAMP_KIND = 44,
+    STEPAF_TIMESTAMP_OP = 24,
+    STEPAF_TIMESTAMP_PEER = 48,
+};
+
+/* A head that is waited for. */
+struct stepaf_timestamp_head {
+    const uint8_t *head;
+    const uint8_t *leader; /* another one, where TOLD_ALL tells of it too; NULL: none */
+};
+
+struct stepaf_timestamp_args {
+    struct stepaf_timestamp *ring;
+    uint32_t *n_timestamps; /* GPU memory: of the ring, ever */
+    uint32_t *n_ops;        /* GPU memory: operations of this kind, ever */
+    uint32_t mask;          /* of the ring */
+    uint32_t name;          /* with SEND_BEGAN: the host's word */
+    uint8_t kind;
+    uint8_t named; /* there is one */
+    uint8_t slot;  /* for faults */
+    /* ARRIVALS, the rest: a thread for each peer that is waited for, up to 64. The first launch of an
+     * operation notes WAIT_BEGAN as well, and counts it in n_ops; the others look there. */
+    uint8_t begins;
+    uint16_t n_peers;
+    uint16_t n_each; /* heads of a peer */
+    uint32_t epoch;
+    const struct stepaf_timestamp_head *heads; /* GPU memory, peer by peer */
+    const uint16_t *peers;                     /* GPU memory: their indices */
+    const uint32_t *counts;                    /* of the gate that comes next */
+    uint32_t *failed;                          /* this and the rest as in stepaf_kernel_args */
+    struct stepaf_gpu_watch *watch;
+    uint64_t timeout_ns;
+};
+
+enum stepaf_times_kernel {
+    STEPAF_KERNEL_TIMESTAMP, /* one thread: note the time when all that the stream holds is done */
+    STEPAF_KERNEL_ARRIVALS,  /* one block: wait as a gate does, and note the time of each peer */
+    STEPAF_TIMES_KERNEL_COUNT
+};
+
+#define STEPAF_CLOCK_STOP UINT32_MAX
+
+/* One thread that tells the host what time it is, as often as the host asks. */
+struct stepaf_clock_args {
+    const uint32_t *asked;           /* pinned: another number, it asks; STOP, no more */
+    struct stepaf_timestamp *answer; /* pinned: time, and that number; at last STOP */
+    uint32_t before;                 /* the number that is there already, and the first answer */
+    uint64_t timeout_ns;             /* then it stops by itself */
+};
+
 #endif

@@ -87,6 +87,20 @@ static stepaf_status_t never_capturing(struct stepaf_gpu *gpu, void *stream, boo
     return STEPAF_OK;
 }
 
+static stepaf_status_t no_timestamp(struct stepaf_gpu *gpu, enum stepaf_times_kernel kernel,
+                                    const struct stepaf_timestamp_args *args, void *stream)
+{
+    (void)kernel, (void)args, (void)stream;
+    return refuse_unsupported(gpu, "takes no timestamps on streams");
+}
+
+static stepaf_status_t no_time(struct stepaf_gpu *gpu, const struct stepaf_clock_args *args,
+                               void *stream)
+{
+    (void)args, (void)stream;
+    return refuse_unsupported(gpu, "tells no time");
+}
+
 /* ---- completing a table ---- */
 
 typedef void (*function_t)(void);
@@ -122,6 +136,8 @@ static const char *lacks(const struct stepaf_device_ops *ops)
     }
     if (!ops->export != !ops->import || !ops->export != !ops->unimport)
         return "one of export, import and unimport";
+    if (!ops->timestamp != !ops->tell_time)
+        return "one of timestamp and tell_time";
     return NULL;
 }
 
@@ -137,6 +153,8 @@ static void complete(struct stepaf_device_ops *ops)
     ops->sync_memops = ops->sync_memops ? ops->sync_memops : synchronous_already;
     ops->flush = ops->flush ? ops->flush : flushed_already;
     ops->capturing = ops->capturing ? ops->capturing : never_capturing;
+    ops->timestamp = ops->timestamp ? ops->timestamp : no_timestamp;
+    ops->tell_time = ops->tell_time ? ops->tell_time : no_time;
 }
 
 /* ---- asking all of them ---- */
@@ -184,6 +202,7 @@ static stepaf_status_t open_one(const struct stepaf_device_ops *ops, struct step
     gpu->ops = *ops;
     complete(&gpu->ops);
     gpu->facts.unshared = !ops->export;
+    gpu->facts.untimed = !ops->timestamp;
     *gpu_p = gpu;
     return STEPAF_OK;
 }

@@ -47,6 +47,10 @@ static const char *const any_names[STEPAF_ANY_KERNEL_COUNT] = {
     [STEPAF_KERNEL_SEND_ANY_CHUNKS] = "stepaf_send_any_chunks",
     [STEPAF_KERNEL_UNPACK_ANY_CHUNKS] = "stepaf_unpack_any_chunks",
 };
+static const char *const times_names[STEPAF_TIMES_KERNEL_COUNT] = {
+    [STEPAF_KERNEL_TIMESTAMP] = "stepaf_take_time",
+    [STEPAF_KERNEL_ARRIVALS] = "stepaf_arrivals",
+};
 
 /* The driver, if it shows a GPU; else NULL, with the reason. */
 static const struct stepaf_cuda_driver *find_driver(char *reason)
@@ -163,7 +167,9 @@ static stepaf_status_t load_kernels(struct stepaf_cuda_gpu *gpu)
     }
     for (unsigned k = 0; k < STEPAF_ANY_KERNEL_COUNT && !status; k++)
         status = load_kernel(gpu, any_names[k], &gpu->any[k]);
-    return status;
+    for (unsigned k = 0; k < STEPAF_TIMES_KERNEL_COUNT && !status; k++)
+        status = load_kernel(gpu, times_names[k], &gpu->times[k]);
+    return status ? status : load_kernel(gpu, "stepaf_tell_time", &gpu->tell_time);
 }
 
 /* What needs the context: all or nothing. */
@@ -265,6 +271,8 @@ const struct stepaf_device_ops stepaf_cuda_ops = {
     .launch_any = stepaf_cuda_launch_any,
     .copy = stepaf_cuda_copy,
     .store = stepaf_cuda_store,
+    .timestamp = stepaf_cuda_timestamp,
+    .tell_time = stepaf_cuda_tell_time,
     .event_create = stepaf_cuda_event_create,
     .event_destroy = stepaf_cuda_event_destroy,
     .event_record = stepaf_cuda_event_record,

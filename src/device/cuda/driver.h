@@ -97,6 +97,8 @@ struct stepaf_cuda_gpu {
     CUfunction kernels[STEPAF_KERNEL_COUNT];
     CUfunction few[STEPAF_KERNEL_COUNT]; /* the same, for args with few tensors */
     CUfunction any[STEPAF_ANY_KERNEL_COUNT];
+    CUfunction times[STEPAF_TIMES_KERNEL_COUNT];
+    CUfunction tell_time;
     CUstream stream; /* for set-up: waits for no other, not even for the legacy default stream */
     bool chains;     /* kernels may be programmatic successors: compute capability 9.0 */
     struct stepaf_gpu_rdma rdma; /* what belongs to rdma.c */
@@ -170,6 +172,10 @@ stepaf_status_t stepaf_cuda_copy(struct stepaf_gpu *self, void *dst, const void 
                                  void *stream);
 stepaf_status_t stepaf_cuda_store(struct stepaf_gpu *self, const struct stepaf_gpu_word *words,
                                   uint32_t n, void *stream);
+stepaf_status_t stepaf_cuda_timestamp(struct stepaf_gpu *self, enum stepaf_times_kernel kernel,
+                                      const struct stepaf_timestamp_args *args, void *stream);
+stepaf_status_t stepaf_cuda_tell_time(struct stepaf_gpu *self, const struct stepaf_clock_args *args,
+                                      void *stream);
 stepaf_status_t stepaf_cuda_event_create(struct stepaf_gpu *self, void **event_p);
 void stepaf_cuda_event_destroy(struct stepaf_gpu *self, void *event);
 stepaf_status_t stepaf_cuda_event_record(struct stepaf_gpu *self, void *event, void *stream);

@@ -379,3 +379,4 @@ extern "C" __global__ void stepaf_unpack_chunks_few(
 
 #include "device/cuda/kernels_any.cuh"
 #include "device/cuda/kernels_some.cuh"
+#include "device/cuda/kernels_times.cuh"

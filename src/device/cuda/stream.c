@@ -77,6 +77,24 @@ stepaf_status_t stepaf_cuda_launch_any(struct stepaf_gpu *self, enum stepaf_any_
     return launch(gpu, gpu->any[kernel], args, blocks, threads, behind, stream);
 }
 
+stepaf_status_t stepaf_cuda_timestamp(struct stepaf_gpu *self, enum stepaf_times_kernel kernel,
+                                      const struct stepaf_timestamp_args *args, void *stream)
+{
+    struct stepaf_cuda_gpu *gpu = stepaf_cuda_gpu(self);
+    uint32_t warps =
+        kernel == STEPAF_KERNEL_ARRIVALS ? (args->n_peers + STEPAF_WARP - 1) / STEPAF_WARP : 0;
+
+    return launch(gpu, gpu->times[kernel], args, 1, warps ? warps * STEPAF_WARP : 1, true, stream);
+}
+
+stepaf_status_t stepaf_cuda_tell_time(struct stepaf_gpu *self, const struct stepaf_clock_args *args,
+                                      void *stream)
+{
+    struct stepaf_cuda_gpu *gpu = stepaf_cuda_gpu(self);
+
+    return launch(gpu, gpu->tell_time, args, 1, 1, false, stream);
+}
+
 stepaf_status_t stepaf_cuda_copy(struct stepaf_gpu *self, void *dst, const void *src, size_t bytes,
                                  void *stream)
 {

@@ -54,6 +54,7 @@ struct cpu_device {
     atomic_bool busy; /* no event has come by; another thread may say otherwise */
     struct cpu_launch launched;
     int n_launches;
+    int n_timestamps;          /* launches of those kernels */
     int n_copies;              /* that were enqueued */
     uint64_t words[CPU_WORDS]; /* of the last store by a stream: where, what, in turn */
     unsigned n_words;
@@ -75,6 +76,9 @@ extern const struct stepaf_device_ops stepaf_cpu_ops;
  * then. */
 void cpu_device_begin(void);
 void cpu_device_end(void);
+
+/* What time it is by the device's clock. */
+uint64_t cpu_device_now_ns(void);
 
 /* Memory that the caller has from the device itself. Freed by drop, or by the end. */
 struct cpu_piece *cpu_device_piece(size_t bytes, int ordinal, bool shareable);
@@ -122,6 +126,10 @@ stepaf_status_t cpu_copy(struct stepaf_gpu *gpu, void *dst, const void *src, siz
                          void *stream);
 stepaf_status_t cpu_store(struct stepaf_gpu *gpu, const struct stepaf_gpu_word *words, uint32_t n,
                           void *stream);
+stepaf_status_t cpu_timestamp(struct stepaf_gpu *gpu, enum stepaf_times_kernel kernel,
+                              const struct stepaf_timestamp_args *args, void *stream);
+stepaf_status_t cpu_tell_time(struct stepaf_gpu *gpu, const struct stepaf_clock_args *args,
+                              void *stream);
 stepaf_status_t cpu_event_create(struct stepaf_gpu *gpu, void **event_p);
 void cpu_event_destroy(struct stepaf_gpu *gpu, void *event);
 stepaf_status_t cpu_event_record(struct stepaf_gpu *gpu, void *event, void *stream);

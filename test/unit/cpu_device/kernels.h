@@ -12,6 +12,11 @@
 void cpu_kernel_run(enum stepaf_kernel kernel, const struct stepaf_kernel_args *args,
                     uint32_t blocks);
 
+/* kernels_times.c: those with args of their own, of which each has a pointer. */
+void cpu_kernel_take_time(const void *args);
+void cpu_kernel_note_arrivals(const void *args);
+void cpu_kernel_tell_time(const void *args);
+
 /* ---- inside ---- */
 
 /* kernels_some.c: wait for enough answers; for those who are late. */

@@ -11,13 +11,15 @@
 
 enum { STREAMS = 16, WORKS = 1 << 12 };
 
-enum what { LAUNCH, COPY, STORE, CALL, AWAIT };
+enum what { LAUNCH, RUN, COPY, STORE, CALL, AWAIT };
 
 struct work {
     enum what what;
     enum stepaf_kernel kernel;
     uint32_t blocks;
-    struct stepaf_kernel_args *args;
+    void *args;
+    size_t args_bytes;
+    void (*program)(const void *args);
     void (*call)(void *arg, uint64_t n);
     void *to;
     const void *from;
@@ -71,6 +73,9 @@ static void run(struct work *work)
     switch (work->what) {
     case LAUNCH:
         cpu_kernel_run(work->kernel, work->args, work->blocks);
+        break;
+    case RUN:
+        work->program(work->args);
         break;
     case COPY:
         memcpy(work->to, work->from, work->n);
@@ -158,18 +163,18 @@ void cpu_queue_end(void)
     queue.n_kept = 0;
 }
 
-static struct stepaf_kernel_args *copy_of(const struct stepaf_kernel_args *args)
+static void *copy_of(const void *args, size_t bytes)
 {
-    struct stepaf_kernel_args *copy = args ? malloc(sizeof(*copy)) : NULL;
+    void *copy = args ? malloc(bytes) : NULL;
 
     if (copy)
-        memcpy(copy, args, sizeof(*copy));
+        memcpy(copy, args, bytes);
     return copy;
 }
 
 static void enqueue(void *name, struct work work)
 {
-    work.args = copy_of(work.args);
+    work.args = copy_of(work.args, work.args_bytes);
     pthread_mutex_lock(&queue.lock);
     if (queue.recording) {
         queue.kept = realloc(queue.kept, (queue.n_kept + 1) * sizeof(queue.kept[0]));
@@ -189,8 +194,16 @@ void cpu_queue_launch(void *stream, enum stepaf_kernel kernel,
 {
     enqueue(stream, (struct work){.what = LAUNCH,
                                   .kernel = kernel,
-                                  .args = (struct stepaf_kernel_args *)args,
+                                  .args = (void *)args,
+                                  .args_bytes = sizeof(*args),
                                   .blocks = blocks});
+}
+
+void cpu_queue_run(void *stream, void (*program)(const void *args), const void *args, size_t bytes)
+{
+    enqueue(
+        stream,
+        (struct work){.what = RUN, .program = program, .args = (void *)args, .args_bytes = bytes});
 }
 
 void cpu_queue_copy(void *stream, void *dst, const void *src, size_t bytes)

@@ -19,6 +19,8 @@ void cpu_queue_limit(unsigned room);
 /* Enqueue in a stream, which may be any address. */
 void cpu_queue_launch(void *stream, enum stepaf_kernel kernel,
                       const struct stepaf_kernel_args *args, uint32_t blocks);
+/* Another program, whose @a args are copied. */
+void cpu_queue_run(void *stream, void (*program)(const void *args), const void *args, size_t bytes);
 void cpu_queue_copy(void *stream, void *dst, const void *src, size_t bytes);
 void cpu_queue_store(void *stream, uint64_t *at, uint64_t value);
 void cpu_queue_call(void *stream, void (*call)(void *arg, uint64_t n), void *arg, uint64_t n);

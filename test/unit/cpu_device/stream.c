@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "cpu_device.h"
+#include "kernels.h"
 #include "queue.h"
 
 enum { OWN_STREAMS = 16 };
@@ -121,6 +122,30 @@ stepaf_status_t cpu_store(struct stepaf_gpu *gpu, const struct stepaf_gpu_word *
     for (uint32_t i = 0; i < n && !status && cpu_device.runs; i++)
         cpu_queue_store(stream, words[i].at, words[i].value);
     return status;
+}
+
+stepaf_status_t cpu_timestamp(struct stepaf_gpu *gpu, enum stepaf_times_kernel kernel,
+                              const struct stepaf_timestamp_args *args, void *stream)
+{
+    stepaf_status_t status = cpu_device_step("cannot launch");
+
+    (void)gpu;
+    __atomic_add_fetch(&cpu_device.n_timestamps, 1, __ATOMIC_RELAXED);
+    if (!status && cpu_device.runs)
+        cpu_queue_run(stream,
+                      kernel == STEPAF_KERNEL_ARRIVALS ? cpu_kernel_note_arrivals
+                                                       : cpu_kernel_take_time,
+                      args, sizeof(*args));
+    return status;
+}
+
+stepaf_status_t cpu_tell_time(struct stepaf_gpu *gpu, const struct stepaf_clock_args *args,
+                              void *stream)
+{
+    (void)gpu;
+    if (cpu_device.runs)
+        cpu_queue_run(stream, cpu_kernel_tell_time, args, sizeof(*args));
+    return STEPAF_OK;
 }
 
 stepaf_status_t cpu_event_create(struct stepaf_gpu *gpu, void **event_p)

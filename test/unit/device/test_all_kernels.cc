@@ -20,6 +20,10 @@ namespace kernel_some
 {
 #include "test_kernel_some.cc"
 }
+namespace kernel_times
+{
+#include "test_kernel_times.cc"
+}
 
 /* Each begins with all of memory readable. */
 static int run(int (*tests)())
@@ -31,5 +35,5 @@ static int run(int (*tests)())
 int main()
 {
     return run(kernels::main) | run(kernel_streams::main) | run(kernel_any::main) |
-           run(kernel_some::main);
+           run(kernel_some::main) | run(kernel_times::main);
 }

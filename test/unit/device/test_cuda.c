@@ -132,7 +132,7 @@ static void sweep(bool (*act)(void))
     begin();
     n_pieces = cuda_fake_count();
     n_held = cuda_fake.n_held;
-    while (!done && at < 100) {
+    while (!done && at < 200) {
         cuda_fake.n_calls = 0;
         cuda_fake.fail_at = ++at;
         done = act();
@@ -160,7 +160,7 @@ static void nothing_is_left_of_an_open_that_fails(void)
     bool done = false;
 
     cuda_fake_begin();
-    while (!done && at < 100) {
+    while (!done && at < 200) {
         cuda_fake.n_calls = 0;
         cuda_fake.fail_at = ++at;
         done = do_open();

@@ -300,7 +300,7 @@ static void what_has_to_be_there_is_asked_for(void)
         UNIT_CONTAINS(stepaf_last_error()->text, "the device toy lacks an operation: ");
         n_refused++;
     }
-    CU_ASSERT(n_refused == 24 && n_optional == 9);
+    CU_ASSERT(n_refused == 24 && n_optional == 11);
     CU_ASSERT_EQUAL(opened, before);
     lame = toy;
     lame.unimport = drop; /* of three that belong together */

@@ -1,0 +1,131 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Timestamps: when a stream came to a point of an operation. kernels.h says where they go. */
+#ifndef STEPAF_DEVICE_CUDA_KERNELS_TIMES_CUH
+#define STEPAF_DEVICE_CUDA_KERNELS_TIMES_CUH
+
+#include "device/cuda/kernels_heads.cuh"
+
+namespace
+{
+
+__device__ __forceinline__ void leave_timestamp(const stepaf_timestamp_args &args, uint32_t kind,
+                                            uint32_t op, uint32_t peer, uint64_t time_ns)
+{
+    uint32_t n = atomicAdd(args.n_timestamps, 1u);
+    uint64_t what = static_cast<uint64_t>(peer & 0xffff) << STEPAF_TIMESTAMP_PEER |
+                    static_cast<uint64_t>(kind & 0xf) << STEPAF_TIMESTAMP_KIND |
+                    static_cast<uint64_t>(op & (STEPAF_TIMESTAMP_OPS - 1)) << STEPAF_TIMESTAMP_OP |
+                    ((n + 1) & (STEPAF_TIMESTAMP_NUMBERS - 1));
+
+    store_pair(reinterpret_cast<uint8_t *>(&args.ring[n & args.mask]), {time_ns, what});
+}
+
+/* An operation more of this kind; which it is. One thread of the plan at a time, as streams are in
+ * order. */
+__device__ __forceinline__ uint32_t count_op(const stepaf_timestamp_args &args)
+{
+    uint32_t op = load_volatile(args.n_ops);
+
+    *static_cast<volatile uint32_t *>(args.n_ops) = op + 1;
+    return op;
+}
+
+/* The next kernel begins only then, as it did without this one: many blocks that wait for a peer's
+ * gate would leave others no place. */
+__device__ __forceinline__ void take_time(const stepaf_timestamp_args &args)
+{
+    await_predecessor();
+    uint64_t now = now_ns();
+
+    if (!load_volatile(args.failed)) {
+        uint32_t op = count_op(args);
+        leave_timestamp(args, args.kind, op, 0, now);
+        if (args.named)
+            leave_timestamp(args, STEPAF_TIMESTAMP_NAME, op, 0, args.name);
+    }
+    let_successor_begin();
+}
+
+/* All heads of one peer. False: given up. */
+__device__ __forceinline__ bool await_heads(const stepaf_timestamp_args &args, uint64_t stamp,
+                                            uint32_t at, uint32_t peer, bool &at_once)
+{
+    Patience patience(args);
+
+    at_once = true;
+    for (uint32_t i = 0; i < args.n_each; i++) {
+        const stepaf_timestamp_head &head = args.heads[at * args.n_each + i];
+        while (!is_told(load_pair(head.head + STEPAF_HEAD_TELLS).y, stamp) &&
+               !(head.leader != nullptr && tells_all(head.leader))) {
+            at_once = false;
+            if (patience.over(peer))
+                return false;
+        }
+    }
+    return true;
+}
+
+/* The gate that comes next has counted as often as its operations are over: it is this one's. */
+__device__ __forceinline__ void note_arrivals(const stepaf_timestamp_args &args)
+{
+    await_predecessor();
+    uint64_t now = now_ns();
+    uint32_t at = threadIdx.x, op = 0;
+    bool at_once;
+
+    if (load_volatile(args.failed))
+        return;
+    op = load_volatile(args.n_ops) - !args.begins;
+    __syncthreads(); /* all have read it */
+    if (at == 0 && args.begins) {
+        *static_cast<volatile uint32_t *>(args.n_ops) = op + 1;
+        leave_timestamp(args, STEPAF_TIMESTAMP_WAIT_BEGAN, op, 0, now);
+    }
+    if (at >= args.n_peers)
+        return;
+    uint64_t stamp = make_stamp(args, number_after(load_volatile(args.counts)));
+    uint32_t peer = args.peers[at];
+    if (await_heads(args, stamp, at, peer, at_once))
+        leave_timestamp(args, at_once ? STEPAF_TIMESTAMP_WAS_THERE : STEPAF_TIMESTAMP_ARRIVED, op, peer,
+                    now_ns());
+}
+
+/* Of no stream that anybody waits for. */
+__device__ __forceinline__ void tell_time(const stepaf_clock_args &args)
+{
+    uint8_t *answer = reinterpret_cast<uint8_t *>(args.answer);
+    uint64_t began = now_ns(), now = began;
+    uint32_t told = args.before;
+
+    store_pair(answer, {now, told}); /* it runs */
+    while (static_cast<int64_t>(now - began) < static_cast<int64_t>(args.timeout_ns)) {
+        uint32_t asked = load_volatile(args.asked);
+        now = now_ns();
+        if (asked == STEPAF_CLOCK_STOP)
+            break;
+        if (asked != told)
+            store_pair(answer, {now, asked});
+        told = asked;
+    }
+    store_pair(answer, {0, STEPAF_CLOCK_STOP});
+}
+
+} // namespace
+
+extern "C" __global__ void stepaf_take_time(const __grid_constant__ stepaf_timestamp_args args)
+{
+    take_time(args);
+}
+
+extern "C" __global__ void __launch_bounds__(64)
+    stepaf_arrivals(const __grid_constant__ stepaf_timestamp_args args)
+{
+    note_arrivals(args);
+}
+
+extern "C" __global__ void stepaf_tell_time(const __grid_constant__ stepaf_clock_args args)
+{
+    tell_time(args);
+}
+
+#endif
