@@ -29,9 +29,10 @@ extern "C" {
     _(left_out, "times that a late FFN rank was left out of an operation")    \
     _(thread_busy_ns, "ns that the library's thread worked: looks in which something had come")
 
-/** Totals since the context was created. Operations on streams are not counted, nor are the batches
- *  and bytes that they move from GPU to GPU. What the library moves through the host for them is
- *  counted (see stepaf_stream(7)), as operations of the library's own plans. */
+/** Totals since the context was created. Operations on streams, batches and answers are counted with
+ *  STEPAF_STREAM_TIMES=on; the bytes that they move from GPU to GPU are not. What the library moves
+ *  through the host for them is counted in any case (see stepaf_stream(7)), as operations of the
+ *  library's own plans. */
 typedef struct stepaf_counters {
     size_t size; /* in: sizeof(stepaf_counters_t) */
 #define STEPAF_COUNTER_FIELD(name_, text_) uint64_t name_;

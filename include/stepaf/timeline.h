@@ -26,11 +26,14 @@ typedef struct stepaf_timeline {
  *  @param ffn_rank    within the FFN group; one of this rank's peers.
  *  @param timeline_p  filled; its size is set by the caller. For an operation on streams that goes
  *                     through the host, the times are those at which the host noticed that the
- *                     stream had reached the operation, and that the answer had arrived.
+ *                     stream had reached the operation, and that the answer had arrived. For one
+ *                     that goes from GPU to GPU, with STEPAF_STREAM_TIMES=on, they are the GPU's:
+ *                     notified_ns when its stream had sent everything, answered_ns when its stream,
+ *                     waiting, found the answer; -1 for the FFN rank's durations.
  *  @return STEPAF_OK; STEPAF_ERR_HANDLE; STEPAF_ERR_INVALID (@a ffn_rank, or @a timeline_p is
  *  NULL or its size too small); STEPAF_ERR_UNSUPPORTED (an operation on streams whose tensors go
- *  from GPU to GPU, or of a plan in graphs that are replayed: only the GPU knows its times). Never
- *  blocks. */
+ *  from GPU to GPU, or of a plan in graphs that are replayed, without STEPAF_STREAM_TIMES=on: only
+ *  the GPU knows its times). Never blocks. */
 STEPAF_API stepaf_status_t stepaf_timeline_query(stepaf_request_h request, int ffn_rank,
                                                  stepaf_timeline_t *timeline_p);
 

@@ -31,8 +31,10 @@ typedef enum stepaf_event {
         STEPAF_EVENT_LAST
 } stepaf_event_t;
 
-/** One record. Operations on streams leave none, except those that the library moves through the
- *  host, which appear as operations of the library's own plans. */
+/** One record. With STEPAF_STREAM_TIMES=on, operations on streams leave the same, but "posted", with
+ *  the times at which the streams reached these points; their sequence counts from the last commit,
+ *  replays of graphs included. Without it they leave none. What the library moves through the host
+ *  for them appears as operations of the library's own plans in either case. */
 typedef struct stepaf_trace_record {
     int64_t time_ns;   /* on the common clock, see stepaf_clock_ns */
     uint32_t sequence; /* of the operation within its plan */

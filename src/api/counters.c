@@ -4,6 +4,7 @@
 #include "api/fill.h"
 #include "api/handles.h"
 #include "core/counters.h"
+#include "core/feature.h"
 
 stepaf_status_t stepaf_counters_query(stepaf_context_h handle, stepaf_counters_t *counters_p)
 {
@@ -12,6 +13,7 @@ stepaf_status_t stepaf_counters_query(stepaf_context_h handle, stepaf_counters_t
 
     if (status)
         return status;
+    ctx->feature->refresh(ctx);
     if (counters_p) {
         stepaf_counters_t counters = stepaf_core_counters(ctx);
         status = stepaf_fill(counters_p, "stepaf_counters_t", STEPAF_FIRST_COUNTERS, &counters,

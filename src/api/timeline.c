@@ -44,6 +44,9 @@ stepaf_status_t stepaf_timeline_query(stepaf_request_h request, int ffn_rank,
         return status;
     struct stepaf_ctx *ctx = op->plan->ctx;
     const struct stepaf_op *timed = op;
+
+    if (op->plan->stream)
+        ctx->feature->refresh(ctx);
     int p = stepaf_find_peer(ctx, ffn_rank);
     if (p < 0 || !timeline_p) {
         status = stepaf_error_set(STEPAF_ERR_INVALID, STEPAF_PHASE_NONE,
@@ -52,7 +55,8 @@ stepaf_status_t stepaf_timeline_query(stepaf_request_h request, int ffn_rank,
     } else if (op->plan->stream && !ctx->feature->carrier(op, (uint32_t)p, &timed)) {
         status = stepaf_error_set(STEPAF_ERR_UNSUPPORTED, STEPAF_PHASE_NONE,
                                   "operation %u of plan %u is one on streams, which are timed only "
-                                  "where the host carries them and no graph is replayed",
+                                  "with STEPAF_STREAM_TIMES=on, or where the host carries them and "
+                                  "no graph is replayed",
                                   op->seq, op->plan->index);
     } else {
         stepaf_clock_refresh(ctx);

@@ -4,6 +4,7 @@
 #include "api/fill.h"
 #include "api/handles.h"
 #include "core/clock_keep.h"
+#include "core/feature.h"
 #include "core/trace_read.h"
 
 stepaf_status_t stepaf_trace_read(stepaf_context_h handle, stepaf_trace_record_t *records_p,
@@ -23,6 +24,7 @@ stepaf_status_t stepaf_trace_read(stepaf_context_h handle, stepaf_trace_record_t
                                   "sizeof(stepaf_trace_record_t)",
                                   record_size, STEPAF_FIRST_TRACE_RECORD);
     else {
+        ctx->feature->refresh(ctx);
         stepaf_clock_refresh(ctx);
         *n_p = stepaf_trace_copy(ctx, records_p, record_size, capacity);
     }
@@ -37,6 +39,7 @@ stepaf_status_t stepaf_trace_clear(stepaf_context_h handle)
 
     if (status)
         return status;
+    ctx->feature->refresh(ctx);
     ctx->trace.tail = ctx->trace.head;
     stepaf_leave(ctx);
     return STEPAF_OK;

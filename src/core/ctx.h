@@ -36,6 +36,7 @@ struct stepaf_batch_ahead;
 struct stepaf_bounce_in;
 struct stepaf_feature_ops;
 struct stepaf_gpu;
+struct stepaf_gpu_clock;
 struct stepaf_key;
 struct stepaf_map_devices;
 struct stepaf_metrics;
@@ -174,6 +175,8 @@ struct stepaf_ctx_gpu {
     struct stepaf_gpu *device;          /* NULL: none was needed yet */
     void *bounce_stream;                /* the device's, for copies to bounce buffers; NULL: none */
     struct stepaf_bounce_in *bounce_in; /* and from there; NULL: none yet */
+    struct stepaf_gpu_clock *clock;     /* the device's, for timestamps; NULL: none are taken */
+    uint64_t times_due;                 /* ticks: to read them */
     struct stepaf_streams *streams;     /* of the last commit; NULL: there was no stream plan yet */
     struct stepaf_list proxies; /* stream plans that have peers through the host, see gpu/proxy.h */
     bool proxies_still;         /* a commit is about to end them */

@@ -32,6 +32,8 @@ struct stepaf_feature_ops {
     /* Whether streams have yet to pass what was enqueued for the proxy: until then, nothing may
      * wait for the GPU. */
     bool (*is_ahead)(const struct stepaf_ctx *ctx);
+    /* Take in what streams have noted of themselves: before stamps or counters are read. */
+    void (*refresh)(struct stepaf_ctx *ctx);
     /* For the map: how a peer's link carries GPU memory, or ""; how streams write to the peer, in a
      * word, or "" where there are none. */
     void (*describe)(const struct stepaf_peer *peer, char *text);
@@ -65,10 +67,17 @@ struct stepaf_feature_ops {
 
     /* ---- plans on streams ---- */
 
-    /* Of an operation on streams, what the host has carried of it for peer @a p: an operation of
-     * another plan; NULL: nothing yet. False: it does not go by way of the host, or nobody knows
-     * which it is. */
+    /* Of an operation on streams, what is known of its times at peer @a p: an operation that the host
+     * has carried it by, or one that stands for what the GPU has noted; NULL: nothing yet. False:
+     * nobody knows. */
     bool (*carrier)(const struct stepaf_op *op, uint32_t p, const struct stepaf_op **carrier_p);
+    /* Of an operation of that number and sequence at the attention rank: for how many ticks before it
+     * was here a stream had not looked for what @a peer sends. False: it is none of a stream plan with
+     * timestamps. */
+    bool (*unlooked)(const struct stepaf_peer *peer, uint32_t plan, uint32_t seq,
+                     uint64_t *ticks_p);
+    /* How far times of streams are off, at most. */
+    int64_t (*bound_ns)(const struct stepaf_ctx *ctx);
     stepaf_status_t (*plan_make)(struct stepaf_plan_obj *plan, uint32_t flags);
     bool (*plan_busy)(const struct stepaf_plan_obj *plan);
     /* The plan is idle as the host sees it, and ends: STEPAF_ERR_STATE: not yet. */

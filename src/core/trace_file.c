@@ -12,6 +12,7 @@
 #include "base/fd.h"
 #include "base/log.h"
 #include "core/clock_keep.h"
+#include "core/feature.h"
 #include "core/lock.h"
 #include "core/trace_read.h"
 #include "core/trace_save.h"
@@ -136,6 +137,7 @@ void stepaf_trace_file_add(struct stepaf_ctx *ctx)
     if (!stepaf_trace_file_is_on(ctx) || !ctx->job.ranks || !ctx->peers)
         return;
     stepaf_lock_enter(&ctx->lock); /* of the progress thread */
+    ctx->feature->refresh(ctx);
     stepaf_clock_refresh(ctx);
     errno = ENOMEM;
     char *text = make_text(ctx, &bytes);
@@ -158,6 +160,7 @@ void stepaf_trace_file_add_now(struct stepaf_ctx *ctx, uint32_t n)
                         ctx->env.trace_file);
         return;
     }
+    ctx->feature->refresh(ctx);
     stepaf_clock_refresh(ctx);
     errno = ENOMEM;
     char *text = make_text(ctx, &bytes);

@@ -8,6 +8,9 @@
 #include "gpu/proxy.h"
 #include "gpu/stream_advert.h"
 #include "gpu/stream_any.h"
+#include "gpu/times.h"
+#include "gpu/times_clock.h"
+#include "gpu/times_read.h"
 
 #include <stdlib.h>
 
@@ -15,6 +18,8 @@ static unsigned progress(struct stepaf_ctx *ctx)
 {
     unsigned n = stepaf_proxies_progress(ctx) + stepaf_bounce_in_progress(ctx);
 
+    if (ctx->gpu.clock)
+        stepaf_times_poll(ctx);
     return ctx->gpu.n_requests ? n + stepaf_streams_progress(ctx) : n;
 }
 
@@ -41,6 +46,12 @@ static const char *way(const struct stepaf_peer *peer)
     return ctx->gpu.streams->host[peer->index].its ? "cuda_host" : "cuda_ipc";
 }
 
+static void free_all(struct stepaf_ctx *ctx)
+{
+    stepaf_gpu_clock_free(ctx);
+    stepaf_streams_free(ctx);
+}
+
 static void close_all(struct stepaf_ctx *ctx)
 {
     stepaf_bounce_in_free(ctx);
@@ -55,6 +66,20 @@ static stepaf_status_t prepare(struct stepaf_ctx *ctx)
     stepaf_status_t status = stepaf_streams_prepare(ctx);
 
     return status ? status : stepaf_bounces_prepare(ctx);
+}
+
+/* Where the host knows nothing, the GPU may. */
+static bool carrier(const struct stepaf_op *op, uint32_t p, const struct stepaf_op **carrier_p)
+{
+    if (stepaf_proxy_carrier(op, p, carrier_p))
+        return true;
+    *carrier_p = stepaf_times_find(op);
+    return op->plan->stream->times != NULL;
+}
+
+static int64_t bound_ns(const struct stepaf_ctx *ctx)
+{
+    return ctx->gpu.clock ? stepaf_gpu_clock_bound_ns(ctx) : 0;
 }
 
 static stepaf_status_t plan_make(struct stepaf_plan_obj *plan, uint32_t flags)
@@ -92,9 +117,10 @@ const struct stepaf_feature_ops stepaf_gpu_feature = {
     .progress = progress,
     .peer_lost = peer_lost,
     .is_ahead = stepaf_proxies_are_ahead,
+    .refresh = stepaf_times_read,
     .describe = describe_gpu_way,
     .way = way,
-    .free = stepaf_streams_free,
+    .free = free_all,
     .close = close_all,
     .prepare = prepare,
     .pack = stepaf_streams_pack,
@@ -104,7 +130,9 @@ const struct stepaf_feature_ops stepaf_gpu_feature = {
     .join = stepaf_streams_join,
     .retire = stepaf_streams_retire,
     .ready = stepaf_bounces_retire,
-    .carrier = stepaf_proxy_carrier,
+    .carrier = carrier,
+    .unlooked = stepaf_times_unlooked,
+    .bound_ns = bound_ns,
     .plan_make = plan_make,
     .plan_busy = plan_busy,
     .plan_end = plan_end,

@@ -4,6 +4,7 @@
 #include "core/region_kind.h"
 #include "gpu/proxy.h"
 #include "gpu/stream_some.h"
+#include "gpu/times.h"
 
 #include <stdlib.h>
 
@@ -40,10 +41,12 @@ stepaf_status_t stepaf_stream_make(struct stepaf_plan_obj *plan)
             stream->launches.n_guard = stepaf_launches(ctx->n_peers, 1);
     stream->launches.guard =
         calloc((size_t)plan->depth * stream->launches.n_guard + 1, sizeof(*stream->launches.guard));
+    stream->times_numbers = calloc(ctx->n_peers + 1, sizeof(*stream->times_numbers));
     stream->sent = calloc(plan->depth, sizeof(*stream->sent));
     stream->arrived = calloc(plan->depth, sizeof(*stream->arrived));
     if (!stream->mailboxes || !stream->launches.send || !stream->launches.receive ||
-        !stream->launches.changed || !stream->launches.guard || !stream->sent || !stream->arrived)
+        !stream->launches.changed || !stream->launches.guard || !stream->times_numbers ||
+        !stream->sent || !stream->arrived)
         return stepaf_error_no_memory(STEPAF_PHASE_NONE);
     return STEPAF_OK;
 }
@@ -59,6 +62,8 @@ void stepaf_stream_free(struct stepaf_stream *stream)
         if (stream->arrived && stream->arrived[s])
             stepaf_gpu_event_destroy(ctx->gpu.device, stream->arrived[s]);
     }
+    stepaf_times_free(stream->times);
+    free(stream->times_numbers);
     free(stream->any);
     free(stream->mailboxes);
     free(stream->launches.send);

@@ -58,6 +58,7 @@ struct stepaf_stream_kernels {
 struct stepaf_proxy_recv;
 struct stepaf_proxy;
 struct stepaf_any;
+struct stepaf_times;
 
 struct stepaf_stream {
     struct stepaf_plan_obj *plan;
@@ -65,7 +66,9 @@ struct stepaf_stream {
     struct stepaf_any *any;     /* STEPAF_PLAN_ANY, see stream_any.h; NULL: all peers at once */
     struct stepaf_some *some; /* GPU memory, see stream_some.h; NULL: all answers are waited for */
     uint32_t need;            /* then: so many of them are enough */
-    uint8_t n_in;             /* per peer */
+    struct stepaf_times *times; /* see times.h; NULL: no timestamps are taken */
+    uint16_t *times_numbers;    /* of each peer, for these: the plan's at the attention rank */
+    uint8_t n_in;               /* per peer */
     uint8_t n_out;
     uint32_t epoch;                   /* in which the kernel args were made; 0: never */
     struct stepaf_mailbox *mailboxes; /* peer by peer: n_in */
@@ -118,8 +121,9 @@ struct stepaf_streams {
     uint64_t control_bytes;
     struct stepaf_gpu_watch *watches; /* pinned, one a plan number */
     uint32_t n_watches;
-    struct stepaf_pack stream_advert; /* what peers are told of it all */
-    uint32_t **failed;                /* in control, one a plan: nothing is to be done any more */
+    struct stepaf_timestamp *timestamps; /* pinned: a ring for each plan that takes some; or NULL */
+    struct stepaf_pack stream_advert;    /* what peers are told of it all */
+    uint32_t **failed; /* in control, one a plan: nothing is to be done any more */
     uint32_t n_failed;
     void **imports; /* pieces of peers' memory */
     uint32_t n_imports;

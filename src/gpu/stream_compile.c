@@ -6,6 +6,7 @@
 #include "gpu/proxy.h"
 #include "gpu/stream_any.h"
 #include "gpu/stream_some.h"
+#include "gpu/times.h"
 
 static const struct stepaf_stream_kernels all_kernels = {
     .send = {STEPAF_KERNEL_SEND, STEPAF_KERNEL_SEND_CHUNKS},
@@ -50,7 +51,8 @@ uint64_t stepaf_stream_control_bytes(const struct stepaf_stream *stream)
                     stream->launches.n_receive * receive_counts_bytes(stream);
 
     return ALIGN + stream->plan->depth * slot + stepaf_stream_guard_bytes(stream) +
-           (stream->any ? stepaf_any_control_bytes(stream) : 0) + stepaf_some_control_bytes(stream);
+           (stream->any ? stepaf_any_control_bytes(stream) : 0) +
+           stepaf_some_control_bytes(stream) + stepaf_times_control_bytes(stream);
 }
 
 /* ---- kernel args ---- */

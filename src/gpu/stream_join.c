@@ -8,6 +8,8 @@
 #include "gpu/stream_advert.h"
 #include "gpu/stream_any.h"
 #include "gpu/stream_some.h"
+#include "gpu/times.h"
+#include "gpu/times_read.h"
 #include "wireup/connect.h"
 
 static stepaf_status_t bad_mailbox(const struct stepaf_peer *peer)
@@ -123,6 +125,14 @@ static const struct stepaf_stream_advert_plan *find_own(const struct stepaf_stre
     return NULL;
 }
 
+/* The number by which both know the plan. */
+static void set_number(struct stepaf_stream *stream, const struct stepaf_peer *peer,
+                       uint32_t its_number)
+{
+    stream->times_numbers[peer->index] =
+        (uint16_t)(stepaf_is_attention(peer->ctx) ? stream->plan->index : its_number);
+}
+
 /* Find where @a stream's tensors go at one peer, and how its come. */
 static stepaf_status_t join_peer(struct stepaf_stream *stream, struct stepaf_peer *peer,
                                  const struct stepaf_stream_advert *own,
@@ -135,6 +145,9 @@ static stepaf_status_t join_peer(struct stepaf_stream *stream, struct stepaf_pee
         mine ? stepaf_stream_advert_match(stream_advert, ctx->job.mesh.slot, own, mine, peer->index)
              : NULL;
     stepaf_status_t status = its ? STEPAF_OK : bad_mailbox(peer); /* judged before */
+
+    if (its)
+        set_number(stream, peer, its->number);
 
     for (uint32_t i = 0; i < stream->n_in && !status; i++) {
         struct stepaf_mailbox *mailbox = &stream->mailboxes[peer->index * stream->n_in + i];
@@ -163,8 +176,12 @@ static void proxy_one(const struct stepaf_peer *peer, const struct stepaf_stream
         if (!plan || !plan->stream)
             continue;
         const struct stepaf_stream_advert_plan *mine = find_own(own, plan->stream);
-        ctx->gpu.streams->proxies[i]->peers[peer->index].on_streams =
-            mine && stepaf_stream_advert_match(its, ctx->job.mesh.slot, own, mine, peer->index);
+        const struct stepaf_stream_advert_plan *its_plan =
+            mine ? stepaf_stream_advert_match(its, ctx->job.mesh.slot, own, mine, peer->index)
+                 : NULL;
+        ctx->gpu.streams->proxies[i]->peers[peer->index].on_streams = its_plan != NULL;
+        if (its_plan)
+            set_number(plan->stream, peer, its_plan->number);
         stepaf_proxy_dsts(ctx->gpu.streams, plan->stream, peer->index,
                           &dsts[i][peer->index * plan->stream->n_out]);
     }
@@ -260,6 +277,22 @@ static void begin_stream(struct stepaf_stream *stream, const struct stepaf_strea
         stepaf_stream_fail(stream, STEPAF_ERR_PEER_LOST, lost);
 }
 
+/* What the last commit's timestamps say is read, and others begin. */
+static stepaf_status_t begin_times(struct stepaf_stream *stream, uint8_t *control)
+{
+    struct stepaf_ctx *ctx = stream->plan->ctx;
+    struct stepaf_times *before = stream->times;
+
+    stream->times = NULL;
+    stepaf_times_free(before);
+    if (!stepaf_times_wanted(stream))
+        return STEPAF_OK;
+    return stepaf_times_begin(stream, control,
+                              ctx->gpu.streams->timestamps + stream->plan->index *
+                                                                 stepaf_times_ring_bytes(ctx) /
+                                                                 sizeof(struct stepaf_timestamp));
+}
+
 /* Proxy plans of plans that are no more end, others begin. */
 static stepaf_status_t make_proxy_plans(struct stepaf_ctx *ctx)
 {
@@ -282,6 +315,7 @@ stepaf_status_t stepaf_streams_join(struct stepaf_ctx *ctx, const struct stepaf_
 
     if (!ctx->gpu.streams)
         return STEPAF_OK;
+    stepaf_times_read(ctx); /* of the last commit, while its plans are in force */
     ctx->gpu.streams->joined = true;
     ctx->gpu.streams->sees_graphs = true;
     if (!ctx->gpu.streams->control)
@@ -306,7 +340,7 @@ stepaf_status_t stepaf_streams_join(struct stepaf_ctx *ctx, const struct stepaf_
     for (struct stepaf_stream *stream = NULL;
          !status && (stream = stepaf_stream_after(ctx, stream));) {
         begin_stream(stream, dsts[stream->plan->index], ctx->gpu.streams->control + at);
-        at += stepaf_stream_control_bytes(stream);
+        at += stepaf_stream_control_bytes(stream) - stepaf_times_control_bytes(stream);
         if (!stream->launches.sees_graphs || stream->any)
             ctx->gpu.streams->sees_graphs = false;
         if (stream->any)
@@ -314,6 +348,9 @@ stepaf_status_t stepaf_streams_join(struct stepaf_ctx *ctx, const struct stepaf_
                                                   stepaf_any_control_bytes(stream));
         else if (stream->some)
             status = stepaf_some_begin(stream);
+        if (!status)
+            status = begin_times(stream, ctx->gpu.streams->control + at);
+        at += stepaf_times_control_bytes(stream);
     }
     for (uint32_t i = 0; dsts && i < n_plans; i++)
         free(dsts[i]);
@@ -366,6 +403,8 @@ static void free_streams(struct stepaf_ctx *ctx, struct stepaf_streams *streams)
         stepaf_gpu_free(ctx->gpu.device, streams->control);
     if (streams->watches)
         stepaf_gpu_free_host(ctx->gpu.device, streams->watches);
+    if (streams->timestamps)
+        stepaf_gpu_free_host(ctx->gpu.device, streams->timestamps);
     free(streams->failed);
     free(streams);
 }

@@ -7,6 +7,7 @@
 #include "core/region.h"
 #include "gpu/proxy.h"
 #include "gpu/stream_some.h"
+#include "gpu/times.h"
 
 /* Put the size and place of tensor @a i into a copy of its launch. */
 static stepaf_status_t change_tensor(const struct stepaf_stream *stream, uint32_t i,
@@ -154,11 +155,12 @@ static void put_back(struct stepaf_stream *stream)
 
 /* What is enqueued beside the launches. */
 struct marks {
-    void *const *behind; /* two events before them; NULL: none */
-    void **event;        /* recorded behind them; NULL: none */
-    bool proxy;          /* they end the operation, and peers are proxied */
-    bool marked;         /* so the proxy has a mark more */
-    bool begun;          /* some of it is enqueued */
+    void *const *behind;  /* two events before them; NULL: none */
+    void **event;         /* recorded behind them; NULL: none */
+    bool proxy;           /* they end the operation, and peers are proxied */
+    bool marked;          /* so the proxy has a mark more */
+    bool begun;           /* some of it is enqueued */
+    const uint32_t *name; /* of the operation, for timestamps; NULL: it has no request */
 };
 
 /* Record an event, made at its first use. */
@@ -183,25 +185,44 @@ static stepaf_status_t mark_legs(struct stepaf_stream *stream, void *cuda_stream
     return status;
 }
 
+/* Have the stream note the time, where that is wanted. */
+static stepaf_status_t note_point(const struct stepaf_stream *stream,
+                                  enum stepaf_timestamp_kind kind, void *cuda_stream,
+                                  struct marks *marks)
+{
+    stepaf_status_t status;
+
+    if (__builtin_expect(!stream->times, 1))
+        return STEPAF_OK;
+    status = stepaf_times_note(
+        stream, kind, kind == STEPAF_TIMESTAMP_SEND_BEGAN ? marks->name : NULL, cuda_stream);
+    marks->begun = marks->begun || !status;
+    return status;
+}
+
 /* Kernels first: one between two copies takes longer than either. */
 static stepaf_status_t send_legs(struct stepaf_stream *stream, const struct stepaf_launch *launches,
                                  const struct stepaf_launch *planned, bool guarded,
                                  void *cuda_stream, struct marks *marks)
 {
     struct stepaf_gpu *gpu = stream->plan->ctx->gpu.device;
-    stepaf_status_t status = STEPAF_OK;
+    stepaf_status_t status = note_point(stream, STEPAF_TIMESTAMP_SEND_BEGAN, cuda_stream, marks);
+    bool first = true;
 
-    if (stream->some)
+    if (stream->some && !status) {
         status = stepaf_some_settle(stream, planned->args.slot, cuda_stream, &marks->begun);
+        first = false;
+    }
     for (uint32_t k = 0; k < stream->launches.n_send && !status; k++) {
         if (!launches[k].blocks)
             continue;
         /* The first may begin early. Were all to, they would wait in the place of others'
          * blocks. */
         status = stepaf_gpu_launch(gpu, stream->launches.kernels->send[launches[k].chunks],
-                                   &launches[k].args, launches[k].blocks, STEPAF_WARP,
-                                   !marks->begun, cuda_stream);
+                                   &launches[k].args, launches[k].blocks, STEPAF_WARP, first,
+                                   cuda_stream);
         marks->begun = marks->begun || !status;
+        first = false;
     }
     for (uint32_t k = 0; k < stream->launches.n_send && !status; k++) {
         if (!launches[k].copies)
@@ -211,6 +232,8 @@ static stepaf_status_t send_legs(struct stepaf_stream *stream, const struct step
     }
     if (guarded && !status)
         status = stepaf_stream_guard_launch(stream, planned->args.slot, cuda_stream);
+    if (!status)
+        status = note_point(stream, STEPAF_TIMESTAMP_SEND_OVER, cuda_stream, marks);
     return status ? status : mark_legs(stream, cuda_stream, marks);
 }
 
@@ -225,7 +248,11 @@ static stepaf_status_t receive_legs(struct stepaf_stream *stream,
         if (marks->behind[i])
             status = stepaf_gpu_event_await(gpu, marks->behind[i], cuda_stream);
     for (uint32_t k = 0; k < stream->launches.n_receive && !status; k++) {
-        if (!launches[k].threads) /* of peers that are lost, all of them */
+        if (stream->times) {
+            status = stepaf_times_note_arrivals(stream, launches->args.slot, k, cuda_stream);
+            marks->begun = marks->begun || !status;
+        }
+        if (status || !launches[k].threads) /* of peers that are lost, all of them */
             continue;
         status = stepaf_gpu_launch(gpu, stream->launches.kernels->gate, &launches[k].args, 1,
                                    launches[k].threads, false, cuda_stream);
@@ -235,6 +262,8 @@ static stepaf_status_t receive_legs(struct stepaf_stream *stream,
                                        &launches[k].args, launches[k].blocks, STEPAF_WARP, true,
                                        cuda_stream);
     }
+    if (!status)
+        status = note_point(stream, STEPAF_TIMESTAMP_WAIT_OVER, cuda_stream, marks);
     return status ? status : mark_legs(stream, cuda_stream, marks);
 }
 
@@ -288,6 +317,7 @@ stepaf_status_t stepaf_stream_send(struct stepaf_stream *stream, const stepaf_te
     const struct stepaf_launch *planned = &stream->launches.send[slot * stream->launches.n_send],
                                *launches = planned;
     struct marks marks = {.event = op_p ? &stream->sent[slot] : NULL,
+                          .name = op_p ? &plan->seq : NULL,
                           .proxy = stream->proxy && !stepaf_is_attention(plan->ctx)};
     stepaf_status_t status = stepaf_stream_check(stream);
     bool capturing = false, guarded = stream->launches.guarded;

@@ -8,6 +8,7 @@
 #include "gpu/proxy.h"
 #include "gpu/stream_any.h"
 #include "gpu/stream_some.h"
+#include "gpu/times.h"
 
 enum { ALIGN = 512 /* of mailboxes */ };
 
@@ -140,6 +141,20 @@ static stepaf_status_t lay_out_mailboxes(struct stepaf_stream *stream,
     return STEPAF_OK;
 }
 
+/* A ring for each plan, by number, if any takes timestamps. */
+static stepaf_status_t allocate_timestamps(struct stepaf_ctx *ctx, struct stepaf_streams *streams)
+{
+    bool wanted = false;
+
+    for (struct stepaf_stream *stream = NULL; (stream = stepaf_stream_after(ctx, stream));)
+        wanted = wanted || stepaf_times_wanted(stream);
+    if (!wanted)
+        return STEPAF_OK;
+    return stepaf_gpu_alloc_host(ctx->gpu.device,
+                                 ctx->tables.plans.n * stepaf_times_ring_bytes(ctx),
+                                 (void **)&streams->timestamps);
+}
+
 /* Memory for what was laid out. */
 static stepaf_status_t allocate_streams(struct stepaf_ctx *ctx, struct stepaf_streams *streams)
 {
@@ -162,7 +177,7 @@ static stepaf_status_t allocate_streams(struct stepaf_ctx *ctx, struct stepaf_st
                                        (void **)&streams->watches);
     if (!status)
         streams->n_watches = ctx->tables.plans.n;
-    return status;
+    return status ? status : allocate_timestamps(ctx, streams);
 }
 
 stepaf_status_t stepaf_streams_prepare(struct stepaf_ctx *ctx)

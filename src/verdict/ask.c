@@ -2,6 +2,7 @@
 #include "verdict/ask.h"
 
 #include "core/clock_keep.h"
+#include "core/feature.h"
 #include "core/send.h"
 #include "core/trace.h"
 #include "core/wait.h"
@@ -122,7 +123,9 @@ static void tell_op_times(struct stepaf_verdict_state *state, struct stepaf_peer
                           const struct stepaf_msg *ask)
 {
     struct stepaf_ctx *ctx = state->ctx;
-    uint64_t now = stepaf_ticks();
+    uint64_t now = stepaf_ticks(), gap;
+
+    ctx->feature->refresh(ctx);
     struct marks_of_batch marks =
         find_batch(&ctx->trace, ask->plan, ask->seq, (uint32_t)peer->who.rank);
     struct stepaf_msg told = {.type = STEPAF_MSG_TELL, .plan = ask->plan, .seq = ask->seq};
@@ -132,7 +135,8 @@ static void tell_op_times(struct stepaf_verdict_state *state, struct stepaf_peer
         stepaf_clock_refresh(ctx);
         int64_t arrived = stepaf_clock_common_ns(ctx, marks.arrived);
         int64_t handled = stepaf_clock_common_ns(ctx, marks.handled);
-        uint64_t gap = stepaf_watch_gap_before(&state->watch, marks.arrived);
+        if (!ctx->feature->unlooked(peer, ask->plan, ask->seq, &gap))
+            gap = stepaf_watch_gap_before(&state->watch, marks.arrived);
         told.word[STEPAF_MSG_KNOWN] = 1;
         told.word[STEPAF_MSG_QUEUE] = word_of(handled - arrived);
         told.word[STEPAF_MSG_WORK] = word_of(stepaf_clock_common_ns(ctx, marks.over) - handled);
@@ -214,13 +218,17 @@ static bool put_together(const struct stepaf_verdict_state *state,
 {
     const struct stepaf_ctx *ctx = state->ctx;
     int64_t notified = stepaf_clock_common_ns(ctx, one->notified);
+    int64_t bound = stepaf_clock_bound_ns(ctx, &ctx->peers[one->p]);
+
+    if (one->on_streams && bound >= 0) /* the peer's GPU is as far off as this one's, say */
+        bound += 2 * ctx->feature->bound_ns(ctx);
 
     *seen = (struct stepaf_verdict_seen){
         .idle = one->refused ? 0 : span(ctx, one->started - one->idle, one->started),
         .took = span(ctx, one->started, one->done),
         .post = span(ctx, one->started, one->notified),
         .way = span(ctx, one->notified, one->answered),
-        .bound = stepaf_clock_bound_ns(ctx, &ctx->peers[one->p]),
+        .bound = bound,
         .queue = ns_of(one->queue_ns),
         .work = ns_of(one->work_ns),
         .ffn_gap = -1,

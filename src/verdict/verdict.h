@@ -51,8 +51,9 @@ enum stepaf_verdict_case_state {
 struct stepaf_verdict_case {
     uint8_t state;
     bool is_late;
-    bool is_learnt; /* what is usual is learnt from it */
-    bool refused;   /* a start had been refused for want of a slot: that is not the caller's time */
+    bool is_learnt;  /* what is usual is learnt from it */
+    bool on_streams; /* it is one of a stream plan: no thread has waited for it */
+    bool refused; /* a start had been refused for want of a slot: that is not the caller's time */
     uint16_t plan;
     uint32_t generation;
     uint32_t seq;

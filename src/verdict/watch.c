@@ -4,6 +4,7 @@
 
 #include "base/log.h"
 #include "core/clock_keep.h"
+#include "core/feature.h"
 #include "core/metrics_layout.h"
 #include "core/op.h"
 #include "core/plan.h"
@@ -134,8 +135,14 @@ static struct stepaf_verdict_case *open_case(struct stepaf_verdict_state *state,
     struct stepaf_verdict_case *one = find_case(state, op, p);
     const struct stepaf_op_peer *op_peer = &op->op_peers[p];
     uint64_t answered = op_peer->answered == state->replaced ? state->renewed : op_peer->answered;
-    uint64_t gap = stepaf_watch_gap_before(&state->watch, answered);
+    bool on_streams = op->plan->on_streams;
+    uint64_t gap, waited = 0;
 
+    if (!on_streams ||
+        !state->ctx->feature->unlooked(op_peer->peer, op->plan->index, op->seq, &gap))
+        gap = stepaf_watch_gap_before(&state->watch, answered);
+    if (!on_streams) /* a stream looks all the time that it waits */
+        waited = find_wait(&state->ctx->trace, op);
     if (!one || one->state == STEPAF_CASE_NEW)
         return one;
     *one = (struct stepaf_verdict_case){
@@ -152,7 +159,8 @@ static struct stepaf_verdict_case *open_case(struct stepaf_verdict_state *state,
         .done = now,
         .idle = idle,
         .gap = gap,
-        .in_wait = part_in_wait(answered, gap, find_wait(&state->ctx->trace, op)),
+        .on_streams = on_streams,
+        .in_wait = part_in_wait(answered, gap, waited),
         .back = stepaf_verdict_find_rail(state, p, op->plan->index, op->seq),
     };
     state->n_open++;
@@ -186,7 +194,8 @@ static void pick_late(struct stepaf_verdict_state *state, const struct stepaf_op
     }
     one->is_late = true;
     one->refused = refused;
-    one->starved_ns = stepaf_starve_read(state, now, STARVE_EVERY_US);
+    if (!one->on_streams)
+        one->starved_ns = stepaf_starve_read(state, now, STARVE_EVERY_US);
 }
 
 /* How far apart picks are: as many as make a median at once, then the fewer the longer the plan is
@@ -285,7 +294,7 @@ static void pick(struct stepaf_watch *watch, struct stepaf_op *op, uint64_t now,
     const struct stepaf_watch_plan *watched = &op->plan->watched;
 
     /* The stamp of another thread's poll may be older than the start. */
-    if ((int64_t)(now - op->trace.started) < (int64_t)watched->least_took)
+    if (!op->plan->on_streams && (int64_t)(now - op->trace.started) < (int64_t)watched->least_took)
         now = watch->last_done = op->trace.done = renew(state, now);
     bool is_late =
         (int64_t)(now - op->trace.started - watched->least_took) >= (int64_t)watched->more_took;

@@ -1,0 +1,258 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A stream plan's timestamps: their memory, and what is enqueued. */
+#include "gpu/times.h"
+
+#include <stdlib.h>
+
+#include "base/round.h"
+#include "core/plan.h"
+#include "gpu/stream_some.h"
+#include "gpu/times_clock.h"
+
+enum {
+    ALIGN = 512,
+    COUNTS = 1 + STEPAF_TIMESTAMP_KINDS, /* of the ring, and of each kind */
+    FFN_SLOTS =
+        64 /* batches that an attention rank may still ask for; of its own, there are depth */
+};
+
+bool stepaf_times_wanted(const struct stepaf_stream *stream)
+{
+    const struct stepaf_ctx *ctx = stream->plan->ctx;
+
+    return ctx->env.stream_times == STEPAF_ENV_STREAM_TIMES_on && !stream->any &&
+           !stepaf_gpu_facts(ctx->gpu.device)->untimed;
+}
+
+/* Where some answers are enough, no peer is waited for. */
+static bool sees_arrivals(const struct stepaf_stream *stream)
+{
+    return !stepaf_some_is_asked(stream);
+}
+
+/* In GPU memory: counts; then heads, and whose they are, slot by slot. */
+static uint64_t heads_bytes(const struct stepaf_stream *stream)
+{
+    uint64_t n = stream->plan->ctx->n_peers;
+
+    return stepaf_round_up(n * stream->n_in * sizeof(struct stepaf_timestamp_head), ALIGN) +
+           stepaf_round_up(n * sizeof(uint16_t), ALIGN);
+}
+
+uint64_t stepaf_times_control_bytes(const struct stepaf_stream *stream)
+{
+    if (!stepaf_times_wanted(stream))
+        return 0;
+    return ALIGN + (sees_arrivals(stream) ? stream->plan->depth * heads_bytes(stream) : 0);
+}
+
+static uint32_t timestamps_kept(const struct stepaf_ctx *ctx)
+{
+    uint32_t n = 1;
+
+    while (n < (uint32_t)ctx->env.stream_times_kept)
+        n *= 2;
+    return n;
+}
+
+uint64_t stepaf_times_ring_bytes(const struct stepaf_ctx *ctx)
+{
+    return (uint64_t)timestamps_kept(ctx) * sizeof(struct stepaf_timestamp);
+}
+
+/* ---- the commit ---- */
+
+void stepaf_times_free(struct stepaf_times *times)
+{
+    if (!times)
+        return;
+    free(times->slots);
+    free(times->op_peers);
+    free(times->ticks);
+    free(times->numbers);
+    free(times->arrivals);
+    free(times);
+}
+
+static struct stepaf_times *make_times(const struct stepaf_stream *stream)
+{
+    const struct stepaf_plan_obj *plan = stream->plan;
+    size_t n_peers = plan->ctx->n_peers;
+    struct stepaf_times *times = calloc(1, sizeof(*times));
+
+    if (!times)
+        return NULL;
+    times->n_slots = stepaf_is_attention(plan->ctx) ? plan->depth : FFN_SLOTS;
+    times->slots = calloc(times->n_slots, sizeof(times->slots[0]));
+    times->op_peers = calloc(times->n_slots * n_peers + 1, sizeof(times->op_peers[0]));
+    times->ticks = calloc(times->n_slots * n_peers * 2 + 1, sizeof(times->ticks[0]));
+    times->numbers = calloc(n_peers + 1, sizeof(times->numbers[0]));
+    if (sees_arrivals(stream))
+        times->arrivals =
+            calloc((size_t)plan->depth * stream->launches.n_receive, sizeof(times->arrivals[0]));
+    if (!times->slots || !times->op_peers || !times->ticks || !times->numbers ||
+        (sees_arrivals(stream) && !times->arrivals)) {
+        stepaf_times_free(times);
+        return NULL;
+    }
+    return times;
+}
+
+static void set_slots(const struct stepaf_stream *stream, struct stepaf_times *times)
+{
+    struct stepaf_ctx *ctx = stream->plan->ctx;
+
+    for (uint32_t s = 0; s < times->n_slots; s++) {
+        struct stepaf_times_slot *slot = &times->slots[s];
+        slot->arrived = &times->ticks[(size_t)s * 2 * ctx->n_peers];
+        slot->unlooked = slot->arrived + ctx->n_peers;
+        slot->op.plan = stream->plan;
+        slot->op.seq = UINT32_MAX; /* none yet */
+        slot->op.op_peers = &times->op_peers[(size_t)s * ctx->n_peers];
+        slot->op.failed_peer = -1;
+        for (uint32_t p = 0; p < ctx->n_peers; p++)
+            slot->op.op_peers[p].peer = &ctx->peers[p];
+    }
+}
+
+/* What all have in common. */
+static void set_point(const struct stepaf_stream *stream, uint8_t *control,
+                      struct stepaf_timestamp *ring, struct stepaf_times *times)
+{
+    const struct stepaf_ctx *ctx = stream->plan->ctx;
+
+    times->ring = ring;
+    times->mask = timestamps_kept(ctx) - 1;
+    times->point = (struct stepaf_timestamp_args){
+        .ring = ring,
+        .n_timestamps = (uint32_t *)control,
+        .mask = times->mask,
+        .epoch = ctx->epoch,
+        .failed = stream->launches.send[0].args.failed,
+        .watch = stream->watch,
+        .timeout_ns = (uint64_t)ctx->env.stream_timeout_us * 1000,
+    };
+}
+
+static uint32_t *count_of(const struct stepaf_times *times, enum stepaf_timestamp_kind kind)
+{
+    return times->point.n_timestamps + 1 + kind;
+}
+
+/* The heads of one launch, of the peers that it waits for. */
+static void find_heads(const struct stepaf_stream *stream, const struct stepaf_launch *launch,
+                       uint32_t first_peer, struct stepaf_timestamp_head *heads, uint16_t *peers,
+                       struct stepaf_timestamp_args *args)
+{
+    const struct stepaf_ctx *ctx = stream->plan->ctx;
+    const struct stepaf_kernel_args *gate = &launch->args;
+
+    for (uint32_t i = 0; i < gate->n_tensors; i += stream->n_in) {
+        uint32_t p = first_peer + i / stream->n_in;
+        if (ctx->peers[p].lost)
+            continue;
+        for (uint32_t k = i; k < i + stream->n_in; k++) {
+            const struct stepaf_kernel_tensor *tensor = &gate->tensors[k];
+            bool led = tensor->copied && tensor->copied != k + 1;
+            heads[args->n_peers * stream->n_in + (k - i)] = (struct stepaf_timestamp_head){
+                .head = tensor->head,
+                .leader = led ? gate->tensors[tensor->copied - 1].head : NULL,
+            };
+        }
+        peers[args->n_peers++] = (uint16_t)p;
+    }
+}
+
+/* The same of all launches of a slot, written to GPU memory at @a place. */
+static stepaf_status_t set_arrivals(const struct stepaf_stream *stream, uint32_t slot,
+                                    uint8_t *place, uint8_t *scratch, struct stepaf_times *times)
+{
+    const struct stepaf_ctx *ctx = stream->plan->ctx;
+    uint64_t at_peers =
+        heads_bytes(stream) - stepaf_round_up((uint64_t)ctx->n_peers * sizeof(uint16_t), ALIGN);
+    struct stepaf_timestamp_head *heads = (struct stepaf_timestamp_head *)scratch;
+    uint16_t *peers = (uint16_t *)(scratch + at_peers);
+    uint32_t n = 0, n_launches = stream->launches.n_receive;
+
+    for (uint32_t k = 0; k < n_launches; k++) {
+        const struct stepaf_launch *launch = &stream->launches.receive[slot * n_launches + k];
+        struct stepaf_timestamp_args *args = &times->arrivals[slot * n_launches + k];
+        *args = times->point;
+        args->n_ops = count_of(times, STEPAF_TIMESTAMP_WAIT_BEGAN);
+        args->begins = k == 0;
+        args->slot = (uint8_t)slot;
+        args->n_each = stream->n_in;
+        args->counts = launch->args.counts;
+        args->heads = (struct stepaf_timestamp_head *)place + (size_t)n * stream->n_in;
+        args->peers = (uint16_t *)(place + at_peers) + n;
+        find_heads(stream, launch, k * stepaf_launch_peers(stream->n_in),
+                   heads + (size_t)n * stream->n_in, peers + n, args);
+        n += args->n_peers;
+    }
+    return stepaf_gpu_write(ctx->gpu.device, place, scratch, heads_bytes(stream));
+}
+
+stepaf_status_t stepaf_times_begin(struct stepaf_stream *stream, uint8_t *control,
+                                   struct stepaf_timestamp *ring)
+{
+    struct stepaf_ctx *ctx = stream->plan->ctx;
+    struct stepaf_watch *watch = ctx->polling.watch;
+    struct stepaf_times *times = make_times(stream);
+    uint8_t *scratch = calloc(1, heads_bytes(stream));
+    stepaf_status_t status = STEPAF_OK;
+
+    if (!times || !scratch)
+        status = stepaf_error_no_memory(STEPAF_PHASE_COMMIT);
+    if (!status) {
+        set_slots(stream, times);
+        set_point(stream, control, ring, times);
+    }
+    for (uint32_t s = 0; !status && times->arrivals && s < stream->plan->depth; s++)
+        status = set_arrivals(stream, s, control + ALIGN + s * heads_bytes(stream), scratch, times);
+    free(scratch);
+    if (!status)
+        status = stepaf_gpu_clock_begin(ctx);
+    if (status) {
+        stepaf_times_free(times);
+        return status;
+    }
+    for (uint32_t p = 0; p < ctx->n_peers; p++)
+        times->numbers[p] = stream->times_numbers[p];
+    bool watched = watch && stepaf_is_attention(ctx) && watch->ops->meet(watch, stream->plan);
+    for (uint32_t s = 0; s < times->n_slots; s++)
+        times->slots[s].op.answers.watched = watched;
+    stream->times = times;
+    return STEPAF_OK;
+}
+
+/* ---- hot ---- */
+
+stepaf_status_t stepaf_times_note(const struct stepaf_stream *stream,
+                                  enum stepaf_timestamp_kind kind, const uint32_t *name,
+                                  void *cuda_stream)
+{
+    struct stepaf_timestamp_args args = stream->times->point;
+
+    args.kind = (uint8_t)kind;
+    args.n_ops = count_of(stream->times, kind);
+    args.named = name != NULL;
+    args.name = name ? *name : 0;
+    return stepaf_gpu_timestamp(stream->plan->ctx->gpu.device, STEPAF_KERNEL_TIMESTAMP, &args,
+                                cuda_stream);
+}
+
+stepaf_status_t stepaf_times_note_arrivals(const struct stepaf_stream *stream, uint8_t slot,
+                                           uint32_t k, void *cuda_stream)
+{
+    const struct stepaf_times *times = stream->times;
+
+    if (!times->arrivals)
+        return k ? STEPAF_OK
+                 : stepaf_times_note(stream, STEPAF_TIMESTAMP_WAIT_BEGAN, NULL, cuda_stream);
+    const struct stepaf_timestamp_args *args =
+        &times->arrivals[slot * stream->launches.n_receive + k];
+    if (k && !args->n_peers)
+        return STEPAF_OK;
+    return stepaf_gpu_timestamp(stream->plan->ctx->gpu.device, STEPAF_KERNEL_ARRIVALS, args,
+                                cuda_stream);
+}

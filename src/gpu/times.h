@@ -1,0 +1,64 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* When streams came to the points of a plan's operations, with STEPAF_STREAM_TIMES=on: kernels take
+ * timestamps (device/kernels.h), and the host reads them when it polls, or is asked for what they say.
+ * They become what the host's own operations leave: records of the trace, timelines, counters,
+ * histograms, and operations that who watches is told of.
+ *
+ *   times.c        a plan's timestamps: their memory, and what is enqueued
+ *   times_read.c   what they say
+ *   times_clock.c  from the GPU's clock to this rank's
+ *
+ * Operations are counted from the commit, and so at all ranks alike, in graphs too. Of a plan with
+ * STEPAF_PLAN_ANY none are taken. */
+#ifndef STEPAF_GPU_TIMES_H
+#define STEPAF_GPU_TIMES_H
+
+#include "core/op.h"
+#include "gpu/stream.h"
+
+/* What is known of one of the last operations. In ticks of this rank. */
+struct stepaf_times_slot {
+    struct stepaf_op op; /* attention: as if the host had started it */
+    bool is_named;
+    uint32_t name;      /* then: the request's operation */
+    uint64_t began;     /* the wait for what peers send; 0: not yet */
+    uint64_t handled;   /* its end; 0: not yet */
+    uint64_t *arrived;  /* of each peer; 0: not yet, or not known */
+    uint64_t *unlooked; /* of each peer: for so long before it the stream had not looked */
+};
+
+/* Of a stream plan and commit. */
+struct stepaf_times {
+    const struct stepaf_timestamp *ring; /* pinned */
+    uint32_t mask;
+    uint64_t next;        /* to read */
+    uint64_t n_overtaken; /* not read, since the ring was full */
+    uint32_t seq;         /* of the last operation that was sent, or waited for at an FFN rank */
+    uint64_t looked;      /* when the last wait was over */
+    uint32_t n_slots;
+    struct stepaf_times_slot *slots;
+    struct stepaf_op_peer *op_peers; /* of all slots */
+    uint64_t *ticks;                 /* likewise */
+    uint16_t *numbers;               /* of each peer: the plan's at the attention rank */
+    struct stepaf_timestamp_args point;
+    struct stepaf_timestamp_args *arrivals; /* of each launch, slot by slot; NULL: not looked for */
+};
+
+/* Whether the plan's operations leave timestamps; the GPU memory that they take, and the ring. */
+bool stepaf_times_wanted(const struct stepaf_stream *stream);
+uint64_t stepaf_times_control_bytes(const struct stepaf_stream *stream);
+uint64_t stepaf_times_ring_bytes(const struct stepaf_ctx *ctx);
+/* The commit: the plan's launches are compiled. @a control: zeroed; @a ring, likewise: pinned. */
+stepaf_status_t stepaf_times_begin(struct stepaf_stream *stream, uint8_t *control,
+                                   struct stepaf_timestamp *ring);
+void stepaf_times_free(struct stepaf_times *times);
+
+/* Hot: enqueue one of a point of an operation. @a name: NULL, or the request's operation. */
+stepaf_status_t stepaf_times_note(const struct stepaf_stream *stream,
+                                  enum stepaf_timestamp_kind kind, const uint32_t *name,
+                                  void *cuda_stream);
+/* Hot: before the gate of launch @a k, in order. */
+stepaf_status_t stepaf_times_note_arrivals(const struct stepaf_stream *stream, uint8_t slot,
+                                           uint32_t k, void *cuda_stream);
+
+#endif

@@ -1,0 +1,314 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "gpu/times_read.h"
+
+#include "base/log.h"
+#include "core/meter.h"
+#include "core/op_answer.h"
+#include "core/wait.h"
+#include "gpu/proxy.h"
+#include "gpu/times.h"
+#include "gpu/times_clock.h"
+
+enum { POLL_EVERY_US = 50 };
+
+/* The operation of which these are the lower bits, near to another one. */
+static uint32_t widen(uint32_t near, uint32_t low)
+{
+    uint32_t ahead = (low - near) % STEPAF_TIMESTAMP_OPS;
+
+    return near + ahead - (ahead < STEPAF_TIMESTAMP_OPS / 2 ? 0 : STEPAF_TIMESTAMP_OPS);
+}
+
+/* ---- one timestamp ---- */
+
+/* One that was read. */
+struct taken {
+    uint64_t ticks;
+    uint32_t kind, seq, peer;
+    uint32_t name; /* NAME */
+};
+
+static void stamp(const struct stepaf_stream *stream, const struct taken *taken, uint32_t event,
+                  uint32_t plan, uint32_t peer)
+{
+    stepaf_trace_stamp(&stream->plan->ctx->trace, event, taken->ticks, plan, taken->seq, peer,
+                       STEPAF_TRACE_WHOLE, 0);
+}
+
+/* Of each peer's plan. */
+static void stamp_each(const struct stepaf_stream *stream, const struct taken *taken,
+                       uint32_t event)
+{
+    const struct stepaf_ctx *ctx = stream->plan->ctx;
+
+    for (uint32_t p = 0; p < ctx->n_peers; p++)
+        if (!ctx->peers[p].lost)
+            stamp(stream, taken, event, stream->times->numbers[p],
+                  (uint32_t)ctx->peers[p].who.rank);
+}
+
+/* Whether the host moves all for the peer, and has counted it. */
+static bool is_hosts(const struct stepaf_stream *stream, uint32_t p)
+{
+    return stepaf_peer_proxied(stream->plan->ctx, p);
+}
+
+static void begin_slot(const struct stepaf_stream *stream, struct stepaf_times_slot *slot,
+                       uint32_t seq)
+{
+    const struct stepaf_ctx *ctx = stream->plan->ctx;
+
+    slot->op.seq = seq;
+    slot->is_named = false;
+    slot->began = slot->handled = 0;
+    slot->op.trace.notified = 0;
+    for (uint32_t p = 0; p < ctx->n_peers; p++) {
+        struct stepaf_op_peer *op_peer = &slot->op.op_peers[p];
+        op_peer->state = ctx->peers[p].lost ? STEPAF_OP_PEER_LOST : STEPAF_OP_PEER_NONE;
+        op_peer->queue_ns = op_peer->work_ns = UINT32_MAX;
+        slot->arrived[p] = slot->unlooked[p] = 0;
+    }
+}
+
+static void take_answer(const struct stepaf_stream *stream, struct stepaf_times_slot *slot,
+                        const struct taken *taken)
+{
+    struct stepaf_ctx *ctx = stream->plan->ctx;
+    struct stepaf_op_peer *op_peer = &slot->op.op_peers[taken->peer];
+
+    op_peer->answered = taken->ticks;
+    op_peer->state = STEPAF_OP_PEER_ANSWERED;
+    stamp(stream, taken, STEPAF_EVENT_ANSWERED, stream->plan->index,
+          (uint32_t)op_peer->peer->who.rank);
+    /* It was there before anybody looked: since when, nobody knows. */
+    if (taken->kind == STEPAF_TIMESTAMP_WAS_THERE && slot->op.trace.notified)
+        slot->unlooked[taken->peer] = taken->ticks - slot->op.trace.notified;
+    if (!is_hosts(stream, taken->peer))
+        stepaf_meter_answer(ctx, &slot->op, op_peer);
+}
+
+static void end_operation(const struct stepaf_stream *stream, struct stepaf_times_slot *slot,
+                          const struct taken *taken)
+{
+    struct stepaf_op *op = &slot->op;
+
+    /* Sent by another stream, which has come to its end only now. */
+    if (!op->trace.notified || (int64_t)(op->trace.notified - taken->ticks) > 0)
+        op->trace.notified = op->trace.started;
+    slot->handled = taken->ticks;
+    stamp(stream, taken, STEPAF_EVENT_COMPLETED, stream->plan->index, STEPAF_TRACE_ALL);
+    stream->plan->ctx->counters.operations_completed += !stream->proxy;
+    if (op->answers.watched)
+        stepaf_op_tell_watch(op, taken->ticks);
+}
+
+static void take_at_attention(const struct stepaf_stream *stream, struct stepaf_times_slot *slot,
+                              const struct taken *taken)
+{
+    struct stepaf_ctx *ctx = stream->plan->ctx;
+    uint32_t index = stream->plan->index;
+
+    switch (taken->kind) {
+    case STEPAF_TIMESTAMP_SEND_BEGAN:
+        begin_slot(stream, slot, taken->seq);
+        slot->op.trace.started = taken->ticks;
+        ctx->counters.operations_started += !stream->proxy;
+        stamp(stream, taken, STEPAF_EVENT_START, index, STEPAF_TRACE_ALL);
+        break;
+    case STEPAF_TIMESTAMP_NAME:
+        slot->is_named = true;
+        slot->name = taken->name;
+        break;
+    case STEPAF_TIMESTAMP_SEND_OVER:
+        slot->op.trace.notified = taken->ticks;
+        for (uint32_t p = 0; p < ctx->n_peers; p++)
+            if (slot->op.op_peers[p].state == STEPAF_OP_PEER_NONE)
+                slot->op.op_peers[p].state = STEPAF_OP_PEER_WAITING;
+        stamp(stream, taken, STEPAF_EVENT_NOTIFIED, index, STEPAF_TRACE_EACH);
+        break;
+    case STEPAF_TIMESTAMP_WAIT_BEGAN:
+        stamp(stream, taken, STEPAF_EVENT_WAITED, index, STEPAF_TRACE_ALL);
+        break;
+    case STEPAF_TIMESTAMP_WAIT_OVER:
+        end_operation(stream, slot, taken);
+        break;
+    default:
+        take_answer(stream, slot, taken);
+    }
+}
+
+/* What the peers have sent is answered: how long each has waited, and been worked for. */
+static void measure_batch(const struct stepaf_stream *stream, const struct stepaf_times_slot *slot,
+                          uint64_t now)
+{
+    const struct stepaf_ctx *ctx = stream->plan->ctx;
+
+    for (uint32_t p = 0; ctx->polling.times && slot->handled && p < ctx->n_peers; p++) {
+        if (!slot->arrived[p] || is_hosts(stream, p))
+            continue;
+        struct stepaf_histogram *times = stepaf_metrics_times(ctx, &ctx->peers[p]);
+        uint64_t queue = slot->handled - slot->arrived[p], work = now - slot->handled;
+        stepaf_histogram_add(&times[STEPAF_TIME_QUEUE],
+                             queue * ctx->clock.ns_scale >> STEPAF_NS_SCALE_BITS);
+        stepaf_histogram_add(&times[STEPAF_TIME_WORK],
+                             work * ctx->clock.ns_scale >> STEPAF_NS_SCALE_BITS);
+    }
+}
+
+static void take_at_ffn(const struct stepaf_stream *stream, struct stepaf_times_slot *slot,
+                        const struct taken *taken)
+{
+    struct stepaf_times *times = stream->times;
+    struct stepaf_ctx *ctx = stream->plan->ctx;
+
+    switch (taken->kind) {
+    case STEPAF_TIMESTAMP_WAIT_BEGAN:
+        begin_slot(stream, slot, taken->seq);
+        slot->began = taken->ticks;
+        break;
+    case STEPAF_TIMESTAMP_WAIT_OVER:
+        slot->handled = times->looked = taken->ticks;
+        stamp_each(stream, taken, STEPAF_EVENT_HANDLED);
+        for (uint32_t p = 0; p < ctx->n_peers; p++)
+            ctx->counters.batches_received += !ctx->peers[p].lost && !is_hosts(stream, p);
+        break;
+    case STEPAF_TIMESTAMP_SEND_BEGAN:
+        stamp_each(stream, taken, STEPAF_EVENT_RESPONDED);
+        measure_batch(stream, slot, taken->ticks);
+        break;
+    case STEPAF_TIMESTAMP_SEND_OVER:
+        stamp_each(stream, taken, STEPAF_EVENT_RELEASED);
+        for (uint32_t p = 0; p < ctx->n_peers; p++)
+            ctx->counters.responses_sent += !ctx->peers[p].lost && !is_hosts(stream, p);
+        break;
+    case STEPAF_TIMESTAMP_ARRIVED:
+    case STEPAF_TIMESTAMP_WAS_THERE:
+        slot->arrived[taken->peer] = taken->ticks;
+        if (taken->kind == STEPAF_TIMESTAMP_WAS_THERE && times->looked)
+            slot->unlooked[taken->peer] = taken->ticks - times->looked;
+        stamp(stream, taken, STEPAF_EVENT_ARRIVED, times->numbers[taken->peer],
+              (uint32_t)ctx->peers[taken->peer].who.rank);
+        break;
+    default:
+        break;
+    }
+}
+
+static void take(const struct stepaf_stream *stream, const struct stepaf_timestamp *timestamp)
+{
+    struct stepaf_ctx *ctx = stream->plan->ctx;
+    struct stepaf_times *times = stream->times;
+    bool attends = stepaf_is_attention(ctx);
+    struct taken taken = {
+        .kind = timestamp->what >> STEPAF_TIMESTAMP_KIND & 0xf,
+        .peer = (uint32_t)(timestamp->what >> STEPAF_TIMESTAMP_PEER),
+        .seq = widen(times->seq, (uint32_t)(timestamp->what >> STEPAF_TIMESTAMP_OP)),
+    };
+    bool begins =
+        taken.kind == (attends ? STEPAF_TIMESTAMP_SEND_BEGAN : STEPAF_TIMESTAMP_WAIT_BEGAN);
+
+    if (taken.kind == STEPAF_TIMESTAMP_NAME)
+        taken.name = (uint32_t)timestamp->time_ns;
+    else
+        taken.ticks = stepaf_gpu_clock_ticks(ctx, timestamp->time_ns);
+    if (begins)
+        times->seq = taken.seq;
+    struct stepaf_times_slot *slot = &times->slots[taken.seq % times->n_slots];
+    if (taken.peer >= ctx->n_peers || (!begins && slot->op.seq != taken.seq))
+        return; /* its begin was overtaken */
+    if (attends)
+        take_at_attention(stream, slot, &taken);
+    else
+        take_at_ffn(stream, slot, &taken);
+}
+
+/* ---- the ring ---- */
+
+/* The next one. False: there is none yet. */
+static bool read_next(struct stepaf_times *times, struct stepaf_timestamp *timestamp_p)
+{
+    for (;;) {
+        const struct stepaf_timestamp *at = &times->ring[times->next & times->mask];
+        uint64_t what = __atomic_load_n(&at->what, __ATOMIC_ACQUIRE);
+        uint32_t wanted = (uint32_t)(times->next + 1) & (STEPAF_TIMESTAMP_NUMBERS - 1);
+        uint32_t ahead = ((uint32_t)what - wanted) & (STEPAF_TIMESTAMP_NUMBERS - 1);
+        timestamp_p->time_ns = __atomic_load_n(&at->time_ns, __ATOMIC_ACQUIRE);
+        timestamp_p->what = what;
+        if (__atomic_load_n(&at->what, __ATOMIC_RELAXED) != what)
+            continue;
+        if (!what || ahead >= STEPAF_TIMESTAMP_NUMBERS / 2)
+            return false;
+        if (!ahead) {
+            times->next++;
+            return true;
+        }
+        times->n_overtaken += ahead;
+        times->next += ahead;
+    }
+}
+
+static void read_ring(const struct stepaf_stream *stream)
+{
+    struct stepaf_times *times = stream->times;
+    uint64_t overtaken = times->n_overtaken;
+    struct stepaf_timestamp timestamp;
+
+    /* At most a ring's: the GPU may write them as fast as they are read. */
+    for (uint32_t n = 0; n <= times->mask && read_next(times, &timestamp); n++)
+        take(stream, &timestamp);
+    if (!overtaken && times->n_overtaken)
+        stepaf_log_warn("stream plan %u: timestamps were not read in time, and are lost; "
+                        "STEPAF_STREAM_TIMES_KEPT is how many are kept",
+                        stream->plan->index);
+}
+
+void stepaf_times_read(struct stepaf_ctx *ctx)
+{
+    stepaf_gpu_clock_keep(ctx, stepaf_ticks());
+    for (uint32_t i = 0; stepaf_gpu_clock_is_known(ctx) && i < ctx->tables.plans.n; i++) {
+        const struct stepaf_plan_obj *plan = stepaf_table_get(&ctx->tables.plans, i);
+        if (plan && plan->stream && plan->stream->times)
+            read_ring(plan->stream);
+    }
+}
+
+void stepaf_times_poll(struct stepaf_ctx *ctx)
+{
+    uint64_t now = stepaf_ticks();
+
+    if ((int64_t)(now - ctx->gpu.times_due) < 0)
+        return;
+    ctx->gpu.times_due = now + stepaf_ticks_of_us(ctx, POLL_EVERY_US);
+    stepaf_times_read(ctx);
+}
+
+/* ---- who asks ---- */
+
+const struct stepaf_op *stepaf_times_find(const struct stepaf_op *op)
+{
+    const struct stepaf_times *times = op->plan->stream->times;
+
+    for (uint32_t s = 0; times && s < times->n_slots; s++)
+        if (times->slots[s].is_named && times->slots[s].name == op->seq)
+            return &times->slots[s].op;
+    return NULL;
+}
+
+/* For how long before a batch came, or an answer, the stream had not looked. False: it is none of a
+ * stream's. */
+bool stepaf_times_unlooked(const struct stepaf_peer *peer, uint32_t number, uint32_t seq,
+                           uint64_t *ticks_p)
+{
+    const struct stepaf_ctx *ctx = peer->ctx;
+
+    for (uint32_t i = 0; i < ctx->tables.plans.n; i++) {
+        const struct stepaf_plan_obj *plan = stepaf_table_get(&ctx->tables.plans, i);
+        const struct stepaf_times *times = plan && plan->stream ? plan->stream->times : NULL;
+        if (!times || times->numbers[peer->index] != number)
+            continue;
+        const struct stepaf_times_slot *slot = &times->slots[seq % times->n_slots];
+        *ticks_p = slot->op.seq == seq ? slot->unlooked[peer->index] : 0;
+        return true;
+    }
+    return false;
+}
