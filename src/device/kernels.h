@@ -372,7 +372,7 @@ struct stepaf_any_args {
 
 enum stepaf_timestamp_kind {
     STEPAF_TIMESTAMP_SEND_BEGAN,
-    STEPAF_TIMESTAMP_NAME, /* with that: a word of the host's in place of a time */
+    STEPAF_TIMESTAMP_NAME, /* with another one: a word in place of a time */
     STEPAF_TIMESTAMP_SEND_OVER,
     STEPAF_TIMESTAMP_WAIT_BEGAN,
     STEPAF_TIMESTAMP_ARRIVED,   /* what a peer has sent was told of, while the stream waited */
@@ -409,10 +409,15 @@ struct stepaf_timestamp_args {
     uint32_t *n_timestamps; /* GPU memory: of the ring, ever */
     uint32_t *n_ops;        /* GPU memory: operations of this kind, ever */
     uint32_t mask;          /* of the ring */
-    uint32_t name;          /* with SEND_BEGAN: the host's word */
+    uint32_t name;          /* the host's word */
     uint8_t kind;
-    uint8_t named; /* there is one */
+    uint8_t named; /* NAME follows: with the host's word, or the batch's */
     uint8_t slot;  /* for faults */
+    /* Behind a gate that takes any peer's batch: the ring of batches, and how many there were. NULL: it is
+     * none. */
+    const struct stepaf_any_entry *batches;
+    const uint32_t *n_batches;
+    uint32_t batch_mask;
     /* ARRIVALS, the rest: a thread for each peer that is waited for, up to 64. The first launch of an
      * operation notes WAIT_BEGAN as well, and counts it in n_ops; the others look there. */
     uint8_t begins;

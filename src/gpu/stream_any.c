@@ -3,6 +3,7 @@
 #include "core/key.h"
 #include "core/plan.h"
 #include "core/region.h"
+#include "gpu/times.h"
 
 #include <stdlib.h>
 
@@ -252,6 +253,7 @@ stepaf_status_t stepaf_any_send(struct stepaf_stream *stream, const stepaf_tenso
     const struct stepaf_any_args *args = &any->send;
     struct stepaf_any_args changed;
     stepaf_status_t status = stepaf_stream_check(stream);
+    bool begun = false;
 
     if (!status && tensors) {
         changed = *args;
@@ -260,12 +262,18 @@ stepaf_status_t stepaf_any_send(struct stepaf_stream *stream, const stepaf_tenso
             status = change_share(stream, i, &tensors[i], &changed);
     }
     if (!status)
+        status = stepaf_times_note(stream, STEPAF_TIMESTAMP_SEND_BEGAN, NULL, cuda_stream, &begun);
+    if (!status) {
         status = stepaf_gpu_launch_any(stream->plan->ctx->gpu.device,
                                        stream->launches.send->chunks ? STEPAF_KERNEL_SEND_ANY_CHUNKS
                                                                      : STEPAF_KERNEL_SEND_ANY,
                                        args, any->send_blocks, STEPAF_WARP, true, cuda_stream);
+        begun = begun || !status;
+    }
+    if (!status)
+        status = stepaf_times_note(stream, STEPAF_TIMESTAMP_SEND_OVER, NULL, cuda_stream, &begun);
     if (status)
-        return status;
+        return begun ? stepaf_stream_break(stream, status) : status;
     stream->plan->seq++;
     stream->n_sent++;
     return STEPAF_OK;
@@ -276,19 +284,25 @@ stepaf_status_t stepaf_any_receive(struct stepaf_stream *stream, void *cuda_stre
     const struct stepaf_any *any = stream->any;
     struct stepaf_gpu *gpu = stream->plan->ctx->gpu.device;
     stepaf_status_t status = stepaf_stream_check(stream);
+    bool begun = false;
 
     if (!status)
+        status = stepaf_times_note(stream, STEPAF_TIMESTAMP_WAIT_BEGAN, NULL, cuda_stream, &begun);
+    if (!status) {
         status = stepaf_gpu_launch_any(gpu, STEPAF_KERNEL_GATE_ANY, &any->receive, 1,
                                        any->gate_threads, false, cuda_stream);
+        begun = begun || !status;
+    }
     if (!status && any->unpack_blocks)
-        status =
-            stepaf_stream_break(stream, stepaf_gpu_launch_any(gpu,
-                                                              stream->launches.receive->chunks
-                                                                  ? STEPAF_KERNEL_UNPACK_ANY_CHUNKS
-                                                                  : STEPAF_KERNEL_UNPACK_ANY,
-                                                              &any->receive, any->unpack_blocks,
-                                                              STEPAF_WARP, true, cuda_stream));
+        status = stepaf_gpu_launch_any(
+            gpu,
+            stream->launches.receive->chunks ? STEPAF_KERNEL_UNPACK_ANY_CHUNKS
+                                             : STEPAF_KERNEL_UNPACK_ANY,
+            &any->receive, any->unpack_blocks, STEPAF_WARP, true, cuda_stream);
     if (!status)
-        stream->n_received++;
-    return status;
+        status = stepaf_times_note(stream, STEPAF_TIMESTAMP_WAIT_OVER, NULL, cuda_stream, &begun);
+    if (status)
+        return begun ? stepaf_stream_break(stream, status) : status;
+    stream->n_received++;
+    return STEPAF_OK;
 }

@@ -287,10 +287,15 @@ static stepaf_status_t begin_times(struct stepaf_stream *stream, uint8_t *contro
     stepaf_times_free(before);
     if (!stepaf_times_wanted(stream))
         return STEPAF_OK;
-    return stepaf_times_begin(stream, control,
-                              ctx->gpu.streams->timestamps + stream->plan->index *
-                                                                 stepaf_times_ring_bytes(ctx) /
-                                                                 sizeof(struct stepaf_timestamp));
+    uint64_t each = stepaf_times_ring_bytes(ctx) / sizeof(struct stepaf_timestamp);
+    stepaf_status_t status = stepaf_times_begin(
+        stream, control, ctx->gpu.streams->timestamps + stream->plan->index * each);
+    if (!status && stream->any) {
+        stream->times->batches = stream->any->receive.ring;
+        stream->times->batch_mask = stream->any->receive.ring_mask;
+        stream->times->n_batches = stream->any->receive.counts;
+    }
+    return status;
 }
 
 /* Proxy plans of plans that are no more end, others begin. */

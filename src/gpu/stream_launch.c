@@ -185,28 +185,14 @@ static stepaf_status_t mark_legs(struct stepaf_stream *stream, void *cuda_stream
     return status;
 }
 
-/* Have the stream note the time, where that is wanted. */
-static stepaf_status_t note_point(const struct stepaf_stream *stream,
-                                  enum stepaf_timestamp_kind kind, void *cuda_stream,
-                                  struct marks *marks)
-{
-    stepaf_status_t status;
-
-    if (__builtin_expect(!stream->times, 1))
-        return STEPAF_OK;
-    status = stepaf_times_note(
-        stream, kind, kind == STEPAF_TIMESTAMP_SEND_BEGAN ? marks->name : NULL, cuda_stream);
-    marks->begun = marks->begun || !status;
-    return status;
-}
-
 /* Kernels first: one between two copies takes longer than either. */
 static stepaf_status_t send_legs(struct stepaf_stream *stream, const struct stepaf_launch *launches,
                                  const struct stepaf_launch *planned, bool guarded,
                                  void *cuda_stream, struct marks *marks)
 {
     struct stepaf_gpu *gpu = stream->plan->ctx->gpu.device;
-    stepaf_status_t status = note_point(stream, STEPAF_TIMESTAMP_SEND_BEGAN, cuda_stream, marks);
+    stepaf_status_t status = stepaf_times_note(stream, STEPAF_TIMESTAMP_SEND_BEGAN, marks->name,
+                                               cuda_stream, &marks->begun);
     bool first = true;
 
     if (stream->some && !status) {
@@ -233,7 +219,8 @@ static stepaf_status_t send_legs(struct stepaf_stream *stream, const struct step
     if (guarded && !status)
         status = stepaf_stream_guard_launch(stream, planned->args.slot, cuda_stream);
     if (!status)
-        status = note_point(stream, STEPAF_TIMESTAMP_SEND_OVER, cuda_stream, marks);
+        status =
+            stepaf_times_note(stream, STEPAF_TIMESTAMP_SEND_OVER, NULL, cuda_stream, &marks->begun);
     return status ? status : mark_legs(stream, cuda_stream, marks);
 }
 
@@ -248,10 +235,8 @@ static stepaf_status_t receive_legs(struct stepaf_stream *stream,
         if (marks->behind[i])
             status = stepaf_gpu_event_await(gpu, marks->behind[i], cuda_stream);
     for (uint32_t k = 0; k < stream->launches.n_receive && !status; k++) {
-        if (stream->times) {
-            status = stepaf_times_note_arrivals(stream, launches->args.slot, k, cuda_stream);
-            marks->begun = marks->begun || !status;
-        }
+        status =
+            stepaf_times_note_arrivals(stream, launches->args.slot, k, cuda_stream, &marks->begun);
         if (status || !launches[k].threads) /* of peers that are lost, all of them */
             continue;
         status = stepaf_gpu_launch(gpu, stream->launches.kernels->gate, &launches[k].args, 1,
@@ -263,7 +248,8 @@ static stepaf_status_t receive_legs(struct stepaf_stream *stream,
                                        cuda_stream);
     }
     if (!status)
-        status = note_point(stream, STEPAF_TIMESTAMP_WAIT_OVER, cuda_stream, marks);
+        status =
+            stepaf_times_note(stream, STEPAF_TIMESTAMP_WAIT_OVER, NULL, cuda_stream, &marks->begun);
     return status ? status : mark_legs(stream, cuda_stream, marks);
 }
 

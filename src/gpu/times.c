@@ -20,14 +20,25 @@ bool stepaf_times_wanted(const struct stepaf_stream *stream)
 {
     const struct stepaf_ctx *ctx = stream->plan->ctx;
 
-    return ctx->env.stream_times == STEPAF_ENV_STREAM_TIMES_on && !stream->any &&
+    return ctx->env.stream_times == STEPAF_ENV_STREAM_TIMES_on &&
            !stepaf_gpu_facts(ctx->gpu.device)->untimed;
 }
 
-/* Where some answers are enough, no peer is waited for. */
+/* Where some answers are enough, or any batch, no peer is waited for. */
 static bool sees_arrivals(const struct stepaf_stream *stream)
 {
-    return !stepaf_some_is_asked(stream);
+    return !stepaf_some_is_asked(stream) && !stream->any;
+}
+
+/* With STEPAF_PLAN_ANY each worker can have depth batches here, and as many that are answered. */
+static uint32_t count_slots(const struct stepaf_stream *stream)
+{
+    const struct stepaf_plan_obj *plan = stream->plan;
+    uint32_t n = stream->any ? 2 * plan->depth * plan->ctx->n_peers : 0;
+
+    if (stepaf_is_attention(plan->ctx))
+        return plan->depth;
+    return n > FFN_SLOTS ? n : FFN_SLOTS;
 }
 
 /* In GPU memory: counts; then heads, and whose they are, slot by slot. */
@@ -82,7 +93,7 @@ static struct stepaf_times *make_times(const struct stepaf_stream *stream)
 
     if (!times)
         return NULL;
-    times->n_slots = stepaf_is_attention(plan->ctx) ? plan->depth : FFN_SLOTS;
+    times->n_slots = count_slots(stream);
     times->slots = calloc(times->n_slots, sizeof(times->slots[0]));
     times->op_peers = calloc(times->n_slots * n_peers + 1, sizeof(times->op_peers[0]));
     times->ticks = calloc(times->n_slots * n_peers * 2 + 1, sizeof(times->ticks[0]));
@@ -227,32 +238,45 @@ stepaf_status_t stepaf_times_begin(struct stepaf_stream *stream, uint8_t *contro
 
 /* ---- hot ---- */
 
-stepaf_status_t stepaf_times_note(const struct stepaf_stream *stream,
-                                  enum stepaf_timestamp_kind kind, const uint32_t *name,
-                                  void *cuda_stream)
+stepaf_status_t stepaf_times_enqueue(const struct stepaf_stream *stream,
+                                     enum stepaf_timestamp_kind kind, const uint32_t *name,
+                                     void *cuda_stream, bool *begun_p)
 {
     struct stepaf_timestamp_args args = stream->times->point;
+    stepaf_status_t status;
 
     args.kind = (uint8_t)kind;
     args.n_ops = count_of(stream->times, kind);
     args.named = name != NULL;
     args.name = name ? *name : 0;
-    return stepaf_gpu_timestamp(stream->plan->ctx->gpu.device, STEPAF_KERNEL_TIMESTAMP, &args,
-                                cuda_stream);
+    if (stream->any && kind == STEPAF_TIMESTAMP_WAIT_OVER) {
+        args.batches = stream->times->batches;
+        args.batch_mask = stream->times->batch_mask;
+        args.n_batches = stream->times->n_batches;
+        args.named = true;
+    }
+    status = stepaf_gpu_timestamp(stream->plan->ctx->gpu.device, STEPAF_KERNEL_TIMESTAMP, &args,
+                                  cuda_stream);
+    *begun_p = *begun_p || !status;
+    return status;
 }
 
-stepaf_status_t stepaf_times_note_arrivals(const struct stepaf_stream *stream, uint8_t slot,
-                                           uint32_t k, void *cuda_stream)
+stepaf_status_t stepaf_times_enqueue_arrivals(const struct stepaf_stream *stream, uint8_t slot,
+                                              uint32_t k, void *cuda_stream, bool *begun_p)
 {
     const struct stepaf_times *times = stream->times;
+    stepaf_status_t status;
 
     if (!times->arrivals)
         return k ? STEPAF_OK
-                 : stepaf_times_note(stream, STEPAF_TIMESTAMP_WAIT_BEGAN, NULL, cuda_stream);
+                 : stepaf_times_enqueue(stream, STEPAF_TIMESTAMP_WAIT_BEGAN, NULL, cuda_stream,
+                                        begun_p);
     const struct stepaf_timestamp_args *args =
         &times->arrivals[slot * stream->launches.n_receive + k];
     if (k && !args->n_peers)
         return STEPAF_OK;
-    return stepaf_gpu_timestamp(stream->plan->ctx->gpu.device, STEPAF_KERNEL_ARRIVALS, args,
-                                cuda_stream);
+    status = stepaf_gpu_timestamp(stream->plan->ctx->gpu.device, STEPAF_KERNEL_ARRIVALS, args,
+                                  cuda_stream);
+    *begun_p = *begun_p || !status;
+    return status;
 }

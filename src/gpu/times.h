@@ -8,8 +8,7 @@
  *   times_read.c   what they say
  *   times_clock.c  from the GPU's clock to this rank's
  *
- * Operations are counted from the commit, and so at all ranks alike, in graphs too. Of a plan with
- * STEPAF_PLAN_ANY none are taken. */
+ * Operations are counted from the commit, and so at all ranks alike, in graphs too. */
 #ifndef STEPAF_GPU_TIMES_H
 #define STEPAF_GPU_TIMES_H
 
@@ -25,6 +24,7 @@ struct stepaf_times_slot {
     uint64_t handled;   /* its end; 0: not yet */
     uint64_t *arrived;  /* of each peer; 0: not yet, or not known */
     uint64_t *unlooked; /* of each peer: for so long before it the stream had not looked */
+    uint32_t peer, seq; /* STEPAF_PLAN_ANY: whose batch it is, and which of that peer's */
 };
 
 /* Of a stream plan and commit. */
@@ -41,6 +41,10 @@ struct stepaf_times {
     uint64_t *ticks;                 /* likewise */
     uint16_t *numbers;               /* of each peer: the plan's at the attention rank */
     struct stepaf_timestamp_args point;
+    /* STEPAF_PLAN_ANY, whose begin sets them: where the GPU notes batches. */
+    const struct stepaf_any_entry *batches;
+    const uint32_t *n_batches;
+    uint32_t batch_mask;
     struct stepaf_timestamp_args *arrivals; /* of each launch, slot by slot; NULL: not looked for */
 };
 
@@ -53,12 +57,30 @@ stepaf_status_t stepaf_times_begin(struct stepaf_stream *stream, uint8_t *contro
                                    struct stepaf_timestamp *ring);
 void stepaf_times_free(struct stepaf_times *times);
 
-/* Hot: enqueue one of a point of an operation. @a name: NULL, or the request's operation. */
-stepaf_status_t stepaf_times_note(const struct stepaf_stream *stream,
-                                  enum stepaf_timestamp_kind kind, const uint32_t *name,
-                                  void *cuda_stream);
-/* Hot: before the gate of launch @a k, in order. */
-stepaf_status_t stepaf_times_note_arrivals(const struct stepaf_stream *stream, uint8_t slot,
-                                           uint32_t k, void *cuda_stream);
+/* Hot: enqueue one of a point of an operation, where that is wanted; *begun_p: it is. @a name: NULL, or
+ * the request's operation. */
+stepaf_status_t stepaf_times_enqueue(const struct stepaf_stream *stream,
+                                     enum stepaf_timestamp_kind kind, const uint32_t *name,
+                                     void *cuda_stream, bool *begun_p);
+static inline stepaf_status_t stepaf_times_note(const struct stepaf_stream *stream,
+                                                enum stepaf_timestamp_kind kind,
+                                                const uint32_t *name, void *cuda_stream,
+                                                bool *begun_p)
+{
+    return __builtin_expect(!stream->times, 1)
+               ? STEPAF_OK
+               : stepaf_times_enqueue(stream, kind, name, cuda_stream, begun_p);
+}
+/* Hot: the same of arrivals, before the gate of launch @a k, in order. */
+stepaf_status_t stepaf_times_enqueue_arrivals(const struct stepaf_stream *stream, uint8_t slot,
+                                              uint32_t k, void *cuda_stream, bool *begun_p);
+static inline stepaf_status_t stepaf_times_note_arrivals(const struct stepaf_stream *stream,
+                                                         uint8_t slot, uint32_t k,
+                                                         void *cuda_stream, bool *begun_p)
+{
+    return __builtin_expect(!stream->times, 1)
+               ? STEPAF_OK
+               : stepaf_times_enqueue_arrivals(stream, slot, k, cuda_stream, begun_p);
+}
 
 #endif

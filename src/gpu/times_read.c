@@ -25,7 +25,7 @@ static uint32_t widen(uint32_t near, uint32_t low)
 struct taken {
     uint64_t ticks;
     uint32_t kind, seq, peer;
-    uint32_t name; /* NAME */
+    uint64_t name; /* NAME */
 };
 
 static void stamp(const struct stepaf_stream *stream, const struct taken *taken, uint32_t event,
@@ -117,7 +117,7 @@ static void take_at_attention(const struct stepaf_stream *stream, struct stepaf_
         break;
     case STEPAF_TIMESTAMP_NAME:
         slot->is_named = true;
-        slot->name = taken->name;
+        slot->name = (uint32_t)taken->name;
         break;
     case STEPAF_TIMESTAMP_SEND_OVER:
         slot->op.trace.notified = taken->ticks;
@@ -137,6 +137,19 @@ static void take_at_attention(const struct stepaf_stream *stream, struct stepaf_
     }
 }
 
+static uint64_t span_in_ns(const struct stepaf_ctx *ctx, uint64_t ticks)
+{
+    return ticks * ctx->clock.ns_scale >> STEPAF_NS_SCALE_BITS;
+}
+
+static void measure_work(const struct stepaf_ctx *ctx, const struct stepaf_peer *peer,
+                         uint64_t ticks)
+{
+    if (ctx->polling.times)
+        stepaf_histogram_add(&stepaf_metrics_times(ctx, peer)[STEPAF_TIME_WORK],
+                             span_in_ns(ctx, ticks));
+}
+
 /* What the peers have sent is answered: how long each has waited, and been worked for. */
 static void measure_batch(const struct stepaf_stream *stream, const struct stepaf_times_slot *slot,
                           uint64_t now)
@@ -146,12 +159,9 @@ static void measure_batch(const struct stepaf_stream *stream, const struct stepa
     for (uint32_t p = 0; ctx->polling.times && slot->handled && p < ctx->n_peers; p++) {
         if (!slot->arrived[p] || is_hosts(stream, p))
             continue;
-        struct stepaf_histogram *times = stepaf_metrics_times(ctx, &ctx->peers[p]);
-        uint64_t queue = slot->handled - slot->arrived[p], work = now - slot->handled;
-        stepaf_histogram_add(&times[STEPAF_TIME_QUEUE],
-                             queue * ctx->clock.ns_scale >> STEPAF_NS_SCALE_BITS);
-        stepaf_histogram_add(&times[STEPAF_TIME_WORK],
-                             work * ctx->clock.ns_scale >> STEPAF_NS_SCALE_BITS);
+        stepaf_histogram_add(&stepaf_metrics_times(ctx, &ctx->peers[p])[STEPAF_TIME_QUEUE],
+                             span_in_ns(ctx, slot->handled - slot->arrived[p]));
+        measure_work(ctx, &ctx->peers[p], now - slot->handled);
     }
 }
 
@@ -194,6 +204,59 @@ static void take_at_ffn(const struct stepaf_stream *stream, struct stepaf_times_
     }
 }
 
+/* ---- any worker's ---- */
+
+static void stamp_any(const struct stepaf_stream *stream, const struct stepaf_times_slot *slot,
+                      uint64_t ticks, uint32_t event)
+{
+    const struct stepaf_ctx *ctx = stream->plan->ctx;
+    const struct taken taken = {.ticks = ticks, .seq = slot->seq};
+
+    stamp(stream, &taken, event, stream->times->numbers[slot->peer],
+          (uint32_t)ctx->peers[slot->peer].who.rank);
+}
+
+/* It is known now whose batch has come. When is not known: since the last wait was over, nobody had
+ * looked. */
+static void name_batch(const struct stepaf_stream *stream, struct stepaf_times_slot *slot,
+                       uint64_t batch)
+{
+    struct stepaf_ctx *ctx = stream->plan->ctx;
+    uint32_t peer = batch >> 8 & 0xffffff, in_slot = batch & 0xff, n = (uint32_t)(batch >> 32);
+
+    if (peer >= ctx->n_peers || in_slot >= stream->plan->depth || slot->is_named)
+        return;
+    slot->is_named = true;
+    slot->peer = peer;
+    slot->seq = (n - 1) * stream->plan->depth + in_slot;
+    if (stream->times->looked)
+        slot->unlooked[peer] = slot->handled - stream->times->looked;
+    stream->times->looked = slot->handled;
+    stamp_any(stream, slot, slot->handled, STEPAF_EVENT_ARRIVED);
+    stamp_any(stream, slot, slot->handled, STEPAF_EVENT_HANDLED);
+    ctx->counters.batches_received++;
+}
+
+static void take_at_any(const struct stepaf_stream *stream, struct stepaf_times_slot *slot,
+                        const struct taken *taken)
+{
+    struct stepaf_ctx *ctx = stream->plan->ctx;
+
+    if (taken->kind == STEPAF_TIMESTAMP_WAIT_BEGAN) {
+        begin_slot(stream, slot, taken->seq);
+    } else if (taken->kind == STEPAF_TIMESTAMP_WAIT_OVER) {
+        slot->handled = taken->ticks;
+    } else if (taken->kind == STEPAF_TIMESTAMP_NAME) {
+        name_batch(stream, slot, taken->name);
+    } else if (slot->is_named && taken->kind == STEPAF_TIMESTAMP_SEND_BEGAN) {
+        stamp_any(stream, slot, taken->ticks, STEPAF_EVENT_RESPONDED);
+        measure_work(ctx, &ctx->peers[slot->peer], taken->ticks - slot->handled);
+    } else if (slot->is_named && taken->kind == STEPAF_TIMESTAMP_SEND_OVER) {
+        stamp_any(stream, slot, taken->ticks, STEPAF_EVENT_RELEASED);
+        ctx->counters.responses_sent++;
+    }
+}
+
 static void take(const struct stepaf_stream *stream, const struct stepaf_timestamp *timestamp)
 {
     struct stepaf_ctx *ctx = stream->plan->ctx;
@@ -208,7 +271,7 @@ static void take(const struct stepaf_stream *stream, const struct stepaf_timesta
         taken.kind == (attends ? STEPAF_TIMESTAMP_SEND_BEGAN : STEPAF_TIMESTAMP_WAIT_BEGAN);
 
     if (taken.kind == STEPAF_TIMESTAMP_NAME)
-        taken.name = (uint32_t)timestamp->time_ns;
+        taken.name = timestamp->time_ns;
     else
         taken.ticks = stepaf_gpu_clock_ticks(ctx, timestamp->time_ns);
     if (begins)
@@ -218,6 +281,8 @@ static void take(const struct stepaf_stream *stream, const struct stepaf_timesta
         return; /* its begin was overtaken */
     if (attends)
         take_at_attention(stream, slot, &taken);
+    else if (stream->any)
+        take_at_any(stream, slot, &taken);
     else
         take_at_ffn(stream, slot, &taken);
 }
@@ -294,6 +359,21 @@ const struct stepaf_op *stepaf_times_find(const struct stepaf_op *op)
     return NULL;
 }
 
+/* The slot of an operation of a peer's; NULL: it is forgotten. */
+static const struct stepaf_times_slot *find_slot(const struct stepaf_stream *stream, uint32_t peer,
+                                                 uint32_t seq)
+{
+    const struct stepaf_times *times = stream->times;
+    const struct stepaf_times_slot *slot = &times->slots[seq % times->n_slots];
+
+    if (!stream->any)
+        return slot->op.seq == seq ? slot : NULL;
+    for (uint32_t s = 0; s < times->n_slots; s++)
+        if (times->slots[s].is_named && times->slots[s].peer == peer && times->slots[s].seq == seq)
+            return &times->slots[s];
+    return NULL;
+}
+
 /* For how long before a batch came, or an answer, the stream had not looked. False: it is none of a
  * stream's. */
 bool stepaf_times_unlooked(const struct stepaf_peer *peer, uint32_t number, uint32_t seq,
@@ -306,8 +386,8 @@ bool stepaf_times_unlooked(const struct stepaf_peer *peer, uint32_t number, uint
         const struct stepaf_times *times = plan && plan->stream ? plan->stream->times : NULL;
         if (!times || times->numbers[peer->index] != number)
             continue;
-        const struct stepaf_times_slot *slot = &times->slots[seq % times->n_slots];
-        *ticks_p = slot->op.seq == seq ? slot->unlooked[peer->index] : 0;
+        const struct stepaf_times_slot *slot = find_slot(plan->stream, peer->index, seq);
+        *ticks_p = slot ? slot->unlooked[peer->index] : 0;
         return true;
     }
     return false;

@@ -39,9 +39,14 @@ __device__ __forceinline__ void take_time(const stepaf_timestamp_args &args)
 
     if (!load_volatile(args.failed)) {
         uint32_t op = count_op(args);
+        uint64_t name = args.name;
+        if (args.batches != nullptr)
+            name = load_pair(reinterpret_cast<const uint8_t *>(
+                                 &args.batches[load_volatile(args.n_batches) & args.batch_mask]))
+                       .x;
         leave_timestamp(args, args.kind, op, 0, now);
         if (args.named)
-            leave_timestamp(args, STEPAF_TIMESTAMP_NAME, op, 0, args.name);
+            leave_timestamp(args, STEPAF_TIMESTAMP_NAME, op, 0, name);
     }
     let_successor_begin();
 }

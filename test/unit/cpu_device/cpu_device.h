@@ -54,8 +54,9 @@ struct cpu_device {
     atomic_bool busy; /* no event has come by; another thread may say otherwise */
     struct cpu_launch launched;
     int n_launches;
-    int n_timestamps;          /* launches of those kernels */
-    int n_copies;              /* that were enqueued */
+    int n_timestamps;                       /* launches of those kernels */
+    int n_copies;                           /* that were enqueued */
+    struct stepaf_timestamp_args timestamp; /* of the last of them */
     uint64_t words[CPU_WORDS]; /* of the last store by a stream: where, what, in turn */
     unsigned n_words;
     struct cpu_wait waits[CPU_WAITS]; /* the first of them */

@@ -130,7 +130,10 @@ stepaf_status_t cpu_timestamp(struct stepaf_gpu *gpu, enum stepaf_times_kernel k
     stepaf_status_t status = cpu_device_step("cannot launch");
 
     (void)gpu;
-    __atomic_add_fetch(&cpu_device.n_timestamps, 1, __ATOMIC_RELAXED);
+    pthread_mutex_lock(&lock);
+    cpu_device.n_timestamps++;
+    cpu_device.timestamp = *args;
+    pthread_mutex_unlock(&lock);
     if (!status && cpu_device.runs)
         cpu_queue_run(stream,
                       kernel == STEPAF_KERNEL_ARRIVALS ? cpu_kernel_note_arrivals

@@ -196,6 +196,27 @@ static void give_up()
     printf("ok: times, given up\n");
 }
 
+/* Behind a gate that takes any batch, the batch has a name. */
+static void name_the_batch()
+{
+    stepaf_any_entry entries[4] = {{1, 1}, {2, 2}, {UINT64_C(5) << 32 | 2 << 8 | 1, 3}, {4, 4}};
+    uint32_t n_batches = 6; /* the third place, again */
+    Notes notes(8);
+    Stream stream;
+
+    readable.clear();
+    notes.note(stream, STEPAF_TIMESTAMP_WAIT_OVER, 1);
+    stepaf_timestamp_args &args = *notes.launched.back();
+    args.batches = entries;
+    args.n_batches = &n_batches;
+    args.batch_mask = 3;
+    run_streams({&stream});
+    if (notes.counts[0] != 2 || notes.ring[1].time_ns != entries[2].batch ||
+        (notes.ring[1].what >> STEPAF_TIMESTAMP_KIND & 0xf) != STEPAF_TIMESTAMP_NAME)
+        fail("a batch has another name");
+    printf("ok: times, a batch's name\n");
+}
+
 /* The host asks what time it is, some times. */
 static void tell_the_time()
 {
@@ -242,6 +263,7 @@ int main()
               {{60, 60, HEAD, 1, false, 0}}, 2, depth, 30);
     }
     give_up();
+    name_the_batch();
     tell_the_time();
     return 0;
 }

@@ -6,6 +6,7 @@
 #include "core/key_recv.h"
 #include "core/plan.h"
 #include "cpu_device/cpu_device.h"
+#include "cpu_device/queue.h"
 #include "fake.h"
 #include "gpu/stream_any.h"
 #include "plans.h"
@@ -318,6 +319,81 @@ static void half_a_receive_ends_the_plan(void)
     end();
 }
 
+/* ---- times ---- */
+
+/* What a kernel would note next of the plan's only rank. */
+static void note(struct stepaf_timestamp *ring, uint32_t n, uint32_t kind, uint32_t op,
+                 uint64_t time_ns)
+{
+    ring[n] = (struct stepaf_timestamp){time_ns, (uint64_t)kind << STEPAF_TIMESTAMP_KIND |
+                                                     (uint64_t)op << STEPAF_TIMESTAMP_OP | (n + 1)};
+}
+
+/* The gate says whose batch it took: here the second worker's fifth one, then nonsense. */
+static void times_are_those_of_the_worker_whose_batch_it_was(void)
+{
+    const uint64_t fifth = UINT64_C(2) << 32 | 1 << 8 | 1, nobody = UINT64_C(1) << 32 | 7 << 8;
+    static const int events[] = {STEPAF_EVENT_ARRIVED, STEPAF_EVENT_HANDLED, STEPAF_EVENT_RESPONDED,
+                                 STEPAF_EVENT_RELEASED};
+    stepaf_counters_t counters = {.size = sizeof(counters)};
+    stepaf_trace_record_t records[16];
+    size_t n = 0;
+
+    setenv("STEPAF_STREAM_TIMES", "on", 1);
+    begin();
+    unsetenv("STEPAF_STREAM_TIMES");
+    cpu_queue_begin();
+    cpu_device.runs = true; /* for the clock */
+    commit();
+    cpu_device.runs = false;
+    CU_ASSERT_EQUAL(stepaf_recv_on_stream(plan, &stream), STEPAF_OK);
+    CU_ASSERT_EQUAL(cpu_device.timestamp.n_batches, stream_of_plan()->any->receive.counts);
+    CU_ASSERT_EQUAL(stepaf_respond_on_stream(plan, NULL, &stream), STEPAF_OK);
+    CU_ASSERT_EQUAL(cpu_device.n_timestamps, 4);
+    struct stepaf_timestamp *ring = cpu_device.timestamp.ring;
+    uint64_t now = cpu_device_now_ns();
+    for (uint32_t op = 0; op < 2; op++) {
+        note(ring, 5 * op + 0, STEPAF_TIMESTAMP_WAIT_BEGAN, op, now);
+        note(ring, 5 * op + 1, STEPAF_TIMESTAMP_WAIT_OVER, op, now + 1000);
+        note(ring, 5 * op + 2, STEPAF_TIMESTAMP_NAME, op, op ? nobody : fifth);
+        note(ring, 5 * op + 3, STEPAF_TIMESTAMP_SEND_BEGAN, op, now + 2000);
+        note(ring, 5 * op + 4, STEPAF_TIMESTAMP_SEND_OVER, op, now + 3000);
+    }
+    CU_ASSERT_EQUAL(stepaf_trace_read(job->handle, records, sizeof(records[0]), 16, &n), STEPAF_OK);
+    CU_ASSERT_EQUAL_FATAL(n, 4);
+    for (int i = 0; i < 4; i++)
+        CU_ASSERT(records[i].event == events[i] && records[i].peer == 1 &&
+                  records[i].sequence == DEPTH + 1 && records[i].plan == 0);
+    CU_ASSERT_EQUAL(stepaf_counters_query(job->handle, &counters), STEPAF_OK);
+    CU_ASSERT(counters.batches_received == 1 && counters.responses_sent == 1);
+    cpu_queue_end();
+    end();
+}
+
+static void a_timestamp_that_fails_ends_the_plan_where_it_is_half(void)
+{
+    setenv("STEPAF_STREAM_TIMES", "on", 1);
+    begin();
+    unsetenv("STEPAF_STREAM_TIMES");
+    cpu_queue_begin();
+    cpu_device.runs = true;
+    commit();
+    cpu_device.runs = false;
+    for (int at = 1; at <= 3; at++) { /* of the begin, gate, unpack */
+        cpu_device.n_calls = 0;
+        cpu_device.fail_at = at;
+        CU_ASSERT_EQUAL(stepaf_recv_on_stream(plan, &stream), STEPAF_ERR_TRANSPORT);
+        cpu_device.fail_at = 0;
+        CU_ASSERT_EQUAL(stream_of_plan()->watch->abort, at > 1);
+        if (at > 1)
+            commit();
+        CU_ASSERT_EQUAL(stepaf_recv_on_stream(plan, &stream), STEPAF_OK);
+        CU_ASSERT_EQUAL(stepaf_respond_on_stream(plan, NULL, &stream), STEPAF_OK);
+    }
+    cpu_queue_end();
+    end();
+}
+
 int main(void)
 {
     CU_TestInfo tests[] = {
@@ -333,6 +409,10 @@ int main(void)
         {"a timeout within a batch names its worker", a_timeout_within_a_batch_names_its_worker},
         {"a launch that fails counts nothing", a_launch_that_fails_counts_nothing},
         {"half a receive ends the plan", half_a_receive_ends_the_plan},
+        {"times are those of the worker whose batch it was",
+         times_are_those_of_the_worker_whose_batch_it_was},
+        {"a timestamp that fails ends the plan where it is half",
+         a_timestamp_that_fails_ends_the_plan_where_it_is_half},
         CU_TEST_INFO_NULL,
     };
     return unit_run(tests);
