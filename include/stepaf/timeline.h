@@ -29,7 +29,8 @@ typedef struct stepaf_timeline {
  *                     stream had reached the operation, and that the answer had arrived. For one
  *                     that goes from GPU to GPU, with STEPAF_STREAM_TIMES=on, they are the GPU's:
  *                     notified_ns when its stream had sent everything, answered_ns when its stream,
- *                     waiting, found the answer; -1 for the FFN rank's durations.
+ *                     waiting, found the answer; -1 for the FFN rank's durations, and for
+ *                     answered_ns if the plan does not need all answers.
  *  @return STEPAF_OK; STEPAF_ERR_HANDLE; STEPAF_ERR_INVALID (@a ffn_rank, or @a timeline_p is
  *  NULL or its size too small); STEPAF_ERR_UNSUPPORTED (an operation on streams whose tensors go
  *  from GPU to GPU, or of a plan in graphs that are replayed, without STEPAF_STREAM_TIMES=on: only

@@ -33,7 +33,8 @@ typedef enum stepaf_event {
 
 /** One record. With STEPAF_STREAM_TIMES=on, operations on streams leave the same, but "posted", with
  *  the times at which the streams reached these points; their sequence counts from the last commit,
- *  replays of graphs included. Without it they leave none. What the library moves through the host
+ *  replays of graphs included. They are added when the library reads what the GPU has noted, so they
+ *  may stand behind later ones. Without the setting there are none. What the library moves through the host
  *  for them appears as operations of the library's own plans in either case. */
 typedef struct stepaf_trace_record {
     int64_t time_ns;   /* on the common clock, see stepaf_clock_ns */

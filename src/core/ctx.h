@@ -176,7 +176,6 @@ struct stepaf_ctx_gpu {
     void *bounce_stream;                /* the device's, for copies to bounce buffers; NULL: none */
     struct stepaf_bounce_in *bounce_in; /* and from there; NULL: none yet */
     struct stepaf_gpu_clock *clock;     /* the device's, for timestamps; NULL: none are taken */
-    uint64_t times_due;                 /* ticks: to read them */
     struct stepaf_streams *streams;     /* of the last commit; NULL: there was no stream plan yet */
     struct stepaf_list proxies; /* stream plans that have peers through the host, see gpu/proxy.h */
     bool proxies_still;         /* a commit is about to end them */

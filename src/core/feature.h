@@ -23,6 +23,8 @@ struct stepaf_plan_obj;
 struct stepaf_post;
 struct stepaf_region;
 
+#define STEPAF_UNLOOKED UINT64_MAX
+
 struct stepaf_feature_ops {
     /* ---- the context ---- */
 
@@ -72,8 +74,8 @@ struct stepaf_feature_ops {
      * nobody knows. */
     bool (*carrier)(const struct stepaf_op *op, uint32_t p, const struct stepaf_op **carrier_p);
     /* Of an operation of that number and sequence at the attention rank: for how many ticks before it
-     * was here a stream had not looked for what @a peer sends. False: it is none of a stream plan with
-     * timestamps. */
+     * was here a stream had not looked for what @a peer sends; STEPAF_UNLOOKED: that is not known. False:
+     * it is none of a stream plan with timestamps. */
     bool (*unlooked)(const struct stepaf_peer *peer, uint32_t plan, uint32_t seq,
                      uint64_t *ticks_p);
     /* How far times of streams are off, at most. */

@@ -8,6 +8,7 @@
 #include "boot/member_net.h"
 #include "core/clock_keep.h"
 #include "core/ctx.h"
+#include "core/feature.h"
 #include "core/lock.h"
 #include "core/mesh.h"
 #include "core/metrics.h"
@@ -93,6 +94,7 @@ static void find_dead_peers(struct stepaf_ctx *ctx, uint64_t now)
         return;
     ctx->polling.checked = now;
     stepaf_clock_keep(ctx, now);
+    ctx->feature->refresh(ctx);
     stepaf_metrics_keep(ctx, now);
     stepaf_trace_signal_look(ctx);
     for (unsigned i = 0; i < ctx->net.n_transports; i++)

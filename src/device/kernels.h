@@ -366,9 +366,9 @@ struct stepaf_any_args {
  *
  * Kernels of their own, so that those above are the same without them. A timestamp is 16 bytes, stored at
  * once, in a ring in pinned memory, which the host reads when it likes: it takes those whose number is the
- * next one, and sees by the number if it was overtaken. The number counts the timestamps of the ring;
- * operations are counted as well, kind by kind, in GPU memory, so that a captured graph can be replayed.
- * There are none of a plan that is over. */
+ * next one, and sees by the number if it was overtaken. The number counts the timestamps of the ring.
+ * Operations are counted as well, in GPU memory, by kind and slot, since streams keep the operations of a
+ * slot in order, and no others: so a captured graph can be replayed. There are none of a plan that is over. */
 
 enum stepaf_timestamp_kind {
     STEPAF_TIMESTAMP_SEND_BEGAN,
@@ -381,21 +381,22 @@ enum stepaf_timestamp_kind {
     STEPAF_TIMESTAMP_KINDS
 };
 
+/* Of what a timestamp says, bits:
+ *
+ *   time  0-47 nanoseconds of the GPU's clock; 48-59 the operation's upper 12. NAME: a word, all of it
+ *   what  0-23 number, from 1; 24-43 the operation's lower 20, from 0; 44-47 kind; 48-63 peer. 0: none yet */
 enum {
-    STEPAF_TIMESTAMP_NUMBERS = 1 << 24, /* then numbers begin again; so of operations */
-    STEPAF_TIMESTAMP_OPS = 1 << 20
+    STEPAF_TIMESTAMP_NUMBERS = 1 << 24, /* then they begin again */
+    STEPAF_TIMESTAMP_OP = 24,
+    STEPAF_TIMESTAMP_OPS = 1 << 20,
+    STEPAF_TIMESTAMP_KIND = 44,
+    STEPAF_TIMESTAMP_PEER = 48,
+    STEPAF_TIMESTAMP_TIME_BITS = 48
 };
 
 struct stepaf_timestamp {
-    uint64_t time_ns; /* of the GPU's clock */
-    uint64_t what;    /* 0: nothing yet; else peer << 48 | kind << 44 | operation << 24 | number,
-                       * both of which are the lower bits, from 0 and from 1 */
-};
-
-enum {
-    STEPAF_TIMESTAMP_KIND = 44,
-    STEPAF_TIMESTAMP_OP = 24,
-    STEPAF_TIMESTAMP_PEER = 48,
+    uint64_t time;
+    uint64_t what;
 };
 
 /* A head that is waited for. */
@@ -407,12 +408,13 @@ struct stepaf_timestamp_head {
 struct stepaf_timestamp_args {
     struct stepaf_timestamp *ring;
     uint32_t *n_timestamps; /* GPU memory: of the ring, ever */
-    uint32_t *n_ops;        /* GPU memory: operations of this kind, ever */
+    uint32_t *n_ops;        /* GPU memory: operations of this kind and slot, ever */
     uint32_t mask;          /* of the ring */
     uint32_t name;          /* the host's word */
     uint8_t kind;
     uint8_t named; /* NAME follows: with the host's word, or the batch's */
-    uint8_t slot;  /* for faults */
+    uint8_t slot;
+    uint8_t depth; /* of the plan: operation is slot + depth times how many the slot had before */
     /* Behind a gate that takes any peer's batch: the ring of batches, and how many there were. NULL: it is
      * none. */
     const struct stepaf_any_entry *batches;

@@ -17,9 +17,6 @@
 static unsigned progress(struct stepaf_ctx *ctx)
 {
     unsigned n = stepaf_proxies_progress(ctx) + stepaf_bounce_in_progress(ctx);
-
-    if (ctx->gpu.clock)
-        stepaf_times_poll(ctx);
     return ctx->gpu.n_requests ? n + stepaf_streams_progress(ctx) : n;
 }
 
@@ -48,8 +45,8 @@ static const char *way(const struct stepaf_peer *peer)
 
 static void free_all(struct stepaf_ctx *ctx)
 {
+    stepaf_streams_free(ctx); /* no stream waits for a peer then, and for the clock's kernel none */
     stepaf_gpu_clock_free(ctx);
-    stepaf_streams_free(ctx);
 }
 
 static void close_all(struct stepaf_ctx *ctx)
@@ -63,6 +60,7 @@ static void close_all(struct stepaf_ctx *ctx)
 
 static stepaf_status_t prepare(struct stepaf_ctx *ctx)
 {
+    stepaf_times_read(ctx); /* of the last commit, while its peers are in force */
     stepaf_status_t status = stepaf_streams_prepare(ctx);
 
     return status ? status : stepaf_bounces_prepare(ctx);
@@ -96,6 +94,7 @@ static bool plan_busy(const struct stepaf_plan_obj *plan)
 
 static stepaf_status_t plan_end(struct stepaf_plan_obj *plan)
 {
+    stepaf_times_read(plan->ctx);
     return stepaf_proxy_end_plan(plan->stream);
 }
 

@@ -121,9 +121,13 @@ struct stepaf_streams {
     uint64_t control_bytes;
     struct stepaf_gpu_watch *watches; /* pinned, one a plan number */
     uint32_t n_watches;
-    struct stepaf_timestamp *timestamps; /* pinned: a ring for each plan that takes some; or NULL */
-    struct stepaf_pack stream_advert;    /* what peers are told of it all */
-    uint32_t **failed; /* in control, one a plan: nothing is to be done any more */
+    struct {
+        struct stepaf_timestamp
+            *rings; /* pinned: one for each plan that takes timestamps; or NULL */
+        uint32_t n; /* of these that are given out */
+    } times;
+    struct stepaf_pack stream_advert; /* what peers are told of it all */
+    uint32_t **failed;                /* in control, one a plan: nothing is to be done any more */
     uint32_t n_failed;
     void **imports; /* pieces of peers' memory */
     uint32_t n_imports;

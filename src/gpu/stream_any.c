@@ -262,7 +262,8 @@ stepaf_status_t stepaf_any_send(struct stepaf_stream *stream, const stepaf_tenso
             status = change_share(stream, i, &tensors[i], &changed);
     }
     if (!status)
-        status = stepaf_times_note(stream, STEPAF_TIMESTAMP_SEND_BEGAN, NULL, cuda_stream, &begun);
+        status =
+            stepaf_times_note(stream, STEPAF_TIMESTAMP_SEND_BEGAN, 0, NULL, cuda_stream, &begun);
     if (!status) {
         status = stepaf_gpu_launch_any(stream->plan->ctx->gpu.device,
                                        stream->launches.send->chunks ? STEPAF_KERNEL_SEND_ANY_CHUNKS
@@ -271,7 +272,8 @@ stepaf_status_t stepaf_any_send(struct stepaf_stream *stream, const stepaf_tenso
         begun = begun || !status;
     }
     if (!status)
-        status = stepaf_times_note(stream, STEPAF_TIMESTAMP_SEND_OVER, NULL, cuda_stream, &begun);
+        status =
+            stepaf_times_note(stream, STEPAF_TIMESTAMP_SEND_OVER, 0, NULL, cuda_stream, &begun);
     if (status)
         return begun ? stepaf_stream_break(stream, status) : status;
     stream->plan->seq++;
@@ -287,7 +289,8 @@ stepaf_status_t stepaf_any_receive(struct stepaf_stream *stream, void *cuda_stre
     bool begun = false;
 
     if (!status)
-        status = stepaf_times_note(stream, STEPAF_TIMESTAMP_WAIT_BEGAN, NULL, cuda_stream, &begun);
+        status =
+            stepaf_times_note(stream, STEPAF_TIMESTAMP_WAIT_BEGAN, 0, NULL, cuda_stream, &begun);
     if (!status) {
         status = stepaf_gpu_launch_any(gpu, STEPAF_KERNEL_GATE_ANY, &any->receive, 1,
                                        any->gate_threads, false, cuda_stream);
@@ -300,7 +303,8 @@ stepaf_status_t stepaf_any_receive(struct stepaf_stream *stream, void *cuda_stre
                                              : STEPAF_KERNEL_UNPACK_ANY,
             &any->receive, any->unpack_blocks, STEPAF_WARP, true, cuda_stream);
     if (!status)
-        status = stepaf_times_note(stream, STEPAF_TIMESTAMP_WAIT_OVER, NULL, cuda_stream, &begun);
+        status =
+            stepaf_times_note(stream, STEPAF_TIMESTAMP_WAIT_OVER, 0, NULL, cuda_stream, &begun);
     if (status)
         return begun ? stepaf_stream_break(stream, status) : status;
     stream->n_received++;

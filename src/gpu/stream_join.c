@@ -9,7 +9,7 @@
 #include "gpu/stream_any.h"
 #include "gpu/stream_some.h"
 #include "gpu/times.h"
-#include "gpu/times_read.h"
+#include "gpu/times_clock.h"
 #include "wireup/connect.h"
 
 static stepaf_status_t bad_mailbox(const struct stepaf_peer *peer)
@@ -277,25 +277,33 @@ static void begin_stream(struct stepaf_stream *stream, const struct stepaf_strea
         stepaf_stream_fail(stream, STEPAF_ERR_PEER_LOST, lost);
 }
 
-/* What the last commit's timestamps say is read, and others begin. */
-static stepaf_status_t begin_times(struct stepaf_stream *stream, uint8_t *control)
+/* The plan's timestamps begin anew, in the next ring. */
+static void begin_plan_times(struct stepaf_stream *stream, uint8_t *control)
 {
-    struct stepaf_ctx *ctx = stream->plan->ctx;
-    struct stepaf_times *before = stream->times;
+    struct stepaf_streams *streams = stream->plan->ctx->gpu.streams;
+    uint64_t each = stepaf_times_ring_bytes(stream->plan->ctx) / sizeof(struct stepaf_timestamp);
 
+    stepaf_times_free(stream->times);
     stream->times = NULL;
-    stepaf_times_free(before);
     if (!stepaf_times_wanted(stream))
-        return STEPAF_OK;
-    uint64_t each = stepaf_times_ring_bytes(ctx) / sizeof(struct stepaf_timestamp);
-    stepaf_status_t status = stepaf_times_begin(
-        stream, control, ctx->gpu.streams->timestamps + stream->plan->index * each);
-    if (!status && stream->any) {
-        stream->times->batches = stream->any->receive.ring;
-        stream->times->batch_mask = stream->any->receive.ring_mask;
-        stream->times->n_batches = stream->any->receive.counts;
-    }
-    return status;
+        return;
+    stepaf_times_begin(stream, control, streams->times.rings + streams->times.n++ * each);
+    if (!stream->times || !stream->any)
+        return;
+    stream->times->batches = stream->any->receive.ring;
+    stream->times->batch_mask = stream->any->receive.ring_mask;
+    stream->times->n_batches = stream->any->receive.counts;
+}
+
+/* Nobody reads the GPU's clock any more where no plan takes timestamps. */
+static void end_times(struct stepaf_ctx *ctx)
+{
+    struct stepaf_stream *stream = NULL;
+
+    while ((stream = stepaf_stream_after(ctx, stream)))
+        if (stream->times)
+            return;
+    stepaf_gpu_clock_free(ctx);
 }
 
 /* Proxy plans of plans that are no more end, others begin. */
@@ -320,11 +328,12 @@ stepaf_status_t stepaf_streams_join(struct stepaf_ctx *ctx, const struct stepaf_
 
     if (!ctx->gpu.streams)
         return STEPAF_OK;
-    stepaf_times_read(ctx); /* of the last commit, while its plans are in force */
     ctx->gpu.streams->joined = true;
     ctx->gpu.streams->sees_graphs = true;
-    if (!ctx->gpu.streams->control)
+    if (!ctx->gpu.streams->control) {
+        end_times(ctx);
         return make_proxy_plans(ctx);
+    }
     status = stepaf_stream_advert_read(mine->streams, mine->role, mine->world_rank, &own);
     if (status)
         return status;
@@ -336,6 +345,8 @@ stepaf_status_t stepaf_streams_join(struct stepaf_ctx *ctx, const struct stepaf_
         const struct stepaf_plan_obj *plan = stepaf_table_get(&ctx->tables.plans, i);
         if (!plan || !plan->stream)
             continue;
+        for (uint32_t p = 0; p < ctx->n_peers; p++)
+            plan->stream->times_numbers[p] = STEPAF_TIMES_NONE;
         dsts[i] = calloc((size_t)ctx->n_peers * plan->stream->n_out, sizeof(*dsts[i]));
         if (!dsts[i])
             status = stepaf_error_no_memory(STEPAF_PHASE_COMMIT);
@@ -354,12 +365,13 @@ stepaf_status_t stepaf_streams_join(struct stepaf_ctx *ctx, const struct stepaf_
         else if (stream->some)
             status = stepaf_some_begin(stream);
         if (!status)
-            status = begin_times(stream, ctx->gpu.streams->control + at);
+            begin_plan_times(stream, ctx->gpu.streams->control + at);
         at += stepaf_times_control_bytes(stream);
     }
     for (uint32_t i = 0; dsts && i < n_plans; i++)
         free(dsts[i]);
     free(dsts);
+    end_times(ctx);
     if (!status)
         status = make_proxy_plans(ctx);
     stepaf_stream_advert_free(&own);
@@ -408,8 +420,8 @@ static void free_streams(struct stepaf_ctx *ctx, struct stepaf_streams *streams)
         stepaf_gpu_free(ctx->gpu.device, streams->control);
     if (streams->watches)
         stepaf_gpu_free_host(ctx->gpu.device, streams->watches);
-    if (streams->timestamps)
-        stepaf_gpu_free_host(ctx->gpu.device, streams->timestamps);
+    if (streams->times.rings)
+        stepaf_gpu_free_host(ctx->gpu.device, streams->times.rings);
     free(streams->failed);
     free(streams);
 }

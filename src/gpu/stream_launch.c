@@ -191,8 +191,9 @@ static stepaf_status_t send_legs(struct stepaf_stream *stream, const struct step
                                  void *cuda_stream, struct marks *marks)
 {
     struct stepaf_gpu *gpu = stream->plan->ctx->gpu.device;
-    stepaf_status_t status = stepaf_times_note(stream, STEPAF_TIMESTAMP_SEND_BEGAN, marks->name,
-                                               cuda_stream, &marks->begun);
+    stepaf_status_t status =
+        stepaf_times_note(stream, STEPAF_TIMESTAMP_SEND_BEGAN, planned->args.slot, marks->name,
+                          cuda_stream, &marks->begun);
     bool first = true;
 
     if (stream->some && !status) {
@@ -219,8 +220,8 @@ static stepaf_status_t send_legs(struct stepaf_stream *stream, const struct step
     if (guarded && !status)
         status = stepaf_stream_guard_launch(stream, planned->args.slot, cuda_stream);
     if (!status)
-        status =
-            stepaf_times_note(stream, STEPAF_TIMESTAMP_SEND_OVER, NULL, cuda_stream, &marks->begun);
+        status = stepaf_times_note(stream, STEPAF_TIMESTAMP_SEND_OVER, planned->args.slot, NULL,
+                                   cuda_stream, &marks->begun);
     return status ? status : mark_legs(stream, cuda_stream, marks);
 }
 
@@ -248,8 +249,8 @@ static stepaf_status_t receive_legs(struct stepaf_stream *stream,
                                        cuda_stream);
     }
     if (!status)
-        status =
-            stepaf_times_note(stream, STEPAF_TIMESTAMP_WAIT_OVER, NULL, cuda_stream, &marks->begun);
+        status = stepaf_times_note(stream, STEPAF_TIMESTAMP_WAIT_OVER, launches->args.slot, NULL,
+                                   cuda_stream, &marks->begun);
     return status ? status : mark_legs(stream, cuda_stream, marks);
 }
 

@@ -141,18 +141,17 @@ static stepaf_status_t lay_out_mailboxes(struct stepaf_stream *stream,
     return STEPAF_OK;
 }
 
-/* A ring for each plan, by number, if any takes timestamps. */
+/* A ring for each plan that takes timestamps. */
 static stepaf_status_t allocate_timestamps(struct stepaf_ctx *ctx, struct stepaf_streams *streams)
 {
-    bool wanted = false;
+    uint64_t n = 0;
 
     for (struct stepaf_stream *stream = NULL; (stream = stepaf_stream_after(ctx, stream));)
-        wanted = wanted || stepaf_times_wanted(stream);
-    if (!wanted)
+        n += stepaf_times_wanted(stream);
+    if (!n)
         return STEPAF_OK;
-    return stepaf_gpu_alloc_host(ctx->gpu.device,
-                                 ctx->tables.plans.n * stepaf_times_ring_bytes(ctx),
-                                 (void **)&streams->timestamps);
+    return stepaf_gpu_alloc_host(ctx->gpu.device, n * stepaf_times_ring_bytes(ctx),
+                                 (void **)&streams->times.rings);
 }
 
 /* Memory for what was laid out. */

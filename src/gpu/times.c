@@ -4,6 +4,7 @@
 
 #include <stdlib.h>
 
+#include "base/log.h"
 #include "base/round.h"
 #include "core/plan.h"
 #include "gpu/stream_some.h"
@@ -11,9 +12,7 @@
 
 enum {
     ALIGN = 512,
-    COUNTS = 1 + STEPAF_TIMESTAMP_KINDS, /* of the ring, and of each kind */
-    FFN_SLOTS =
-        64 /* batches that an attention rank may still ask for; of its own, there are depth */
+    FFN_SLOTS = 512 /* batches that an attention rank may still ask for; its own are depth */
 };
 
 bool stepaf_times_wanted(const struct stepaf_stream *stream)
@@ -41,7 +40,7 @@ static uint32_t count_slots(const struct stepaf_stream *stream)
     return n > FFN_SLOTS ? n : FFN_SLOTS;
 }
 
-/* In GPU memory: counts; then heads, and whose they are, slot by slot. */
+/* In GPU memory: counts, of the ring, and by slot and kind; then heads, and whose they are, slot by slot. */
 static uint64_t heads_bytes(const struct stepaf_stream *stream)
 {
     uint64_t n = stream->plan->ctx->n_peers;
@@ -50,11 +49,19 @@ static uint64_t heads_bytes(const struct stepaf_stream *stream)
            stepaf_round_up(n * sizeof(uint16_t), ALIGN);
 }
 
+static uint64_t all_counts_bytes(const struct stepaf_stream *stream)
+{
+    uint64_t n = 1 + (uint64_t)stream->plan->depth * STEPAF_TIMESTAMP_KINDS;
+
+    return stepaf_round_up(n * sizeof(uint32_t), ALIGN);
+}
+
 uint64_t stepaf_times_control_bytes(const struct stepaf_stream *stream)
 {
     if (!stepaf_times_wanted(stream))
         return 0;
-    return ALIGN + (sees_arrivals(stream) ? stream->plan->depth * heads_bytes(stream) : 0);
+    return all_counts_bytes(stream) +
+           (sees_arrivals(stream) ? stream->plan->depth * heads_bytes(stream) : 0);
 }
 
 static uint32_t timestamps_kept(const struct stepaf_ctx *ctx)
@@ -80,7 +87,6 @@ void stepaf_times_free(struct stepaf_times *times)
     free(times->slots);
     free(times->op_peers);
     free(times->ticks);
-    free(times->numbers);
     free(times->arrivals);
     free(times);
 }
@@ -95,13 +101,14 @@ static struct stepaf_times *make_times(const struct stepaf_stream *stream)
         return NULL;
     times->n_slots = count_slots(stream);
     times->slots = calloc(times->n_slots, sizeof(times->slots[0]));
-    times->op_peers = calloc(times->n_slots * n_peers + 1, sizeof(times->op_peers[0]));
+    if (stepaf_is_attention(plan->ctx))
+        times->op_peers = calloc(times->n_slots * n_peers + 1, sizeof(times->op_peers[0]));
     times->ticks = calloc(times->n_slots * n_peers * 2 + 1, sizeof(times->ticks[0]));
-    times->numbers = calloc(n_peers + 1, sizeof(times->numbers[0]));
+    times->numbers = stream->times_numbers;
     if (sees_arrivals(stream))
         times->arrivals =
             calloc((size_t)plan->depth * stream->launches.n_receive, sizeof(times->arrivals[0]));
-    if (!times->slots || !times->op_peers || !times->ticks || !times->numbers ||
+    if (!times->slots || !times->ticks || (stepaf_is_attention(plan->ctx) && !times->op_peers) ||
         (sees_arrivals(stream) && !times->arrivals)) {
         stepaf_times_free(times);
         return NULL;
@@ -119,8 +126,10 @@ static void set_slots(const struct stepaf_stream *stream, struct stepaf_times *t
         slot->unlooked = slot->arrived + ctx->n_peers;
         slot->op.plan = stream->plan;
         slot->op.seq = UINT32_MAX; /* none yet */
-        slot->op.op_peers = &times->op_peers[(size_t)s * ctx->n_peers];
         slot->op.failed_peer = -1;
+        if (!times->op_peers)
+            continue;
+        slot->op.op_peers = &times->op_peers[(size_t)s * ctx->n_peers];
         for (uint32_t p = 0; p < ctx->n_peers; p++)
             slot->op.op_peers[p].peer = &ctx->peers[p];
     }
@@ -139,15 +148,17 @@ static void set_point(const struct stepaf_stream *stream, uint8_t *control,
         .n_timestamps = (uint32_t *)control,
         .mask = times->mask,
         .epoch = ctx->epoch,
+        .depth = stream->any ? 1 : stream->plan->depth, /* receives of any are all in order */
         .failed = stream->launches.send[0].args.failed,
         .watch = stream->watch,
         .timeout_ns = (uint64_t)ctx->env.stream_timeout_us * 1000,
     };
 }
 
-static uint32_t *count_of(const struct stepaf_times *times, enum stepaf_timestamp_kind kind)
+static uint32_t *count_of(const struct stepaf_times *times, uint32_t slot,
+                          enum stepaf_timestamp_kind kind)
 {
-    return times->point.n_timestamps + 1 + kind;
+    return times->point.n_timestamps + 1 + slot * STEPAF_TIMESTAMP_KINDS + kind;
 }
 
 /* The heads of one launch, of the peers that it waits for. */
@@ -189,7 +200,7 @@ static stepaf_status_t set_arrivals(const struct stepaf_stream *stream, uint32_t
         const struct stepaf_launch *launch = &stream->launches.receive[slot * n_launches + k];
         struct stepaf_timestamp_args *args = &times->arrivals[slot * n_launches + k];
         *args = times->point;
-        args->n_ops = count_of(times, STEPAF_TIMESTAMP_WAIT_BEGAN);
+        args->n_ops = count_of(times, slot, STEPAF_TIMESTAMP_WAIT_BEGAN);
         args->begins = k == 0;
         args->slot = (uint8_t)slot;
         args->n_each = stream->n_in;
@@ -203,50 +214,55 @@ static stepaf_status_t set_arrivals(const struct stepaf_stream *stream, uint32_t
     return stepaf_gpu_write(ctx->gpu.device, place, scratch, heads_bytes(stream));
 }
 
-stepaf_status_t stepaf_times_begin(struct stepaf_stream *stream, uint8_t *control,
-                                   struct stepaf_timestamp *ring)
+static stepaf_status_t begin_times(struct stepaf_stream *stream, uint8_t *control,
+                                   struct stepaf_timestamp *ring, struct stepaf_times *times)
+{
+    uint8_t *scratch = calloc(1, heads_bytes(stream)), *heads = control + all_counts_bytes(stream);
+    stepaf_status_t status = STEPAF_OK;
+
+    if (!scratch)
+        return stepaf_error_no_memory(STEPAF_PHASE_COMMIT);
+    set_slots(stream, times);
+    set_point(stream, control, ring, times);
+    for (uint32_t s = 0; !status && times->arrivals && s < stream->plan->depth; s++)
+        status = set_arrivals(stream, s, heads + s * heads_bytes(stream), scratch, times);
+    free(scratch);
+    return status ? status : stepaf_gpu_clock_begin(stream->plan->ctx);
+}
+
+void stepaf_times_begin(struct stepaf_stream *stream, uint8_t *control,
+                        struct stepaf_timestamp *ring)
 {
     struct stepaf_ctx *ctx = stream->plan->ctx;
     struct stepaf_watch *watch = ctx->polling.watch;
     struct stepaf_times *times = make_times(stream);
-    uint8_t *scratch = calloc(1, heads_bytes(stream));
-    stepaf_status_t status = STEPAF_OK;
+    stepaf_status_t status = times ? begin_times(stream, control, ring, times)
+                                   : stepaf_error_no_memory(STEPAF_PHASE_COMMIT);
 
-    if (!times || !scratch)
-        status = stepaf_error_no_memory(STEPAF_PHASE_COMMIT);
-    if (!status) {
-        set_slots(stream, times);
-        set_point(stream, control, ring, times);
-    }
-    for (uint32_t s = 0; !status && times->arrivals && s < stream->plan->depth; s++)
-        status = set_arrivals(stream, s, control + ALIGN + s * heads_bytes(stream), scratch, times);
-    free(scratch);
-    if (!status)
-        status = stepaf_gpu_clock_begin(ctx);
     if (status) {
+        stepaf_log_warn("stream plan %u takes no timestamps: %s", stream->plan->index,
+                        stepaf_last_error()->text);
         stepaf_times_free(times);
-        return status;
+        return;
     }
-    for (uint32_t p = 0; p < ctx->n_peers; p++)
-        times->numbers[p] = stream->times_numbers[p];
     bool watched = watch && stepaf_is_attention(ctx) && watch->ops->meet(watch, stream->plan);
     for (uint32_t s = 0; s < times->n_slots; s++)
         times->slots[s].op.answers.watched = watched;
     stream->times = times;
-    return STEPAF_OK;
 }
 
 /* ---- hot ---- */
 
 stepaf_status_t stepaf_times_enqueue(const struct stepaf_stream *stream,
-                                     enum stepaf_timestamp_kind kind, const uint32_t *name,
-                                     void *cuda_stream, bool *begun_p)
+                                     enum stepaf_timestamp_kind kind, uint8_t slot,
+                                     const uint32_t *name, void *cuda_stream, bool *begun_p)
 {
     struct stepaf_timestamp_args args = stream->times->point;
     stepaf_status_t status;
 
     args.kind = (uint8_t)kind;
-    args.n_ops = count_of(stream->times, kind);
+    args.slot = slot;
+    args.n_ops = count_of(stream->times, slot, kind);
     args.named = name != NULL;
     args.name = name ? *name : 0;
     if (stream->any && kind == STEPAF_TIMESTAMP_WAIT_OVER) {
@@ -269,8 +285,8 @@ stepaf_status_t stepaf_times_enqueue_arrivals(const struct stepaf_stream *stream
 
     if (!times->arrivals)
         return k ? STEPAF_OK
-                 : stepaf_times_enqueue(stream, STEPAF_TIMESTAMP_WAIT_BEGAN, NULL, cuda_stream,
-                                        begun_p);
+                 : stepaf_times_enqueue(stream, STEPAF_TIMESTAMP_WAIT_BEGAN, slot, NULL,
+                                        cuda_stream, begun_p);
     const struct stepaf_timestamp_args *args =
         &times->arrivals[slot * stream->launches.n_receive + k];
     if (k && !args->n_peers)

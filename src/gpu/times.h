@@ -15,15 +15,17 @@
 #include "core/op.h"
 #include "gpu/stream.h"
 
+enum { STEPAF_TIMES_NONE = 0xffff /* the number of a plan that is not on streams there */ };
+
 /* What is known of one of the last operations. In ticks of this rank. */
 struct stepaf_times_slot {
     struct stepaf_op op; /* attention: as if the host had started it */
     bool is_named;
     uint32_t name;      /* then: the request's operation */
-    uint64_t began;     /* the wait for what peers send; 0: not yet */
-    uint64_t handled;   /* its end; 0: not yet */
+    uint64_t handled;   /* the end of the wait for what peers send; 0: not yet */
     uint64_t *arrived;  /* of each peer; 0: not yet, or not known */
-    uint64_t *unlooked; /* of each peer: for so long before it the stream had not looked */
+    uint64_t *unlooked; /* of each peer: for so long before it the stream had not looked;
+                         * STEPAF_UNLOOKED: not known */
     uint32_t peer, seq; /* STEPAF_PLAN_ANY: whose batch it is, and which of that peer's */
 };
 
@@ -33,13 +35,13 @@ struct stepaf_times {
     uint32_t mask;
     uint64_t next;        /* to read */
     uint64_t n_overtaken; /* not read, since the ring was full */
-    uint32_t seq;         /* of the last operation that was sent, or waited for at an FFN rank */
-    uint64_t looked;      /* when the last wait was over */
+    uint32_t seq;         /* of the last operation that was read */
+    uint64_t looked;      /* STEPAF_PLAN_ANY: when the last wait was over; 0: none was */
     uint32_t n_slots;
     struct stepaf_times_slot *slots;
-    struct stepaf_op_peer *op_peers; /* of all slots */
+    struct stepaf_op_peer *op_peers; /* attention: of all slots */
     uint64_t *ticks;                 /* likewise */
-    uint16_t *numbers;               /* of each peer: the plan's at the attention rank */
+    const uint16_t *numbers;         /* of each peer: the plan's at the attention rank, or NONE */
     struct stepaf_timestamp_args point;
     /* STEPAF_PLAN_ANY, whose begin sets them: where the GPU notes batches. */
     const struct stepaf_any_entry *batches;
@@ -52,24 +54,25 @@ struct stepaf_times {
 bool stepaf_times_wanted(const struct stepaf_stream *stream);
 uint64_t stepaf_times_control_bytes(const struct stepaf_stream *stream);
 uint64_t stepaf_times_ring_bytes(const struct stepaf_ctx *ctx);
-/* The commit: the plan's launches are compiled. @a control: zeroed; @a ring, likewise: pinned. */
-stepaf_status_t stepaf_times_begin(struct stepaf_stream *stream, uint8_t *control,
-                                   struct stepaf_timestamp *ring);
+/* The commit: the plan's launches are compiled. @a control: zeroed; @a ring, likewise: pinned. Where that
+ * cannot be it is said, and there are none. */
+void stepaf_times_begin(struct stepaf_stream *stream, uint8_t *control,
+                        struct stepaf_timestamp *ring);
 void stepaf_times_free(struct stepaf_times *times);
 
 /* Hot: enqueue one of a point of an operation, where that is wanted; *begun_p: it is. @a name: NULL, or
  * the request's operation. */
 stepaf_status_t stepaf_times_enqueue(const struct stepaf_stream *stream,
-                                     enum stepaf_timestamp_kind kind, const uint32_t *name,
-                                     void *cuda_stream, bool *begun_p);
+                                     enum stepaf_timestamp_kind kind, uint8_t slot,
+                                     const uint32_t *name, void *cuda_stream, bool *begun_p);
 static inline stepaf_status_t stepaf_times_note(const struct stepaf_stream *stream,
-                                                enum stepaf_timestamp_kind kind,
+                                                enum stepaf_timestamp_kind kind, uint8_t slot,
                                                 const uint32_t *name, void *cuda_stream,
                                                 bool *begun_p)
 {
     return __builtin_expect(!stream->times, 1)
                ? STEPAF_OK
-               : stepaf_times_enqueue(stream, kind, name, cuda_stream, begun_p);
+               : stepaf_times_enqueue(stream, kind, slot, name, cuda_stream, begun_p);
 }
 /* Hot: the same of arrivals, before the gate of launch @a k, in order. */
 stepaf_status_t stepaf_times_enqueue_arrivals(const struct stepaf_stream *stream, uint8_t slot,

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* From the GPU's clock to this rank's. Once a second a kernel of one thread answers the host some times
+/* From the GPU's clock to this rank's. Ten times a second a kernel of one thread answers the host some times
  * with what time it is. Each answer is a probe, as those between nodes are (base/clock_filter.h): so the
- * clock's rate is found, too, and a GPU that is busy for a while is waited for. */
+ * clock's rate is found, too. A GPU that is busy lets the kernel begin when it can: then it waits a moment
+ * to be asked, and ends. It does not stay, since whoever waits for the whole GPU would wait for it. */
 #include <sched.h>
 #include <stdlib.h>
 
@@ -12,12 +13,17 @@
 #include "gpu/times_clock.h"
 
 enum {
-    EVERY_US = 1000000,
-    QUESTIONS = 16,
-    ANSWER_US = 100,   /* for the kernel to begin, and to answer: else the GPU is too busy now */
-    FIRST_US = 500000, /* the same in the commit that begins with it */
-    KERNEL_NS = 1000000000, /* for which the kernel stays by itself */
-    READ_NS = 100           /* of the readings of this rank's clock */
+    EVERY_US = 100000,
+    AGAIN_US = 5000, /* if the kernel was not asked while it was there */
+    QUESTIONS = 4,
+    FIRST_QUESTIONS = 16,
+    BEGIN_US = 30,      /* for the kernel to begin, before the host goes on with something else */
+    ANSWER_US = 100,    /* for an answer; else the kernel, or this thread, has lost its place */
+    FIRST_US = 2000000, /* for the first comparison, in a commit */
+    STAYS_NS = 2000000,
+    READ_NS = 100, /* of the readings of this rank's clock */
+    /* How fast what is known grows worse, once the clock's rate is known. */
+    RATED_PPM = 20
 };
 
 struct page {
@@ -45,18 +51,22 @@ static void ask(struct stepaf_gpu_clock *clock, uint32_t n)
     __atomic_store_n(&clock->page->asked, n, __ATOMIC_RELEASE);
 }
 
-static bool launch_clock(struct stepaf_ctx *ctx, struct stepaf_gpu_clock *clock)
+/* Whoever reads times has not asked for this: a failure is no news, and nobody's last one. */
+static bool launch_clock(struct stepaf_ctx *ctx, struct stepaf_gpu_clock *clock, uint64_t stays_ns)
 {
     struct stepaf_clock_args args = {
         .asked = &clock->page->asked,
         .answer = &clock->page->answer,
         .before = clock->n_asked,
-        .timeout_ns = KERNEL_NS,
+        .timeout_ns = stays_ns,
     };
+    stepaf_error_t error = *stepaf_last_error();
 
     clock->page->answer.what = 0;
     ask(clock, clock->n_asked);
     clock->runs = !stepaf_gpu_tell_time(ctx->gpu.device, &args, clock->stream);
+    if (!clock->runs)
+        (void)stepaf_error_raise(&error);
     return clock->runs;
 }
 
@@ -97,81 +107,91 @@ static bool probe_gpu(struct stepaf_gpu_clock *clock, uint64_t patience,
     int64_t at = own_ns(clock, from) + half;
     *probe_p = (struct stepaf_clock_probe){
         .at_ns = at,
-        .offset_ns = (int64_t)clock->page->answer.time_ns - at,
+        .offset_ns = (int64_t)clock->page->answer.time - at,
         .half_ns = half + READ_NS,
     };
     return true;
 }
 
-/* Compare the clocks: the shortest of some probes. The kernel does not stay behind, where it would be waited
- * for by whoever waits for the whole GPU: one that has found no place in time ends as soon as it has. */
-static void compare_clocks(struct stepaf_ctx *ctx, struct stepaf_gpu_clock *clock,
-                           int64_t patience_us)
+/* The kernel is there: compare the clocks, by the shortest of some probes. */
+static void compare_clocks(struct stepaf_ctx *ctx, struct stepaf_gpu_clock *clock, int questions,
+                           uint64_t patience)
 {
-    uint64_t patience = stepaf_ticks_of_us(ctx, patience_us);
     struct stepaf_clock_probe best = {.half_ns = INT64_MAX}, one;
 
-    if (!launch_clock(ctx, clock))
-        return;
-    if (await_word(clock, clock->n_asked, patience))
-        for (int i = 0; i < QUESTIONS && probe_gpu(clock, patience, &one); i++)
-            if (one.half_ns < best.half_ns)
-                best = one;
+    for (int i = 0; i < questions && probe_gpu(clock, patience, &one); i++)
+        if (one.half_ns < best.half_ns)
+            best = one;
     ask(clock, STEPAF_CLOCK_STOP);
+    clock->runs = !await_word(clock, STEPAF_CLOCK_STOP, patience);
     if (best.half_ns == INT64_MAX)
         return;
-    clock->runs = !await_word(clock, STEPAF_CLOCK_STOP, patience);
     stepaf_clock_filter_add(&clock->filter, best, 0);
+    clock->due = stepaf_ticks() + stepaf_ticks_of_us(ctx, EVERY_US);
     stepaf_log_debug("the GPU's clock is compared to %lld ns, and known to %lld ns",
                      (long long)best.half_ns, (long long)stepaf_gpu_clock_bound_ns(ctx));
 }
 
-static void compare_if_due(struct stepaf_ctx *ctx, struct stepaf_gpu_clock *clock, uint64_t now,
-                           int64_t patience_us)
-{
-    if ((int64_t)(now - clock->due) < 0)
-        return;
-    if (clock->runs && answer_of(clock) != STEPAF_CLOCK_STOP)
-        return;
-    clock->due = now + stepaf_ticks_of_us(ctx, EVERY_US);
-    compare_clocks(ctx, clock, patience_us);
-}
-
 void stepaf_gpu_clock_keep(struct stepaf_ctx *ctx, uint64_t now)
 {
-    if (ctx->gpu.clock)
-        compare_if_due(ctx, ctx->gpu.clock, now, ANSWER_US);
+    struct stepaf_gpu_clock *clock = ctx->gpu.clock;
+    uint64_t patience = stepaf_ticks_of_us(ctx, ANSWER_US);
+
+    if (!clock || (!clock->runs && (int64_t)(now - clock->due) < 0))
+        return;
+    if (!clock->runs) {
+        clock->due = now + stepaf_ticks_of_us(ctx, EVERY_US);
+        if (!launch_clock(ctx, clock, STAYS_NS) ||
+            !await_word(clock, clock->n_asked, stepaf_ticks_of_us(ctx, BEGIN_US)))
+            return;
+    }
+    if (answer_of(clock) == clock->n_asked) {
+        compare_clocks(ctx, clock, QUESTIONS, patience);
+    } else if (answer_of(clock) == STEPAF_CLOCK_STOP) {
+        clock->runs = false;
+        clock->due = now + stepaf_ticks_of_us(ctx, AGAIN_US);
+    }
+}
+
+/* The first time, where nothing is in a hurry. */
+static void compare_first(struct stepaf_ctx *ctx, struct stepaf_gpu_clock *clock)
+{
+    uint64_t patience = stepaf_ticks_of_us(ctx, FIRST_US);
+
+    if (launch_clock(ctx, clock, (uint64_t)FIRST_US * 1000) &&
+        await_word(clock, clock->n_asked, patience))
+        compare_clocks(ctx, clock, FIRST_QUESTIONS, patience);
+    else
+        ask(clock, STEPAF_CLOCK_STOP);
+    if (!clock->filter.known)
+        stepaf_log_warn("the GPU has not told its time: until it does, nothing is known of when "
+                        "streams were where");
 }
 
 stepaf_status_t stepaf_gpu_clock_begin(struct stepaf_ctx *ctx)
 {
     struct stepaf_gpu_clock *clock = ctx->gpu.clock;
-    stepaf_status_t status = STEPAF_OK;
+    stepaf_status_t status;
 
-    if (!clock) {
-        clock = calloc(1, sizeof(*clock));
-        if (!clock)
-            return stepaf_error_no_memory(STEPAF_PHASE_COMMIT);
-        clock->own = ctx->clock.own;
-        clock->n_asked = 1;
-        clock->due = stepaf_ticks();
-        ctx->gpu.clock = clock;
-        ctx->n_polled++;
-        status =
-            stepaf_gpu_alloc_host(ctx->gpu.device, sizeof(*clock->page), (void **)&clock->page);
-        if (!status)
-            status = stepaf_gpu_stream_create(ctx->gpu.device, &clock->stream);
-        if (status) {
-            stepaf_gpu_clock_free(ctx);
-            return status;
-        }
-    }
-    if (!clock->filter.known)
-        compare_if_due(ctx, clock, stepaf_ticks(), FIRST_US);
-    return STEPAF_OK;
+    if (clock)
+        return STEPAF_OK;
+    clock = calloc(1, sizeof(*clock));
+    if (!clock)
+        return stepaf_error_no_memory(STEPAF_PHASE_COMMIT);
+    clock->own = ctx->clock.own;
+    clock->n_asked = 1;
+    clock->due = stepaf_ticks();
+    ctx->gpu.clock = clock;
+    status = stepaf_gpu_alloc_host(ctx->gpu.device, sizeof(*clock->page), (void **)&clock->page);
+    if (!status)
+        status = stepaf_gpu_stream_create(ctx->gpu.device, &clock->stream);
+    if (status)
+        stepaf_gpu_clock_free(ctx);
+    else
+        compare_first(ctx, clock);
+    return status;
 }
 
-/* The kernel ends by itself if it is not asked to: the stream is destroyed behind it. */
 void stepaf_gpu_clock_free(struct stepaf_ctx *ctx)
 {
     struct stepaf_gpu_clock *clock = ctx->gpu.clock;
@@ -188,7 +208,6 @@ void stepaf_gpu_clock_free(struct stepaf_ctx *ctx)
         stepaf_gpu_free_host(ctx->gpu.device, clock->page);
     free(clock);
     ctx->gpu.clock = NULL;
-    ctx->n_polled--;
 }
 
 bool stepaf_gpu_clock_is_known(const struct stepaf_ctx *ctx)
@@ -196,22 +215,25 @@ bool stepaf_gpu_clock_is_known(const struct stepaf_ctx *ctx)
     return ctx->gpu.clock && ctx->gpu.clock->filter.known;
 }
 
-uint64_t stepaf_gpu_clock_ticks(const struct stepaf_ctx *ctx, uint64_t gpu_ns)
+uint64_t stepaf_gpu_clock_ticks(const struct stepaf_ctx *ctx, uint64_t time)
 {
     const struct stepaf_gpu_clock *clock = ctx->gpu.clock;
     int64_t at = own_ns(clock, stepaf_ticks());
+    uint64_t now = (uint64_t)(at + stepaf_clock_filter_offset(&clock->filter, at));
+    int unused = 64 - STEPAF_TIMESTAMP_TIME_BITS;
+    int64_t gpu_ns = (int64_t)now + ((int64_t)((time - now) << unused) >> unused);
 
     for (int i = 0; i < 2; i++) /* the offset of then, not of now */
-        at = (int64_t)gpu_ns - stepaf_clock_filter_offset(&clock->filter, at);
+        at = gpu_ns - stepaf_clock_filter_offset(&clock->filter, at);
     return clock->own.base_ticks +
            (uint64_t)(int64_t)((double)(at - clock->own.base_ns) / clock->own.ns_per_tick);
 }
 
 int64_t stepaf_gpu_clock_bound_ns(const struct stepaf_ctx *ctx)
 {
-    int64_t low, high;
+    const struct stepaf_clock_filter *filter = &ctx->gpu.clock->filter;
+    int64_t since = own_ns(ctx->gpu.clock, stepaf_ticks()) - filter->at_ns;
+    int ppm = filter->is_rated ? RATED_PPM : STEPAF_CLOCK_DRIFT_PPM;
 
-    stepaf_clock_filter_range(&ctx->gpu.clock->filter, own_ns(ctx->gpu.clock, stepaf_ticks()), &low,
-                              &high);
-    return (high - low) / 2;
+    return (filter->high_ns - filter->low_ns) / 2 + since / 1000000 * ppm + 1;
 }

@@ -2,14 +2,13 @@
 #include "gpu/times_read.h"
 
 #include "base/log.h"
+#include "core/feature.h"
 #include "core/meter.h"
 #include "core/op_answer.h"
 #include "core/wait.h"
 #include "gpu/proxy.h"
 #include "gpu/times.h"
 #include "gpu/times_clock.h"
-
-enum { POLL_EVERY_US = 50 };
 
 /* The operation of which these are the lower bits, near to another one. */
 static uint32_t widen(uint32_t near, uint32_t low)
@@ -42,7 +41,7 @@ static void stamp_each(const struct stepaf_stream *stream, const struct taken *t
     const struct stepaf_ctx *ctx = stream->plan->ctx;
 
     for (uint32_t p = 0; p < ctx->n_peers; p++)
-        if (!ctx->peers[p].lost)
+        if (!ctx->peers[p].lost && stream->times->numbers[p] != STEPAF_TIMES_NONE)
             stamp(stream, taken, event, stream->times->numbers[p],
                   (uint32_t)ctx->peers[p].who.rank);
 }
@@ -60,13 +59,16 @@ static void begin_slot(const struct stepaf_stream *stream, struct stepaf_times_s
 
     slot->op.seq = seq;
     slot->is_named = false;
-    slot->began = slot->handled = 0;
-    slot->op.trace.notified = 0;
+    slot->handled = 0;
+    slot->op.trace.started = slot->op.trace.notified = 0;
     for (uint32_t p = 0; p < ctx->n_peers; p++) {
+        slot->arrived[p] = 0;
+        slot->unlooked[p] = STEPAF_UNLOOKED;
+        if (!slot->op.op_peers)
+            continue;
         struct stepaf_op_peer *op_peer = &slot->op.op_peers[p];
         op_peer->state = ctx->peers[p].lost ? STEPAF_OP_PEER_LOST : STEPAF_OP_PEER_NONE;
         op_peer->queue_ns = op_peer->work_ns = UINT32_MAX;
-        slot->arrived[p] = slot->unlooked[p] = 0;
     }
 }
 
@@ -81,9 +83,10 @@ static void take_answer(const struct stepaf_stream *stream, struct stepaf_times_
     stamp(stream, taken, STEPAF_EVENT_ANSWERED, stream->plan->index,
           (uint32_t)op_peer->peer->who.rank);
     /* It was there before anybody looked: since when, nobody knows. */
+    slot->unlooked[taken->peer] = 0;
     if (taken->kind == STEPAF_TIMESTAMP_WAS_THERE && slot->op.trace.notified)
         slot->unlooked[taken->peer] = taken->ticks - slot->op.trace.notified;
-    if (!is_hosts(stream, taken->peer))
+    if (!is_hosts(stream, taken->peer) && slot->op.trace.started)
         stepaf_meter_answer(ctx, &slot->op, op_peer);
 }
 
@@ -91,15 +94,20 @@ static void end_operation(const struct stepaf_stream *stream, struct stepaf_time
                           const struct taken *taken)
 {
     struct stepaf_op *op = &slot->op;
+    struct stepaf_watch *watch = stream->plan->ctx->polling.watch;
 
-    /* Sent by another stream, which has come to its end only now. */
-    if (!op->trace.notified || (int64_t)(op->trace.notified - taken->ticks) > 0)
-        op->trace.notified = op->trace.started;
     slot->handled = taken->ticks;
     stamp(stream, taken, STEPAF_EVENT_COMPLETED, stream->plan->index, STEPAF_TRACE_ALL);
     stream->plan->ctx->counters.operations_completed += !stream->proxy;
-    if (op->answers.watched)
-        stepaf_op_tell_watch(op, taken->ticks);
+    if (!op->answers.watched || !op->trace.started)
+        return;
+    /* Sent by another stream, which has come to its end only now. */
+    if (!op->trace.notified || (int64_t)(op->trace.notified - taken->ticks) > 0)
+        op->trace.notified = op->trace.started;
+    uint64_t last = watch->last_done;
+    stepaf_op_tell_watch(op, taken->ticks);
+    if ((int64_t)(last - watch->last_done) > 0) /* others were read before, and were over later */
+        watch->last_done = last;
 }
 
 static void take_at_attention(const struct stepaf_stream *stream, struct stepaf_times_slot *slot,
@@ -110,7 +118,6 @@ static void take_at_attention(const struct stepaf_stream *stream, struct stepaf_
 
     switch (taken->kind) {
     case STEPAF_TIMESTAMP_SEND_BEGAN:
-        begin_slot(stream, slot, taken->seq);
         slot->op.trace.started = taken->ticks;
         ctx->counters.operations_started += !stream->proxy;
         stamp(stream, taken, STEPAF_EVENT_START, index, STEPAF_TRACE_ALL);
@@ -165,6 +172,16 @@ static void measure_batch(const struct stepaf_stream *stream, const struct stepa
     }
 }
 
+/* Since it was done with the batch before in the slot the stream has not looked at what comes to it. */
+static uint64_t not_looked(const struct stepaf_stream *stream, const struct taken *taken)
+{
+    const struct stepaf_times *times = stream->times;
+    uint32_t before = taken->seq - stream->plan->depth;
+    const struct stepaf_times_slot *slot = &times->slots[before % times->n_slots];
+
+    return slot->op.seq == before && slot->handled ? taken->ticks - slot->handled : STEPAF_UNLOOKED;
+}
+
 static void take_at_ffn(const struct stepaf_stream *stream, struct stepaf_times_slot *slot,
                         const struct taken *taken)
 {
@@ -172,12 +189,8 @@ static void take_at_ffn(const struct stepaf_stream *stream, struct stepaf_times_
     struct stepaf_ctx *ctx = stream->plan->ctx;
 
     switch (taken->kind) {
-    case STEPAF_TIMESTAMP_WAIT_BEGAN:
-        begin_slot(stream, slot, taken->seq);
-        slot->began = taken->ticks;
-        break;
     case STEPAF_TIMESTAMP_WAIT_OVER:
-        slot->handled = times->looked = taken->ticks;
+        slot->handled = taken->ticks;
         stamp_each(stream, taken, STEPAF_EVENT_HANDLED);
         for (uint32_t p = 0; p < ctx->n_peers; p++)
             ctx->counters.batches_received += !ctx->peers[p].lost && !is_hosts(stream, p);
@@ -194,10 +207,11 @@ static void take_at_ffn(const struct stepaf_stream *stream, struct stepaf_times_
     case STEPAF_TIMESTAMP_ARRIVED:
     case STEPAF_TIMESTAMP_WAS_THERE:
         slot->arrived[taken->peer] = taken->ticks;
-        if (taken->kind == STEPAF_TIMESTAMP_WAS_THERE && times->looked)
-            slot->unlooked[taken->peer] = taken->ticks - times->looked;
-        stamp(stream, taken, STEPAF_EVENT_ARRIVED, times->numbers[taken->peer],
-              (uint32_t)ctx->peers[taken->peer].who.rank);
+        slot->unlooked[taken->peer] =
+            taken->kind == STEPAF_TIMESTAMP_ARRIVED ? 0 : not_looked(stream, taken);
+        if (times->numbers[taken->peer] != STEPAF_TIMES_NONE)
+            stamp(stream, taken, STEPAF_EVENT_ARRIVED, times->numbers[taken->peer],
+                  (uint32_t)ctx->peers[taken->peer].who.rank);
         break;
     default:
         break;
@@ -229,8 +243,8 @@ static void name_batch(const struct stepaf_stream *stream, struct stepaf_times_s
     slot->is_named = true;
     slot->peer = peer;
     slot->seq = (n - 1) * stream->plan->depth + in_slot;
-    if (stream->times->looked)
-        slot->unlooked[peer] = slot->handled - stream->times->looked;
+    slot->unlooked[peer] =
+        stream->times->looked ? slot->handled - stream->times->looked : STEPAF_UNLOOKED;
     stream->times->looked = slot->handled;
     stamp_any(stream, slot, slot->handled, STEPAF_EVENT_ARRIVED);
     stamp_any(stream, slot, slot->handled, STEPAF_EVENT_HANDLED);
@@ -242,9 +256,7 @@ static void take_at_any(const struct stepaf_stream *stream, struct stepaf_times_
 {
     struct stepaf_ctx *ctx = stream->plan->ctx;
 
-    if (taken->kind == STEPAF_TIMESTAMP_WAIT_BEGAN) {
-        begin_slot(stream, slot, taken->seq);
-    } else if (taken->kind == STEPAF_TIMESTAMP_WAIT_OVER) {
+    if (taken->kind == STEPAF_TIMESTAMP_WAIT_OVER) {
         slot->handled = taken->ticks;
     } else if (taken->kind == STEPAF_TIMESTAMP_NAME) {
         name_batch(stream, slot, taken->name);
@@ -262,22 +274,28 @@ static void take(const struct stepaf_stream *stream, const struct stepaf_timesta
     struct stepaf_ctx *ctx = stream->plan->ctx;
     struct stepaf_times *times = stream->times;
     bool attends = stepaf_is_attention(ctx);
+    uint32_t low = (uint32_t)(timestamp->what >> STEPAF_TIMESTAMP_OP) % STEPAF_TIMESTAMP_OPS;
+    uint64_t upper = timestamp->time >> STEPAF_TIMESTAMP_TIME_BITS;
     struct taken taken = {
         .kind = timestamp->what >> STEPAF_TIMESTAMP_KIND & 0xf,
         .peer = (uint32_t)(timestamp->what >> STEPAF_TIMESTAMP_PEER),
-        .seq = widen(times->seq, (uint32_t)(timestamp->what >> STEPAF_TIMESTAMP_OP)),
+        .seq = (uint32_t)upper * STEPAF_TIMESTAMP_OPS + low,
     };
-    bool begins =
-        taken.kind == (attends ? STEPAF_TIMESTAMP_SEND_BEGAN : STEPAF_TIMESTAMP_WAIT_BEGAN);
 
-    if (taken.kind == STEPAF_TIMESTAMP_NAME)
-        taken.name = timestamp->time_ns;
-    else
-        taken.ticks = stepaf_gpu_clock_ticks(ctx, timestamp->time_ns);
-    if (begins)
+    if (taken.kind == STEPAF_TIMESTAMP_NAME) {
+        taken.seq = widen(times->seq, low);
+        taken.name = timestamp->time;
+    } else {
+        taken.ticks = stepaf_gpu_clock_ticks(ctx, timestamp->time);
         times->seq = taken.seq;
+    }
     struct stepaf_times_slot *slot = &times->slots[taken.seq % times->n_slots];
-    if (taken.peer >= ctx->n_peers || (!begins && slot->op.seq != taken.seq))
+    /* A stream that waits may be there before one that sends. */
+    bool begins = taken.kind == STEPAF_TIMESTAMP_WAIT_BEGAN ||
+                  (attends && taken.kind == STEPAF_TIMESTAMP_SEND_BEGAN);
+    if (begins && slot->op.seq != taken.seq)
+        begin_slot(stream, slot, taken.seq);
+    if (taken.peer >= ctx->n_peers || slot->op.seq != taken.seq)
         return; /* its begin was overtaken */
     if (attends)
         take_at_attention(stream, slot, &taken);
@@ -289,19 +307,19 @@ static void take(const struct stepaf_stream *stream, const struct stepaf_timesta
 
 /* ---- the ring ---- */
 
-/* The next one. False: there is none yet. */
+/* The next one. False: there is none yet: its place has what was there a round of the ring ago, or nothing. */
 static bool read_next(struct stepaf_times *times, struct stepaf_timestamp *timestamp_p)
 {
     for (;;) {
         const struct stepaf_timestamp *at = &times->ring[times->next & times->mask];
         uint64_t what = __atomic_load_n(&at->what, __ATOMIC_ACQUIRE);
-        uint32_t wanted = (uint32_t)(times->next + 1) & (STEPAF_TIMESTAMP_NUMBERS - 1);
-        uint32_t ahead = ((uint32_t)what - wanted) & (STEPAF_TIMESTAMP_NUMBERS - 1);
-        timestamp_p->time_ns = __atomic_load_n(&at->time_ns, __ATOMIC_ACQUIRE);
+        uint32_t wanted = (uint32_t)(times->next + 1) % STEPAF_TIMESTAMP_NUMBERS;
+        uint32_t ahead = ((uint32_t)what - wanted) % STEPAF_TIMESTAMP_NUMBERS;
+        timestamp_p->time = __atomic_load_n(&at->time, __ATOMIC_ACQUIRE);
         timestamp_p->what = what;
         if (__atomic_load_n(&at->what, __ATOMIC_RELAXED) != what)
             continue;
-        if (!what || ahead >= STEPAF_TIMESTAMP_NUMBERS / 2)
+        if (!what || ahead == STEPAF_TIMESTAMP_NUMBERS - 1 - times->mask)
             return false;
         if (!ahead) {
             times->next++;
@@ -329,22 +347,14 @@ static void read_ring(const struct stepaf_stream *stream)
 
 void stepaf_times_read(struct stepaf_ctx *ctx)
 {
+    if (!ctx->gpu.clock)
+        return;
     stepaf_gpu_clock_keep(ctx, stepaf_ticks());
     for (uint32_t i = 0; stepaf_gpu_clock_is_known(ctx) && i < ctx->tables.plans.n; i++) {
         const struct stepaf_plan_obj *plan = stepaf_table_get(&ctx->tables.plans, i);
         if (plan && plan->stream && plan->stream->times)
             read_ring(plan->stream);
     }
-}
-
-void stepaf_times_poll(struct stepaf_ctx *ctx)
-{
-    uint64_t now = stepaf_ticks();
-
-    if ((int64_t)(now - ctx->gpu.times_due) < 0)
-        return;
-    ctx->gpu.times_due = now + stepaf_ticks_of_us(ctx, POLL_EVERY_US);
-    stepaf_times_read(ctx);
 }
 
 /* ---- who asks ---- */
@@ -387,7 +397,7 @@ bool stepaf_times_unlooked(const struct stepaf_peer *peer, uint32_t number, uint
         if (!times || times->numbers[peer->index] != number)
             continue;
         const struct stepaf_times_slot *slot = find_slot(plan->stream, peer->index, seq);
-        *ticks_p = slot ? slot->unlooked[peer->index] : 0;
+        *ticks_p = slot ? slot->unlooked[peer->index] : STEPAF_UNLOOKED;
         return true;
     }
     return false;

@@ -7,8 +7,6 @@
 
 /* Read what there is, of all plans. */
 void stepaf_times_read(struct stepaf_ctx *ctx);
-/* The same, but not at every poll. */
-void stepaf_times_poll(struct stepaf_ctx *ctx);
 /* What is known of an operation that has a request; NULL: nothing yet, or it is forgotten. */
 const struct stepaf_op *stepaf_times_find(const struct stepaf_op *op);
 /* The feature's. */

@@ -135,13 +135,18 @@ static void tell_op_times(struct stepaf_verdict_state *state, struct stepaf_peer
         stepaf_clock_refresh(ctx);
         int64_t arrived = stepaf_clock_common_ns(ctx, marks.arrived);
         int64_t handled = stepaf_clock_common_ns(ctx, marks.handled);
-        if (!ctx->feature->unlooked(peer, ask->plan, ask->seq, &gap))
+        bool on_streams = ctx->feature->unlooked(peer, ask->plan, ask->seq, &gap);
+        if (on_streams)
+            state->starved_ns = 0; /* no thread has worked for it */
+        else
             gap = stepaf_watch_gap_before(&state->watch, marks.arrived);
         told.word[STEPAF_MSG_KNOWN] = 1;
         told.word[STEPAF_MSG_QUEUE] = word_of(handled - arrived);
         told.word[STEPAF_MSG_WORK] = word_of(stepaf_clock_common_ns(ctx, marks.over) - handled);
         told.word[STEPAF_MSG_GAP] =
-            word_of(arrived - stepaf_clock_common_ns(ctx, marks.arrived - gap));
+            gap == STEPAF_UNLOOKED
+                ? UINT32_MAX
+                : word_of(arrived - stepaf_clock_common_ns(ctx, marks.arrived - gap));
         put_time(&told, STEPAF_MSG_ARRIVED, arrived);
         struct stepaf_verdict_late_rail late =
             stepaf_verdict_find_rail(state, peer->index, ask->plan, ask->seq);

@@ -141,6 +141,8 @@ static struct stepaf_verdict_case *open_case(struct stepaf_verdict_state *state,
     if (!on_streams ||
         !state->ctx->feature->unlooked(op_peer->peer, op->plan->index, op->seq, &gap))
         gap = stepaf_watch_gap_before(&state->watch, answered);
+    else if (gap == STEPAF_UNLOOKED)
+        gap = 0;
     if (!on_streams) /* a stream looks all the time that it waits */
         waited = find_wait(&state->ctx->trace, op);
     if (!one || one->state == STEPAF_CASE_NEW)

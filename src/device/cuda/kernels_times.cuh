@@ -8,8 +8,8 @@
 namespace
 {
 
-__device__ __forceinline__ void leave_timestamp(const stepaf_timestamp_args &args, uint32_t kind,
-                                            uint32_t op, uint32_t peer, uint64_t time_ns)
+__device__ __forceinline__ void leave_word(const stepaf_timestamp_args &args, uint32_t kind,
+                                           uint32_t op, uint32_t peer, uint64_t word)
 {
     uint32_t n = atomicAdd(args.n_timestamps, 1u);
     uint64_t what = static_cast<uint64_t>(peer & 0xffff) << STEPAF_TIMESTAMP_PEER |
@@ -17,17 +17,31 @@ __device__ __forceinline__ void leave_timestamp(const stepaf_timestamp_args &arg
                     static_cast<uint64_t>(op & (STEPAF_TIMESTAMP_OPS - 1)) << STEPAF_TIMESTAMP_OP |
                     ((n + 1) & (STEPAF_TIMESTAMP_NUMBERS - 1));
 
-    store_pair(reinterpret_cast<uint8_t *>(&args.ring[n & args.mask]), {time_ns, what});
+    store_pair(reinterpret_cast<uint8_t *>(&args.ring[n & args.mask]), {word, what});
 }
 
-/* An operation more of this kind; which it is. One thread of the plan at a time, as streams are in
- * order. */
+__device__ __forceinline__ void leave_timestamp(const stepaf_timestamp_args &args, uint32_t kind,
+                                                uint32_t op, uint32_t peer, uint64_t time_ns)
+{
+    const uint64_t bits = (UINT64_C(1) << STEPAF_TIMESTAMP_TIME_BITS) - 1;
+    uint64_t upper = op / STEPAF_TIMESTAMP_OPS;
+
+    leave_word(args, kind, op, peer, (time_ns & bits) | upper << STEPAF_TIMESTAMP_TIME_BITS);
+}
+
+/* Which operation it is that had @a n before it in its slot. */
+__device__ __forceinline__ uint32_t op_of(const stepaf_timestamp_args &args, uint32_t n)
+{
+    return n * args.depth + args.slot;
+}
+
+/* An operation more of this kind and slot, which streams keep in order; which it is. */
 __device__ __forceinline__ uint32_t count_op(const stepaf_timestamp_args &args)
 {
-    uint32_t op = load_volatile(args.n_ops);
+    uint32_t n = load_volatile(args.n_ops);
 
-    *static_cast<volatile uint32_t *>(args.n_ops) = op + 1;
-    return op;
+    *static_cast<volatile uint32_t *>(args.n_ops) = n + 1;
+    return op_of(args, n);
 }
 
 /* The next kernel begins only then, as it did without this one: many blocks that wait for a peer's
@@ -46,7 +60,7 @@ __device__ __forceinline__ void take_time(const stepaf_timestamp_args &args)
                        .x;
         leave_timestamp(args, args.kind, op, 0, now);
         if (args.named)
-            leave_timestamp(args, STEPAF_TIMESTAMP_NAME, op, 0, name);
+            leave_word(args, STEPAF_TIMESTAMP_NAME, op, 0, name);
     }
     let_successor_begin();
 }
@@ -75,15 +89,16 @@ __device__ __forceinline__ void note_arrivals(const stepaf_timestamp_args &args)
 {
     await_predecessor();
     uint64_t now = now_ns();
-    uint32_t at = threadIdx.x, op = 0;
+    uint32_t at = threadIdx.x;
     bool at_once;
 
     if (load_volatile(args.failed))
         return;
-    op = load_volatile(args.n_ops) - !args.begins;
+    uint32_t n = load_volatile(args.n_ops) - !args.begins;
+    uint32_t op = op_of(args, n);
     __syncthreads(); /* all have read it */
     if (at == 0 && args.begins) {
-        *static_cast<volatile uint32_t *>(args.n_ops) = op + 1;
+        *static_cast<volatile uint32_t *>(args.n_ops) = n + 1;
         leave_timestamp(args, STEPAF_TIMESTAMP_WAIT_BEGAN, op, 0, now);
     }
     if (at >= args.n_peers)
@@ -91,8 +106,8 @@ __device__ __forceinline__ void note_arrivals(const stepaf_timestamp_args &args)
     uint64_t stamp = make_stamp(args, number_after(load_volatile(args.counts)));
     uint32_t peer = args.peers[at];
     if (await_heads(args, stamp, at, peer, at_once))
-        leave_timestamp(args, at_once ? STEPAF_TIMESTAMP_WAS_THERE : STEPAF_TIMESTAMP_ARRIVED, op, peer,
-                    now_ns());
+        leave_timestamp(args, at_once ? STEPAF_TIMESTAMP_WAS_THERE : STEPAF_TIMESTAMP_ARRIVED, op,
+                        peer, now_ns());
 }
 
 /* Of no stream that anybody waits for. */

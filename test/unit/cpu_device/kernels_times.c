@@ -16,21 +16,34 @@ uint64_t cpu_device_now_ns(void)
     return (uint64_t)(now + now / 1000000 * FASTER_PPM + AHEAD_S * INT64_C(1000000000));
 }
 
-static void leave_timestamp(const struct stepaf_timestamp_args *args, uint32_t kind, uint32_t op,
-                            uint32_t peer, uint64_t time_ns)
+static void leave_word(const struct stepaf_timestamp_args *args, uint32_t kind, uint32_t op,
+                       uint32_t peer, uint64_t word)
 {
     uint32_t n = __atomic_fetch_add(args->n_timestamps, 1, __ATOMIC_RELAXED);
     struct stepaf_timestamp *at = &args->ring[n & args->mask];
 
     /* A GPU stores both at once. */
     __atomic_store_n(&at->what, 0, __ATOMIC_SEQ_CST);
-    __atomic_store_n(&at->time_ns, time_ns, __ATOMIC_SEQ_CST);
+    __atomic_store_n(&at->time, word, __ATOMIC_SEQ_CST);
     __atomic_store_n(&at->what,
                      (uint64_t)peer << STEPAF_TIMESTAMP_PEER |
                          (uint64_t)kind << STEPAF_TIMESTAMP_KIND |
                          (uint64_t)(op % STEPAF_TIMESTAMP_OPS) << STEPAF_TIMESTAMP_OP |
                          (n + 1) % STEPAF_TIMESTAMP_NUMBERS,
                      __ATOMIC_RELEASE);
+}
+
+static void leave_timestamp(const struct stepaf_timestamp_args *args, uint32_t kind, uint32_t op,
+                            uint32_t peer, uint64_t time_ns)
+{
+    leave_word(args, kind, op, peer,
+               time_ns % (UINT64_C(1) << STEPAF_TIMESTAMP_TIME_BITS) |
+                   (uint64_t)(op / STEPAF_TIMESTAMP_OPS) << STEPAF_TIMESTAMP_TIME_BITS);
+}
+
+static uint32_t op_of(const struct stepaf_timestamp_args *args, uint32_t n)
+{
+    return n * args->depth + args->slot;
 }
 
 static bool has_failed(const struct stepaf_timestamp_args *args)
@@ -44,10 +57,10 @@ static void take_time(const struct stepaf_timestamp_args *args)
 
     if (has_failed(args))
         return;
-    leave_timestamp(args, args->kind, *args->n_ops, 0, now);
+    uint32_t op = op_of(args, (*args->n_ops)++);
+    leave_timestamp(args, args->kind, op, 0, now);
     if (args->named)
-        leave_timestamp(args, STEPAF_TIMESTAMP_NAME, *args->n_ops, 0, args->name);
-    ++*args->n_ops;
+        leave_word(args, STEPAF_TIMESTAMP_NAME, op, 0, args->name);
 }
 
 static uint64_t told_by(const uint8_t *head)
@@ -96,7 +109,7 @@ static void note_arrivals(const struct stepaf_timestamp_args *args)
 
     if (has_failed(args))
         return;
-    uint32_t op = *args->n_ops - !args->begins;
+    uint32_t op = op_of(args, *args->n_ops - !args->begins);
     if (args->begins) {
         ++*args->n_ops;
         leave_timestamp(args, STEPAF_TIMESTAMP_WAIT_BEGAN, op, 0, now);
@@ -126,7 +139,7 @@ void cpu_kernel_tell_time(const void *its)
     uint64_t began = cpu_device_now_ns(), now = began;
     uint32_t told = args->before;
 
-    args->answer->time_ns = now;
+    args->answer->time = now;
     __atomic_store_n(&args->answer->what, told, __ATOMIC_RELEASE);
     while (now - began < args->timeout_ns) {
         uint32_t asked = __atomic_load_n(args->asked, __ATOMIC_ACQUIRE);
@@ -137,7 +150,7 @@ void cpu_kernel_tell_time(const void *its)
             sched_yield();
             continue;
         }
-        __atomic_store_n(&args->answer->time_ns, now, __ATOMIC_RELAXED);
+        __atomic_store_n(&args->answer->time, now, __ATOMIC_RELAXED);
         __atomic_store_n(&args->answer->what, asked, __ATOMIC_RELEASE);
         told = asked;
     }

@@ -8,22 +8,24 @@ using kernel_streams::Link;
 /* One end's timestamps. */
 struct Notes {
     std::vector<stepaf_timestamp> ring;
-    std::vector<uint32_t> counts;
+    std::vector<uint32_t> counts; /* of timestamps; of each kind and slot */
+    unsigned depth;
     std::vector<std::vector<stepaf_timestamp_head>> heads; /* of each slot */
     std::vector<uint16_t> peers;
     uint32_t failed[2] = {};
     stepaf_gpu_watch watch = {};
     std::vector<std::unique_ptr<stepaf_timestamp_args>> launched;
 
-    explicit Notes(uint32_t n) : ring(n), counts(1 + STEPAF_TIMESTAMP_KINDS)
+    Notes(uint32_t n, unsigned its_depth)
+        : ring(n), counts(1 + its_depth * STEPAF_TIMESTAMP_KINDS), depth(its_depth)
     {
     }
-    stepaf_timestamp_args *make(stepaf_timestamp_kind kind);
-    void note(Stream &stream, stepaf_timestamp_kind kind, uint32_t name);
-    void note_arrivals(Stream &stream, const Exchange &from, uint16_t n_each);
+    stepaf_timestamp_args *make(stepaf_timestamp_kind kind, unsigned slot);
+    void note(Stream &stream, stepaf_timestamp_kind kind, unsigned slot, uint32_t name);
+    void note_arrivals(Stream &stream, const Exchange &from, unsigned slot, uint16_t n_each);
 };
 
-stepaf_timestamp_args *Notes::make(stepaf_timestamp_kind kind)
+stepaf_timestamp_args *Notes::make(stepaf_timestamp_kind kind, unsigned slot)
 {
     launched.emplace_back(new stepaf_timestamp_args());
     stepaf_timestamp_args *args = launched.back().get();
@@ -31,7 +33,9 @@ stepaf_timestamp_args *Notes::make(stepaf_timestamp_kind kind)
     args->ring = ring.data();
     args->mask = static_cast<uint32_t>(ring.size() - 1);
     args->n_timestamps = counts.data();
-    args->n_ops = counts.data() + 1 + kind;
+    args->n_ops = counts.data() + 1 + slot * STEPAF_TIMESTAMP_KINDS + kind;
+    args->slot = static_cast<uint8_t>(slot);
+    args->depth = static_cast<uint8_t>(depth);
     args->kind = static_cast<uint8_t>(kind);
     args->failed = failed;
     args->watch = &watch;
@@ -39,9 +43,9 @@ stepaf_timestamp_args *Notes::make(stepaf_timestamp_kind kind)
     return args;
 }
 
-void Notes::note(Stream &stream, stepaf_timestamp_kind kind, uint32_t name)
+void Notes::note(Stream &stream, stepaf_timestamp_kind kind, unsigned slot, uint32_t name)
 {
-    stepaf_timestamp_args *args = make(kind);
+    stepaf_timestamp_args *args = make(kind, slot);
 
     args->named = name != 0;
     args->name = name;
@@ -49,10 +53,10 @@ void Notes::note(Stream &stream, stepaf_timestamp_kind kind, uint32_t name)
 }
 
 /* Of as many peers as have @a n_each of the tensors. */
-void Notes::note_arrivals(Stream &stream, const Exchange &from, uint16_t n_each)
+void Notes::note_arrivals(Stream &stream, const Exchange &from, unsigned slot, uint16_t n_each)
 {
     const stepaf_kernel_args &gate = from.receiver->args;
-    stepaf_timestamp_args *args = make(STEPAF_TIMESTAMP_WAIT_BEGAN);
+    stepaf_timestamp_args *args = make(STEPAF_TIMESTAMP_WAIT_BEGAN, slot);
     std::vector<stepaf_timestamp_head> its;
 
     for (uint32_t i = 0; i < gate.n_tensors; i++) {
@@ -95,7 +99,7 @@ static std::vector<Seen> read_all(const Notes &notes, unsigned n_ops)
             kind >= STEPAF_TIMESTAMP_KINDS)
             fail("a timestamp is not what it can be");
         if (kind == STEPAF_TIMESTAMP_NAME) {
-            seen[op].name = static_cast<uint32_t>(one.time_ns);
+            seen[op].name = static_cast<uint32_t>(one.time);
             continue;
         }
         if (kind == STEPAF_TIMESTAMP_WAS_THERE)
@@ -107,8 +111,8 @@ static std::vector<Seen> read_all(const Notes &notes, unsigned n_ops)
         } else if (seen[op].at[kind]) {
             fail("a point is noted twice");
         }
-        if (one.time_ns > seen[op].at[kind])
-            seen[op].at[kind] = one.time_ns;
+        if (one.time > seen[op].at[kind])
+            seen[op].at[kind] = one.time;
     }
     return seen;
 }
@@ -123,30 +127,30 @@ static void check(const std::vector<Tensor> &there, const std::vector<Tensor> &b
                   uint16_t n_each, unsigned depth, unsigned n)
 {
     Link push(there, depth, n), pull(back, depth, n);
-    Notes of_attention(4096), of_ffn(4096);
+    Notes of_attention(4096, depth), of_ffn(4096, depth);
     Stream attention, ffn;
 
     readable.clear();
     for (unsigned i = 0; i < n + depth; i++) {
         if (i >= depth) {
-            of_attention.note_arrivals(attention, *pull.slots[i % depth],
+            of_attention.note_arrivals(attention, *pull.slots[i % depth], i % depth,
                                        static_cast<uint16_t>(back.size()));
             pull.operations[i - depth]->enqueue_receive(attention);
-            of_attention.note(attention, STEPAF_TIMESTAMP_WAIT_OVER, 0);
+            of_attention.note(attention, STEPAF_TIMESTAMP_WAIT_OVER, i % depth, 0);
         }
         if (i < n) {
-            of_attention.note(attention, STEPAF_TIMESTAMP_SEND_BEGAN, i % 2 ? i : 0);
+            of_attention.note(attention, STEPAF_TIMESTAMP_SEND_BEGAN, i % depth, i % 2 ? i : 0);
             push.operations[i]->enqueue_send(attention);
-            of_attention.note(attention, STEPAF_TIMESTAMP_SEND_OVER, 0);
+            of_attention.note(attention, STEPAF_TIMESTAMP_SEND_OVER, i % depth, 0);
         }
     }
     for (unsigned i = 0; i < n; i++) {
-        of_ffn.note_arrivals(ffn, *push.slots[i % depth], n_each);
+        of_ffn.note_arrivals(ffn, *push.slots[i % depth], i % depth, n_each);
         push.operations[i]->enqueue_receive(ffn);
-        of_ffn.note(ffn, STEPAF_TIMESTAMP_WAIT_OVER, 0);
-        of_ffn.note(ffn, STEPAF_TIMESTAMP_SEND_BEGAN, 0);
+        of_ffn.note(ffn, STEPAF_TIMESTAMP_WAIT_OVER, i % depth, 0);
+        of_ffn.note(ffn, STEPAF_TIMESTAMP_SEND_BEGAN, i % depth, 0);
         pull.operations[i]->enqueue_send(ffn);
-        of_ffn.note(ffn, STEPAF_TIMESTAMP_SEND_OVER, 0);
+        of_ffn.note(ffn, STEPAF_TIMESTAMP_SEND_OVER, i % depth, 0);
     }
     run_streams({&attention, &ffn});
     push.verify();
@@ -181,13 +185,13 @@ static void give_up()
     const std::vector<Tensor> tensors = {{60, 60, STEPAF_PROTO_INLINE, 1, false, 0},
                                          {60, 60, STEPAF_PROTO_INLINE, 1, false, 0}};
     Exchange exchange(tensors);
-    Notes notes(64);
+    Notes notes(64, 1);
     Stream stream;
 
     readable.clear();
-    notes.note_arrivals(stream, exchange, 2);
+    notes.note_arrivals(stream, exchange, 0, 2);
     notes.launched.back()->timeout_ns = 20000;
-    notes.note(stream, STEPAF_TIMESTAMP_WAIT_OVER, 0);
+    notes.note(stream, STEPAF_TIMESTAMP_WAIT_OVER, 0, 0);
     run_streams({&stream});
     if (!notes.failed[0] || notes.watch.fault != STEPAF_FAULT_TIMEOUT || notes.watch.peer != 100)
         fail("a wait that was in vain is not told of");
@@ -201,17 +205,17 @@ static void name_the_batch()
 {
     stepaf_any_entry entries[4] = {{1, 1}, {2, 2}, {UINT64_C(5) << 32 | 2 << 8 | 1, 3}, {4, 4}};
     uint32_t n_batches = 6; /* the third place, again */
-    Notes notes(8);
+    Notes notes(8, 1);
     Stream stream;
 
     readable.clear();
-    notes.note(stream, STEPAF_TIMESTAMP_WAIT_OVER, 1);
+    notes.note(stream, STEPAF_TIMESTAMP_WAIT_OVER, 0, 1);
     stepaf_timestamp_args &args = *notes.launched.back();
     args.batches = entries;
     args.n_batches = &n_batches;
     args.batch_mask = 3;
     run_streams({&stream});
-    if (notes.counts[0] != 2 || notes.ring[1].time_ns != entries[2].batch ||
+    if (notes.counts[0] != 2 || notes.ring[1].time != entries[2].batch ||
         (notes.ring[1].what >> STEPAF_TIMESTAMP_KIND & 0xf) != STEPAF_TIMESTAMP_NAME)
         fail("a batch has another name");
     printf("ok: times, a batch's name\n");
@@ -233,9 +237,9 @@ static void tell_the_time()
             while (answer.what != i)
                 machine_yield();
             n_answers++;
-            if (answer.time_ns < last)
+            if (answer.time < last)
                 fail("time goes back");
-            last = answer.time_ns;
+            last = answer.time;
         }
         asked = STEPAF_CLOCK_STOP;
         while (answer.what != STEPAF_CLOCK_STOP)

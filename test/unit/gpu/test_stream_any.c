@@ -321,6 +321,11 @@ static void half_a_receive_ends_the_plan(void)
 
 /* ---- times ---- */
 
+static uint64_t in_ring(uint64_t time_ns)
+{
+    return time_ns % (UINT64_C(1) << STEPAF_TIMESTAMP_TIME_BITS);
+}
+
 /* What a kernel would note next of the plan's only rank. */
 static void note(struct stepaf_timestamp *ring, uint32_t n, uint32_t kind, uint32_t op,
                  uint64_t time_ns)
@@ -353,11 +358,11 @@ static void times_are_those_of_the_worker_whose_batch_it_was(void)
     struct stepaf_timestamp *ring = cpu_device.timestamp.ring;
     uint64_t now = cpu_device_now_ns();
     for (uint32_t op = 0; op < 2; op++) {
-        note(ring, 5 * op + 0, STEPAF_TIMESTAMP_WAIT_BEGAN, op, now);
-        note(ring, 5 * op + 1, STEPAF_TIMESTAMP_WAIT_OVER, op, now + 1000);
+        note(ring, 5 * op + 0, STEPAF_TIMESTAMP_WAIT_BEGAN, op, in_ring(now));
+        note(ring, 5 * op + 1, STEPAF_TIMESTAMP_WAIT_OVER, op, in_ring(now + 1000));
         note(ring, 5 * op + 2, STEPAF_TIMESTAMP_NAME, op, op ? nobody : fifth);
-        note(ring, 5 * op + 3, STEPAF_TIMESTAMP_SEND_BEGAN, op, now + 2000);
-        note(ring, 5 * op + 4, STEPAF_TIMESTAMP_SEND_OVER, op, now + 3000);
+        note(ring, 5 * op + 3, STEPAF_TIMESTAMP_SEND_BEGAN, op, in_ring(now + 2000));
+        note(ring, 5 * op + 4, STEPAF_TIMESTAMP_SEND_OVER, op, in_ring(now + 3000));
     }
     CU_ASSERT_EQUAL(stepaf_trace_read(job->handle, records, sizeof(records[0]), 16, &n), STEPAF_OK);
     CU_ASSERT_EQUAL_FATAL(n, 4);

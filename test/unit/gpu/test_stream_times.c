@@ -159,7 +159,7 @@ static int exchange(const stepaf_boot_t *boot, void *arg)
     if (read_trace(&rank, n) || check_counters(&rank, n))
         return 1;
     int64_t off = bound_of(&rank);
-    RANK_CHECK(boot, off > 0 && off < 100000000);
+    RANK_CHECK(boot, off > 0 && off < 5000000000);
     off_ns[rank.role == STEPAF_FFN][rank.rank] = off;
     for (unsigned k = 0; rank.role == STEPAF_ATTENTION && k < n; k++) {
         RANK_CHECK(boot, at(k, STEPAF_ATTENTION, rank.rank, 0, STEPAF_EVENT_START) > began - off);
