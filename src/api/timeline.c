@@ -27,7 +27,8 @@ static stepaf_timeline_t timeline_of(const struct stepaf_ctx *ctx, const struct 
     bool sent = over || stepaf_op_peer_is_open(op_peer);
     return (stepaf_timeline_t){
         .start_ns = stepaf_clock_common_ns(ctx, op->trace.started),
-        .notified_ns = sent ? since(ctx, op->trace.started, op->trace.notified) : -1,
+        .notified_ns =
+            sent && op->trace.notified ? since(ctx, op->trace.started, op->trace.notified) : -1,
         .answered_ns = over ? since(ctx, op->trace.started, op_peer->answered) : -1,
         .ffn_queue_ns = over && op_peer->queue_ns != UINT32_MAX ? (int64_t)op_peer->queue_ns : -1,
         .ffn_work_ns = over && op_peer->work_ns != UINT32_MAX ? (int64_t)op_peer->work_ns : -1,

@@ -371,7 +371,7 @@ struct stepaf_any_args {
  * slot in order, and no others: so a captured graph can be replayed. There are none of a plan that is over. */
 
 enum stepaf_timestamp_kind {
-    STEPAF_TIMESTAMP_SEND_BEGAN,
+    STEPAF_TIMESTAMP_SEND_BEGAN = 1,
     STEPAF_TIMESTAMP_NAME, /* with another one: a word in place of a time */
     STEPAF_TIMESTAMP_SEND_OVER,
     STEPAF_TIMESTAMP_WAIT_BEGAN,

@@ -285,7 +285,7 @@ static void begin_plan_times(struct stepaf_stream *stream, uint8_t *control)
 
     stepaf_times_free(stream->times);
     stream->times = NULL;
-    if (!stepaf_times_wanted(stream))
+    if (!streams->times.rings || !stepaf_times_wanted(stream))
         return;
     stepaf_times_begin(stream, control, streams->times.rings + streams->times.n++ * each);
     if (!stream->times || !stream->any)
@@ -293,17 +293,6 @@ static void begin_plan_times(struct stepaf_stream *stream, uint8_t *control)
     stream->times->batches = stream->any->receive.ring;
     stream->times->batch_mask = stream->any->receive.ring_mask;
     stream->times->n_batches = stream->any->receive.counts;
-}
-
-/* Nobody reads the GPU's clock any more where no plan takes timestamps. */
-static void end_times(struct stepaf_ctx *ctx)
-{
-    struct stepaf_stream *stream = NULL;
-
-    while ((stream = stepaf_stream_after(ctx, stream)))
-        if (stream->times)
-            return;
-    stepaf_gpu_clock_free(ctx);
 }
 
 /* Proxy plans of plans that are no more end, others begin. */
@@ -330,10 +319,8 @@ stepaf_status_t stepaf_streams_join(struct stepaf_ctx *ctx, const struct stepaf_
         return STEPAF_OK;
     ctx->gpu.streams->joined = true;
     ctx->gpu.streams->sees_graphs = true;
-    if (!ctx->gpu.streams->control) {
-        end_times(ctx);
+    if (!ctx->gpu.streams->control)
         return make_proxy_plans(ctx);
-    }
     status = stepaf_stream_advert_read(mine->streams, mine->role, mine->world_rank, &own);
     if (status)
         return status;
@@ -371,7 +358,6 @@ stepaf_status_t stepaf_streams_join(struct stepaf_ctx *ctx, const struct stepaf_
     for (uint32_t i = 0; dsts && i < n_plans; i++)
         free(dsts[i]);
     free(dsts);
-    end_times(ctx);
     if (!status)
         status = make_proxy_plans(ctx);
     stepaf_stream_advert_free(&own);
@@ -426,6 +412,17 @@ static void free_streams(struct stepaf_ctx *ctx, struct stepaf_streams *streams)
     free(streams);
 }
 
+/* Nobody reads the GPU's clock any more where no plan takes timestamps. */
+static void end_times(struct stepaf_ctx *ctx)
+{
+    struct stepaf_stream *stream = NULL;
+
+    while ((stream = stepaf_stream_after(ctx, stream)))
+        if (stream->times)
+            return;
+    stepaf_gpu_clock_free(ctx);
+}
+
 /* Where no graph was made, nobody comes back to what is over: a job whose ranks die and return
  * commits for ever. */
 void stepaf_streams_retire(struct stepaf_ctx *ctx)
@@ -435,6 +432,7 @@ void stepaf_streams_retire(struct stepaf_ctx *ctx)
     if (!before)
         return;
     retire_streams(ctx, before);
+    end_times(ctx);
     if (before->captured || !before->sees_graphs)
         return;
     ctx->gpu.streams->before = before->before;

@@ -2,6 +2,7 @@
 /* Stream plans: which way each tensor comes, and where its mailbox lies. */
 #include <stdlib.h>
 
+#include "base/log.h"
 #include "base/round.h"
 #include "core/plan.h"
 #include "core/region.h"
@@ -141,17 +142,16 @@ static stepaf_status_t lay_out_mailboxes(struct stepaf_stream *stream,
     return STEPAF_OK;
 }
 
-/* A ring for each plan that takes timestamps. */
-static stepaf_status_t allocate_timestamps(struct stepaf_ctx *ctx, struct stepaf_streams *streams)
+/* A ring for each plan that takes timestamps. Without them the job does as well. */
+static void allocate_rings(struct stepaf_ctx *ctx, struct stepaf_streams *streams)
 {
     uint64_t n = 0;
 
     for (struct stepaf_stream *stream = NULL; (stream = stepaf_stream_after(ctx, stream));)
         n += stepaf_times_wanted(stream);
-    if (!n)
-        return STEPAF_OK;
-    return stepaf_gpu_alloc_host(ctx->gpu.device, n * stepaf_times_ring_bytes(ctx),
-                                 (void **)&streams->times.rings);
+    if (n && stepaf_gpu_alloc_host(ctx->gpu.device, n * stepaf_times_ring_bytes(ctx),
+                                   (void **)&streams->times.rings))
+        stepaf_log_warn("no timestamps are taken on streams: %s", stepaf_last_error()->text);
 }
 
 /* Memory for what was laid out. */
@@ -176,7 +176,9 @@ static stepaf_status_t allocate_streams(struct stepaf_ctx *ctx, struct stepaf_st
                                        (void **)&streams->watches);
     if (!status)
         streams->n_watches = ctx->tables.plans.n;
-    return status ? status : allocate_timestamps(ctx, streams);
+    if (!status)
+        allocate_rings(ctx, streams);
+    return status;
 }
 
 stepaf_status_t stepaf_streams_prepare(struct stepaf_ctx *ctx)

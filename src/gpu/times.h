@@ -22,7 +22,8 @@ struct stepaf_times_slot {
     struct stepaf_op op; /* attention: as if the host had started it */
     bool is_named;
     uint32_t name;      /* then: the request's operation */
-    uint64_t handled;   /* the end of the wait for what peers send; 0: not yet */
+    uint64_t began;     /* STEPAF_PLAN_ANY: the wait for what peers send; 0: not yet */
+    uint64_t handled;   /* its end; 0: not yet */
     uint64_t *arrived;  /* of each peer; 0: not yet, or not known */
     uint64_t *unlooked; /* of each peer: for so long before it the stream had not looked;
                          * STEPAF_UNLOOKED: not known */

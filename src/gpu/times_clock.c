@@ -103,11 +103,14 @@ static bool probe_gpu(struct stepaf_gpu_clock *clock, uint64_t patience,
     if (!await_word(clock, clock->n_asked, patience))
         return false;
     to = stepaf_ticks();
+    uint64_t gpu_ns = __atomic_load_n(&clock->page->answer.time, __ATOMIC_ACQUIRE);
+    if (answer_of(clock) != clock->n_asked) /* it has ended meanwhile */
+        return false;
     int64_t half = (own_ns(clock, to) - own_ns(clock, from)) / 2;
     int64_t at = own_ns(clock, from) + half;
     *probe_p = (struct stepaf_clock_probe){
         .at_ns = at,
-        .offset_ns = (int64_t)clock->page->answer.time - at,
+        .offset_ns = (int64_t)gpu_ns - at,
         .half_ns = half + READ_NS,
     };
     return true;

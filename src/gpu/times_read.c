@@ -59,7 +59,7 @@ static void begin_slot(const struct stepaf_stream *stream, struct stepaf_times_s
 
     slot->op.seq = seq;
     slot->is_named = false;
-    slot->handled = 0;
+    slot->began = slot->handled = 0;
     slot->op.trace.started = slot->op.trace.notified = 0;
     for (uint32_t p = 0; p < ctx->n_peers; p++) {
         slot->arrived[p] = 0;
@@ -99,11 +99,11 @@ static void end_operation(const struct stepaf_stream *stream, struct stepaf_time
     slot->handled = taken->ticks;
     stamp(stream, taken, STEPAF_EVENT_COMPLETED, stream->plan->index, STEPAF_TRACE_ALL);
     stream->plan->ctx->counters.operations_completed += !stream->proxy;
-    if (!op->answers.watched || !op->trace.started)
-        return;
     /* Sent by another stream, which has come to its end only now. */
     if (!op->trace.notified || (int64_t)(op->trace.notified - taken->ticks) > 0)
         op->trace.notified = op->trace.started;
+    if (!op->answers.watched || !op->trace.started)
+        return;
     uint64_t last = watch->last_done;
     stepaf_op_tell_watch(op, taken->ticks);
     if ((int64_t)(last - watch->last_done) > 0) /* others were read before, and were over later */
@@ -144,17 +144,14 @@ static void take_at_attention(const struct stepaf_stream *stream, struct stepaf_
     }
 }
 
-static uint64_t span_in_ns(const struct stepaf_ctx *ctx, uint64_t ticks)
+/* Count from @a from to @a to. The clocks may have been compared in between: then a short time can be less
+ * than nothing. */
+static void measure_span(const struct stepaf_ctx *ctx, const struct stepaf_peer *peer, int time,
+                         uint64_t from, uint64_t to)
 {
-    return ticks * ctx->clock.ns_scale >> STEPAF_NS_SCALE_BITS;
-}
-
-static void measure_work(const struct stepaf_ctx *ctx, const struct stepaf_peer *peer,
-                         uint64_t ticks)
-{
-    if (ctx->polling.times)
-        stepaf_histogram_add(&stepaf_metrics_times(ctx, peer)[STEPAF_TIME_WORK],
-                             span_in_ns(ctx, ticks));
+    if (ctx->polling.times && (int64_t)(to - from) >= 0)
+        stepaf_histogram_add(&stepaf_metrics_times(ctx, peer)[time],
+                             (to - from) * ctx->clock.ns_scale >> STEPAF_NS_SCALE_BITS);
 }
 
 /* What the peers have sent is answered: how long each has waited, and been worked for. */
@@ -166,9 +163,8 @@ static void measure_batch(const struct stepaf_stream *stream, const struct stepa
     for (uint32_t p = 0; ctx->polling.times && slot->handled && p < ctx->n_peers; p++) {
         if (!slot->arrived[p] || is_hosts(stream, p))
             continue;
-        stepaf_histogram_add(&stepaf_metrics_times(ctx, &ctx->peers[p])[STEPAF_TIME_QUEUE],
-                             span_in_ns(ctx, slot->handled - slot->arrived[p]));
-        measure_work(ctx, &ctx->peers[p], now - slot->handled);
+        measure_span(ctx, &ctx->peers[p], STEPAF_TIME_QUEUE, slot->arrived[p], slot->handled);
+        measure_span(ctx, &ctx->peers[p], STEPAF_TIME_WORK, slot->handled, now);
     }
 }
 
@@ -230,8 +226,8 @@ static void stamp_any(const struct stepaf_stream *stream, const struct stepaf_ti
           (uint32_t)ctx->peers[slot->peer].who.rank);
 }
 
-/* It is known now whose batch has come. When is not known: since the last wait was over, nobody had
- * looked. */
+/* It is known now whose batch has come. When is not known: maybe when nobody had looked, from the end of the
+ * last wait to the begin of this one. */
 static void name_batch(const struct stepaf_stream *stream, struct stepaf_times_slot *slot,
                        uint64_t batch)
 {
@@ -243,8 +239,9 @@ static void name_batch(const struct stepaf_stream *stream, struct stepaf_times_s
     slot->is_named = true;
     slot->peer = peer;
     slot->seq = (n - 1) * stream->plan->depth + in_slot;
-    slot->unlooked[peer] =
-        stream->times->looked ? slot->handled - stream->times->looked : STEPAF_UNLOOKED;
+    slot->unlooked[peer] = stream->times->looked && slot->began
+                               ? slot->began - stream->times->looked
+                               : STEPAF_UNLOOKED;
     stream->times->looked = slot->handled;
     stamp_any(stream, slot, slot->handled, STEPAF_EVENT_ARRIVED);
     stamp_any(stream, slot, slot->handled, STEPAF_EVENT_HANDLED);
@@ -256,13 +253,15 @@ static void take_at_any(const struct stepaf_stream *stream, struct stepaf_times_
 {
     struct stepaf_ctx *ctx = stream->plan->ctx;
 
-    if (taken->kind == STEPAF_TIMESTAMP_WAIT_OVER) {
+    if (taken->kind == STEPAF_TIMESTAMP_WAIT_BEGAN) {
+        slot->began = taken->ticks;
+    } else if (taken->kind == STEPAF_TIMESTAMP_WAIT_OVER) {
         slot->handled = taken->ticks;
     } else if (taken->kind == STEPAF_TIMESTAMP_NAME) {
         name_batch(stream, slot, taken->name);
     } else if (slot->is_named && taken->kind == STEPAF_TIMESTAMP_SEND_BEGAN) {
         stamp_any(stream, slot, taken->ticks, STEPAF_EVENT_RESPONDED);
-        measure_work(ctx, &ctx->peers[slot->peer], taken->ticks - slot->handled);
+        measure_span(ctx, &ctx->peers[slot->peer], STEPAF_TIME_WORK, slot->handled, taken->ticks);
     } else if (slot->is_named && taken->kind == STEPAF_TIMESTAMP_SEND_OVER) {
         stamp_any(stream, slot, taken->ticks, STEPAF_EVENT_RELEASED);
         ctx->counters.responses_sent++;
@@ -326,6 +325,7 @@ static bool read_next(struct stepaf_times *times, struct stepaf_timestamp *times
             return true;
         }
         times->n_overtaken += ahead;
+        times->looked = 0;
         times->next += ahead;
     }
 }
@@ -364,7 +364,8 @@ const struct stepaf_op *stepaf_times_find(const struct stepaf_op *op)
     const struct stepaf_times *times = op->plan->stream->times;
 
     for (uint32_t s = 0; times && s < times->n_slots; s++)
-        if (times->slots[s].is_named && times->slots[s].name == op->seq)
+        if (times->slots[s].is_named && times->slots[s].name == op->seq &&
+            times->slots[s].op.trace.started)
             return &times->slots[s].op;
     return NULL;
 }

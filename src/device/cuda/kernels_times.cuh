@@ -127,7 +127,7 @@ __device__ __forceinline__ void tell_time(const stepaf_clock_args &args)
             store_pair(answer, {now, asked});
         told = asked;
     }
-    store_pair(answer, {0, STEPAF_CLOCK_STOP});
+    store_pair(answer, {now, STEPAF_CLOCK_STOP});
 }
 
 } // namespace
