@@ -41,7 +41,7 @@ hello()
     awk -v command='$ STEPAF_SPLIT=attn=1,ffn=2 mpirun -n 3 ./hello' \
         '/^```/ { inside = 0 } inside { print } $0 == command { inside = 1 }' docs/plans.md >"$directory/said"
     cp examples/hello.c "$directory"
-    chown -R tester "$directory"
+    make_tester && chown -R tester "$directory" || return
     su tester -c "cd $directory && $1 -o hello hello.c \$(pkg-config --cflags --libs libstepaf_mpi) &&
         STEPAF_SPLIT=attn=1,ffn=2 $2 -n 3 ./hello >printed" || return
     [ -s "$directory/said" ] && diff "$directory/said" "$directory/printed" && rm -r "$directory"
@@ -76,6 +76,9 @@ suite()
     return $status
 }
 
+# Who has no rights; each step may be the first.
+make_tester() { [ -d /home/tester ] || useradd -m tester; }
+
 # build_packages: Debian's, of what "make dist" makes, by what dpkg-checkbuilddeps asks for.
 build_packages()
 {
@@ -92,7 +95,7 @@ build_packages()
 # use_packages: by a user: the program of docs/plans.md, built by what is installed, and its exchange.
 use_packages()
 {
-    [ -d /home/tester ] || useradd -m tester || return
+    make_tester || return
     directory=$(mktemp -d) || return
     awk -v command='$ STEPAF_SPLIT=attn=1,ffn=2 mpirun -n 3 ./hello' \
         '/^```/ { inside = 0 } inside { print } $0 == command { inside = 1 }' /src/docs/plans.md >"$directory/said"
@@ -130,12 +133,12 @@ all_packages()
 
 case $1 in
 quickstart)
-    [ -d /home/tester ] || useradd -m tester || exit
+    make_tester || exit
     first_steps && what
     ;;
 user)
     # Nothing is missing now, so no rights are needed.
-    chown -R tester /src && rm -f /tmp/said && su tester -c ./mpi_launch/quickstart &&
+    make_tester && chown -R tester /src && rm -f /tmp/said && su tester -c ./mpi_launch/quickstart &&
         echo "quickstart without root, nothing missing"
     ;;
 hello)
