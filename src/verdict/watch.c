@@ -143,10 +143,10 @@ static struct stepaf_verdict_case *open_case(struct stepaf_verdict_state *state,
         gap = stepaf_watch_gap_before(&state->watch, answered);
     else if (gap == STEPAF_UNLOOKED)
         gap = 0;
-    if (!on_streams) /* a stream looks all the time that it waits */
-        waited = find_wait(&state->ctx->trace, op);
     if (!one || one->state == STEPAF_CASE_NEW)
         return one;
+    if (!on_streams) /* a stream looks all the time that it waits */
+        waited = find_wait(&state->ctx->trace, op);
     *one = (struct stepaf_verdict_case){
         .state = STEPAF_CASE_NEW,
         .plan = (uint16_t)op->plan->index,
