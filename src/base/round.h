@@ -10,4 +10,14 @@ static inline uint64_t stepaf_round_up(uint64_t bytes, uint64_t unit)
     return (bytes + unit - 1) / unit * unit;
 }
 
+/* The next power of two. */
+static inline uint64_t stepaf_round_up_power(uint64_t n)
+{
+    uint64_t power = 1;
+
+    while (power < n)
+        power *= 2;
+    return power;
+}
+
 #endif

@@ -17,6 +17,7 @@
 static unsigned progress(struct stepaf_ctx *ctx)
 {
     unsigned n = stepaf_proxies_progress(ctx) + stepaf_bounce_in_progress(ctx);
+
     return ctx->gpu.n_requests ? n + stepaf_streams_progress(ctx) : n;
 }
 

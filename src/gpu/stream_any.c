@@ -38,11 +38,8 @@ uint64_t stepaf_any_limit(const struct stepaf_stream *stream)
  * its own, then. Before an entry is used again, a later answer has begun, and these have ended. */
 static uint32_t ring_entries(const struct stepaf_stream *stream)
 {
-    uint32_t n = 1;
-
-    while (n < 2 * stepaf_any_limit(stream))
-        n *= 2; /* so that a count that wraps goes on in its place */
-    return n;
+    /* So that a count that wraps goes on in its place. */
+    return (uint32_t)stepaf_round_up_power(2 * stepaf_any_limit(stream));
 }
 
 static uint64_t tensors_bytes(const struct stepaf_stream *stream, uint32_t n_each)

@@ -64,18 +64,10 @@ uint64_t stepaf_times_control_bytes(const struct stepaf_stream *stream)
            (sees_arrivals(stream) ? stream->plan->depth * heads_bytes(stream) : 0);
 }
 
-static uint32_t timestamps_kept(const struct stepaf_ctx *ctx)
-{
-    uint32_t n = 1;
-
-    while (n < (uint32_t)ctx->env.stream_times_kept)
-        n *= 2;
-    return n;
-}
-
 uint64_t stepaf_times_ring_bytes(const struct stepaf_ctx *ctx)
 {
-    return (uint64_t)timestamps_kept(ctx) * sizeof(struct stepaf_timestamp);
+    return stepaf_round_up_power((uint64_t)ctx->env.stream_times_kept) *
+           sizeof(struct stepaf_timestamp);
 }
 
 /* ---- the commit ---- */
@@ -104,7 +96,6 @@ static struct stepaf_times *make_times(const struct stepaf_stream *stream)
     if (stepaf_is_attention(plan->ctx))
         times->op_peers = calloc(times->n_slots * n_peers + 1, sizeof(times->op_peers[0]));
     times->ticks = calloc(times->n_slots * n_peers * 2 + 1, sizeof(times->ticks[0]));
-    times->numbers = stream->times_numbers;
     if (sees_arrivals(stream))
         times->arrivals =
             calloc((size_t)plan->depth * stream->launches.n_receive, sizeof(times->arrivals[0]));
@@ -141,12 +132,10 @@ static void set_point(const struct stepaf_stream *stream, uint8_t *control,
 {
     const struct stepaf_ctx *ctx = stream->plan->ctx;
 
-    times->ring = ring;
-    times->mask = timestamps_kept(ctx) - 1;
     times->point = (struct stepaf_timestamp_args){
         .ring = ring,
         .n_timestamps = (uint32_t *)control,
-        .mask = times->mask,
+        .mask = (uint32_t)(stepaf_round_up_power((uint64_t)ctx->env.stream_times_kept) - 1),
         .epoch = ctx->epoch,
         .depth = stream->any ? 1 : stream->plan->depth, /* receives of any are all in order */
         .failed = stream->launches.send[0].args.failed,
@@ -263,14 +252,8 @@ stepaf_status_t stepaf_times_enqueue(const struct stepaf_stream *stream,
     args.kind = (uint8_t)kind;
     args.slot = slot;
     args.n_ops = count_of(stream->times, slot, kind);
-    args.named = name != NULL;
+    args.named = name || (stream->any && kind == STEPAF_TIMESTAMP_WAIT_OVER);
     args.name = name ? *name : 0;
-    if (stream->any && kind == STEPAF_TIMESTAMP_WAIT_OVER) {
-        args.batches = stream->times->batches;
-        args.batch_mask = stream->times->batch_mask;
-        args.n_batches = stream->times->n_batches;
-        args.named = true;
-    }
     status = stepaf_gpu_timestamp(stream->plan->ctx->gpu.device, STEPAF_KERNEL_TIMESTAMP, &args,
                                   cuda_stream);
     *begun_p = *begun_p || !status;

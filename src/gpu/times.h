@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* When streams came to the points of a plan's operations, with STEPAF_STREAM_TIMES=on: kernels take
- * timestamps (device/kernels.h), and the host reads them when it polls, or is asked for what they say.
+ * timestamps (device/kernels.h), and the host reads them where it looks for dead peers, or is asked for
+ * what they say.
  * They become what the host's own operations leave: records of the trace, timelines, counters,
  * histograms, and operations that who watches is told of.
  *
@@ -32,22 +33,15 @@ struct stepaf_times_slot {
 
 /* Of a stream plan and commit. */
 struct stepaf_times {
-    const struct stepaf_timestamp *ring; /* pinned */
-    uint32_t mask;
-    uint64_t next;        /* to read */
+    uint64_t next;        /* of the ring, to read */
     uint64_t n_overtaken; /* not read, since the ring was full */
     uint32_t seq;         /* of the last operation that was read */
     uint64_t looked;      /* STEPAF_PLAN_ANY: when the last wait was over; 0: none was */
     uint32_t n_slots;
     struct stepaf_times_slot *slots;
-    struct stepaf_op_peer *op_peers; /* attention: of all slots */
-    uint64_t *ticks;                 /* likewise */
-    const uint16_t *numbers;         /* of each peer: the plan's at the attention rank, or NONE */
-    struct stepaf_timestamp_args point;
-    /* STEPAF_PLAN_ANY, whose begin sets them: where the GPU notes batches. */
-    const struct stepaf_any_entry *batches;
-    const uint32_t *n_batches;
-    uint32_t batch_mask;
+    struct stepaf_op_peer *op_peers;        /* attention: of all slots */
+    uint64_t *ticks;                        /* of all slots: arrived and unlooked */
+    struct stepaf_timestamp_args point;     /* what all have in common */
     struct stepaf_timestamp_args *arrivals; /* of each launch, slot by slot; NULL: not looked for */
 };
 

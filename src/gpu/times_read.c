@@ -41,9 +41,8 @@ static void stamp_each(const struct stepaf_stream *stream, const struct taken *t
     const struct stepaf_ctx *ctx = stream->plan->ctx;
 
     for (uint32_t p = 0; p < ctx->n_peers; p++)
-        if (!ctx->peers[p].lost && stream->times->numbers[p] != STEPAF_TIMES_NONE)
-            stamp(stream, taken, event, stream->times->numbers[p],
-                  (uint32_t)ctx->peers[p].who.rank);
+        if (!ctx->peers[p].lost && stream->times_numbers[p] != STEPAF_TIMES_NONE)
+            stamp(stream, taken, event, stream->times_numbers[p], (uint32_t)ctx->peers[p].who.rank);
 }
 
 /* Whether the host moves all for the peer, and has counted it. */
@@ -181,7 +180,6 @@ static uint64_t not_looked(const struct stepaf_stream *stream, const struct take
 static void take_at_ffn(const struct stepaf_stream *stream, struct stepaf_times_slot *slot,
                         const struct taken *taken)
 {
-    struct stepaf_times *times = stream->times;
     struct stepaf_ctx *ctx = stream->plan->ctx;
 
     switch (taken->kind) {
@@ -205,8 +203,8 @@ static void take_at_ffn(const struct stepaf_stream *stream, struct stepaf_times_
         slot->arrived[taken->peer] = taken->ticks;
         slot->unlooked[taken->peer] =
             taken->kind == STEPAF_TIMESTAMP_ARRIVED ? 0 : not_looked(stream, taken);
-        if (times->numbers[taken->peer] != STEPAF_TIMES_NONE)
-            stamp(stream, taken, STEPAF_EVENT_ARRIVED, times->numbers[taken->peer],
+        if (stream->times_numbers[taken->peer] != STEPAF_TIMES_NONE)
+            stamp(stream, taken, STEPAF_EVENT_ARRIVED, stream->times_numbers[taken->peer],
                   (uint32_t)ctx->peers[taken->peer].who.rank);
         break;
     default:
@@ -222,7 +220,7 @@ static void stamp_any(const struct stepaf_stream *stream, const struct stepaf_ti
     const struct stepaf_ctx *ctx = stream->plan->ctx;
     const struct taken taken = {.ticks = ticks, .seq = slot->seq};
 
-    stamp(stream, &taken, event, stream->times->numbers[slot->peer],
+    stamp(stream, &taken, event, stream->times_numbers[slot->peer],
           (uint32_t)ctx->peers[slot->peer].who.rank);
 }
 
@@ -310,7 +308,7 @@ static void take(const struct stepaf_stream *stream, const struct stepaf_timesta
 static bool read_next(struct stepaf_times *times, struct stepaf_timestamp *timestamp_p)
 {
     for (;;) {
-        const struct stepaf_timestamp *at = &times->ring[times->next & times->mask];
+        const struct stepaf_timestamp *at = &times->point.ring[times->next & times->point.mask];
         uint64_t what = __atomic_load_n(&at->what, __ATOMIC_ACQUIRE);
         uint32_t wanted = (uint32_t)(times->next + 1) % STEPAF_TIMESTAMP_NUMBERS;
         uint32_t ahead = ((uint32_t)what - wanted) % STEPAF_TIMESTAMP_NUMBERS;
@@ -318,7 +316,7 @@ static bool read_next(struct stepaf_times *times, struct stepaf_timestamp *times
         timestamp_p->what = what;
         if (__atomic_load_n(&at->what, __ATOMIC_RELAXED) != what)
             continue;
-        if (!what || ahead == STEPAF_TIMESTAMP_NUMBERS - 1 - times->mask)
+        if (!what || ahead == STEPAF_TIMESTAMP_NUMBERS - 1 - times->point.mask)
             return false;
         if (!ahead) {
             times->next++;
@@ -337,7 +335,7 @@ static void read_ring(const struct stepaf_stream *stream)
     struct stepaf_timestamp timestamp;
 
     /* At most a ring's: the GPU may write them as fast as they are read. */
-    for (uint32_t n = 0; n <= times->mask && read_next(times, &timestamp); n++)
+    for (uint32_t n = 0; n <= times->point.mask && read_next(times, &timestamp); n++)
         take(stream, &timestamp);
     if (!overtaken && times->n_overtaken)
         stepaf_log_warn("stream plan %u: timestamps were not read in time, and are lost; "
@@ -395,7 +393,7 @@ bool stepaf_times_unlooked(const struct stepaf_peer *peer, uint32_t number, uint
     for (uint32_t i = 0; i < ctx->tables.plans.n; i++) {
         const struct stepaf_plan_obj *plan = stepaf_table_get(&ctx->tables.plans, i);
         const struct stepaf_times *times = plan && plan->stream ? plan->stream->times : NULL;
-        if (!times || times->numbers[peer->index] != number)
+        if (!times || plan->stream->times_numbers[peer->index] != number)
             continue;
         const struct stepaf_times_slot *slot = find_slot(plan->stream, peer->index, seq);
         *ticks_p = slot ? slot->unlooked[peer->index] : STEPAF_UNLOOKED;

@@ -44,6 +44,15 @@ __device__ __forceinline__ uint32_t count_op(const stepaf_timestamp_args &args)
     return op_of(args, n);
 }
 
+/* The batch's, behind a gate that takes any; else the host's. */
+__device__ __forceinline__ uint64_t name_of(const stepaf_timestamp_args &args)
+{
+    if (args.batches == nullptr)
+        return args.name;
+    uint32_t at = load_volatile(args.n_batches) & args.batch_mask;
+    return load_pair(reinterpret_cast<const uint8_t *>(&args.batches[at])).x;
+}
+
 /* The next kernel begins only then, as it did without this one: many blocks that wait for a peer's
  * gate would leave others no place. */
 __device__ __forceinline__ void take_time(const stepaf_timestamp_args &args)
@@ -53,14 +62,9 @@ __device__ __forceinline__ void take_time(const stepaf_timestamp_args &args)
 
     if (!load_volatile(args.failed)) {
         uint32_t op = count_op(args);
-        uint64_t name = args.name;
-        if (args.batches != nullptr)
-            name = load_pair(reinterpret_cast<const uint8_t *>(
-                                 &args.batches[load_volatile(args.n_batches) & args.batch_mask]))
-                       .x;
         leave_timestamp(args, args.kind, op, 0, now);
         if (args.named)
-            leave_word(args, STEPAF_TIMESTAMP_NAME, op, 0, name);
+            leave_word(args, STEPAF_TIMESTAMP_NAME, op, 0, name_of(args));
     }
     let_successor_begin();
 }
