@@ -40,6 +40,9 @@ AS_IF([test "x$stepaf_mpi_have" = xyes],
      AC_MSG_RESULT([${MPIEXEC:-no}])
      AC_DEFINE([HAVE_MPI], [1], [Define if MPI was found.])],
     [MPI_CFLAGS= MPI_LIBS= MPI_PC= MPIEXEC=])
+stepaf_mpi_name=`set dummy ${MPIEXEC:-mpirun}; AS_BASENAME(["$[]2"])`
+AC_DEFINE_UNQUOTED([STEPAF_MPIEXEC_NAME], ["$stepaf_mpi_name"],
+    [Name by which stepaf-run looks for a launcher first.])
 STEPAF_MPI_PC_FLAGS
 AM_CONDITIONAL([HAVE_MPI], [test "x$stepaf_mpi_have" = xyes])
 ])

@@ -1,4 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include "config.h"
+
 #include "launcher.h"
 
 #include <errno.h>
@@ -21,8 +23,10 @@ static const struct sign signs[] = {
     {"Intel(R) MPI", RUN_INTEL}, {"HYDRA", RUN_HYDRA},
 };
 
-/* Names that launchers go by, best first; what each is only its version tells. */
-static const char *const programs[] = {"mpirun", "mpiexec", "mpiexec.hydra", "orterun"};
+/* Names that launchers go by, best first: that of the MPI that this was built with starts its programs, where
+ * another's may be mpirun. What each is only its version tells. */
+static const char *const programs[] = {STEPAF_MPIEXEC_NAME, "mpirun", "mpiexec", "mpiexec.hydra",
+                                       "orterun"};
 
 /* What a word of --launcher lets in. */
 struct rule {
@@ -176,6 +180,8 @@ static int ask_all(const struct rule *rule, struct run_launcher *launcher_p)
     char found[RUN_FAIL_MAX] = "";
 
     for (size_t i = 0; i < sizeof(programs) / sizeof(*programs); i++) {
+        if (i > 0 && !strcmp(programs[i], programs[0]))
+            continue;
         int rc = ask_version(programs[i], rule, launcher_p);
         if (rc == 0)
             return 0;

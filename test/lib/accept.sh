@@ -10,7 +10,11 @@ softnic=$(cd "$top_builddir/test/softnic" 2>/dev/null && pwd)/.libs/softnic.so
 [ -f "$softnic" ] || skip "there is no test/softnic/softnic.la, which takes libibverbs"
 [ -z "${SANITIZERS:-}" ] || skip "the card that is preloaded comes before the sanitizer's library"
 [ -x "$top_builddir/stepaf_perf" ] || skip "stepaf_perf is not built"
-command -v mpirun >/dev/null || skip "there is no mpirun"
+command -v "$mpiexec" >/dev/null || skip "there is no $mpiexec"
+case $mpiexec_flags in
+--oversubscribe) flags="--oversubscribe --bind-to none" ;;
+*) flags="-bind-to none" ;;
+esac
 directory=$(mktemp -d)
 trap 'rm -rf "$directory"' EXIT
 STEPAF_ACCEPT_BIN=$top_builddir
@@ -22,7 +26,8 @@ accept()
     code=$1
     shift
     rm -rf "$directory/files"
-    "$top_srcdir/tools/stepaf-accept" -o "$directory/files" "$@" -- mpirun --oversubscribe --bind-to none -n 2 \
+    # shellcheck disable=SC2086
+    "$top_srcdir/tools/stepaf-accept" -o "$directory/files" "$@" -- "$mpiexec" $flags -n 2 \
         env SOFTNIC_DEVICES=2 LD_PRELOAD="$softnic" >"$directory/out" 2>&1
     is=$?
     [ $is -eq "$code" ] || fail "exit code $is instead of $code"

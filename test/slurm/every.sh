@@ -7,6 +7,7 @@ set -u
 export top_srcdir top_builddir
 slurm=$top_srcdir/test/slurm
 [ -z "${SANITIZERS:-}" ] || { echo "sanitizer builds fork their ranks: see test/mpi"; exit 77; }
+. "$top_srcdir/test/slurm/mpi.sh"
 if [ -z "${SLURM_TEST_DIRECTORY:-}" ]; then
     exec sh "$slurm/cluster.sh" 3 sh "$slurm/every.sh"
 fi
