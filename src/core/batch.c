@@ -71,8 +71,7 @@ static inline __attribute__((always_inline)) void give_out(struct stepaf_peer *p
     batch->state = STEPAF_BATCH_READY;
     batch->arrived = stepaf_arrival_ticks(ctx);
     ctx->counters.batches_received++;
-    stepaf_trace_stamp(&ctx->trace, STEPAF_EVENT_ARRIVED, batch->arrived, remote->number,
-                       batch->seq, (uint32_t)peer->who.rank, STEPAF_TRACE_WHOLE, 0);
+    stepaf_batch_stamp(ctx, remote, batch->seq, STEPAF_EVENT_ARRIVED, batch->arrived);
     if (__builtin_expect(remote->proxy || remote->unbound, 0)) {
         batch->state = STEPAF_BATCH_HELD;
         batch->handled = batch->arrived;
@@ -166,8 +165,7 @@ struct stepaf_batch_obj *stepaf_batch_take(struct stepaf_ctx *ctx, struct stepaf
     stepaf_batch_unlist(batch);
     batch->state = STEPAF_BATCH_HELD;
     batch->handled = now > batch->arrived ? now : batch->arrived;
-    stepaf_trace_stamp(&ctx->trace, STEPAF_EVENT_HANDLED, batch->handled, batch->remote->number,
-                       batch->seq, (uint32_t)batch->remote->peer->who.rank, STEPAF_TRACE_WHOLE, 0);
+    stepaf_batch_stamp(ctx, batch->remote, batch->seq, STEPAF_EVENT_HANDLED, batch->handled);
     return batch;
 }
 
@@ -278,9 +276,12 @@ stepaf_status_t stepaf_batch_respond(struct stepaf_batch_obj *batch, const stepa
         remote->peer->bytes_sent += batch->xfers[i].bytes;
     if (__builtin_expect(!batch->answered, 0))
         return stepaf_batch_no_source();
-    stepaf_trace_stamp(&ctx->trace, STEPAF_EVENT_RESPONDED, now, remote->number, batch->seq,
-                       (uint32_t)remote->peer->who.rank, STEPAF_TRACE_WHOLE, 0);
-    if (flags & STEPAF_RESPOND_RELEASE)
-        stepaf_batch_retire(batch, now);
+    if (flags & STEPAF_RESPOND_RELEASE) {
+        batch->state = STEPAF_BATCH_FREE;
+        stepaf_batch_stamp(ctx, remote, batch->seq, STEPAF_EVENT_RESPONDED | STEPAF_TRACE_RELEASED,
+                           now);
+    } else {
+        stepaf_batch_stamp(ctx, remote, batch->seq, STEPAF_EVENT_RESPONDED, now);
+    }
     return STEPAF_OK;
 }

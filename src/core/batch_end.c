@@ -47,7 +47,9 @@ void stepaf_batch_finish(struct stepaf_batch_obj *batch)
 
     if (!batch->remote->peer->lost)
         send_release(batch, now);
-    stepaf_batch_retire(batch, now);
+    batch->state = STEPAF_BATCH_FREE;
+    stepaf_batch_stamp(batch->remote->peer->ctx, batch->remote, batch->seq, STEPAF_EVENT_RELEASED,
+                       now);
 }
 
 void stepaf_batch_cancel(struct stepaf_peer *peer, const struct stepaf_msg *msg)

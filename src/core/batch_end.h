@@ -27,15 +27,16 @@ static inline void stepaf_batch_unlist(struct stepaf_batch_obj *batch)
         peer->ctx->inbox.n_peers--;
 }
 
-/* Free the slot on this side; @a now: ticks. */
-static inline void stepaf_batch_retire(struct stepaf_batch_obj *batch, uint64_t now)
+/* Write into the trace what has become of a batch of @a remote; @a now: ticks. */
+static inline void stepaf_batch_stamp(struct stepaf_ctx *ctx,
+                                      const struct stepaf_remote_plan *remote, uint32_t seq,
+                                      uint32_t event, uint64_t now)
 {
-    struct stepaf_peer *peer = batch->remote->peer;
+    uint64_t word = stepaf_trace_word(event, 0, 0, STEPAF_TRACE_WHOLE) | remote->stamp;
 
-    batch->state = STEPAF_BATCH_FREE;
-    stepaf_trace_stamp(&peer->ctx->trace, STEPAF_EVENT_RELEASED, now, batch->remote->number,
-                       batch->seq, (uint32_t)peer->who.rank, STEPAF_TRACE_WHOLE, 0);
+    stepaf_trace_stamp_word(&ctx->trace, now, seq, word);
 }
+
 /* Free the slot, and tell the attention rank. */
 void stepaf_batch_finish(struct stepaf_batch_obj *batch);
 void stepaf_batch_cancel(struct stepaf_peer *peer, const struct stepaf_msg *msg);

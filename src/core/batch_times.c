@@ -7,14 +7,13 @@
 void stepaf_batch_tell_times(struct stepaf_batch_obj *batch, uint64_t ticks)
 {
     const struct stepaf_peer *peer = batch->remote->peer;
-    const struct stepaf_ctx *ctx = peer->ctx;
+    struct stepaf_histogram *times = peer->times;
     struct stepaf_msg *msg = &batch->answer.msg;
 
-    if (ctx->polling.times) {
-        struct stepaf_histogram *times = stepaf_metrics_times(ctx, peer);
+    if (times) {
         stepaf_histogram_add(&times[STEPAF_TIME_QUEUE], msg->word[STEPAF_MSG_QUEUE]);
         stepaf_histogram_add(&times[STEPAF_TIME_WORK], msg->word[STEPAF_MSG_WORK]);
-        if (ticks < ctx->polling.metrics->plain.told_from)
+        if (ticks < peer->ctx->polling.metrics->plain.told_from)
             return;
     }
     batch->answer.is_short = false;

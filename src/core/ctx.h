@@ -76,6 +76,8 @@ struct stepaf_peer {
     char refused[STEPAF_REASON_MAX]; /* better transports than its link's, each with the reason */
     uint64_t bytes_sent;             /* of tensors, handed to the transport for it */
     uint64_t bytes_received;         /* of tensors, that it has said have landed */
+    struct stepaf_histogram
+        *times; /* STEPAF_TIMES, by STEPAF_TIME_*; NULL: they are not measured */
     struct stepaf_remote_plan **remotes; /* FFN: by plan number */
     bool oom;                   /* FFN: there was no memory for one that it told in a commit */
     uint32_t n_remotes;         /* numbers that there is room for */
@@ -124,7 +126,6 @@ struct stepaf_ctx_polling {
     struct stepaf_op *hint_op;  /* of a thread that waits: it is likely what comes next */
     struct stepaf_watch *watch; /* of operations and polls; NULL: nobody watches */
     struct stepaf_metrics *metrics; /* what is shown to tools, between polls; NULL: nothing is */
-    struct stepaf_histogram *times; /* STEPAF_TIMES of each peer; NULL: none are measured */
     bool oversubscribed;
     bool asleep; /* a thread sleeps until transports wake it: another one may not take what does */
 };

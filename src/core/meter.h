@@ -6,18 +6,20 @@
 #include "core/metrics.h"
 #include "core/op.h"
 
-/* A part has been answered now: count its times, if they are measured. */
+/* A part was answered then: count its times, if they are measured. @a may_tell: with what the peer
+ * reported, if it did. */
 static inline void stepaf_meter_answer(const struct stepaf_ctx *ctx, const struct stepaf_op *op,
-                                       const struct stepaf_op_peer *op_peer)
+                                       const struct stepaf_op_peer *op_peer, uint64_t answered,
+                                       bool may_tell)
 {
-    uint64_t ticks = op_peer->answered - op->trace.started;
+    struct stepaf_histogram *times = op_peer->peer->times;
+    uint64_t ticks = answered - op->trace.started;
 
-    if (!ctx->polling.times || (int64_t)ticks < 0)
+    if (!times || (int64_t)ticks < 0)
         return;
-    struct stepaf_histogram *times = stepaf_metrics_times(ctx, op_peer->peer);
     uint64_t ns = ticks * ctx->clock.ns_scale >> STEPAF_NS_SCALE_BITS;
     stepaf_histogram_add(&times[STEPAF_TIME_ROUND], ns);
-    if (op_peer->work_ns != UINT32_MAX) {
+    if (may_tell && op_peer->work_ns != UINT32_MAX) {
         uint64_t ffn_ns = (uint64_t)op_peer->queue_ns + op_peer->work_ns;
         stepaf_histogram_add(&times[STEPAF_TIME_WAYS], ns > ffn_ns ? ns - ffn_ns : 0);
     }

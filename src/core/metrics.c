@@ -67,6 +67,13 @@ static void take_path(struct stepaf_ctx *ctx, const struct stepaf_metrics_path *
     ctx->clock.told_from = path->told_from;
 }
 
+/* @a histograms: of all peers; NULL: times are not measured. */
+static void set_times(struct stepaf_ctx *ctx, struct stepaf_histogram *histograms)
+{
+    for (uint32_t p = 0; p < ctx->n_peers; p++)
+        ctx->peers[p].times = histograms ? &histograms[(size_t)p * STEPAF_TIMES] : NULL;
+}
+
 static bool asks_for_times(const struct stepaf_ctx *ctx, const struct stepaf_metrics *metrics)
 {
     return ctx->env.metrics == STEPAF_ENV_METRICS_on ||
@@ -79,7 +86,7 @@ static void measure_if_asked(struct stepaf_ctx *ctx, struct stepaf_metrics *metr
     if (asks_for_times(ctx, metrics) == metrics->measures)
         return;
     metrics->measures = !metrics->measures;
-    ctx->polling.times = metrics->measures ? metrics->histograms : NULL;
+    set_times(ctx, metrics->measures ? metrics->histograms : NULL);
     take_path(ctx, metrics->measures ? &metrics->measured : &metrics->plain);
 }
 
@@ -169,7 +176,7 @@ void stepaf_metrics_close(struct stepaf_ctx *ctx)
     if (!metrics)
         return;
     ctx->polling.metrics = NULL;
-    ctx->polling.times = NULL;
+    set_times(ctx, NULL);
     munmap(metrics->head, metrics->bytes);
     stepaf_fork_close(metrics->fd);
     free(metrics);

@@ -24,7 +24,7 @@ struct stepaf_metrics {
     struct stepaf_metrics_head *head; /* tools may write to it: it does not tell where tables lie */
     void *counters;
     struct stepaf_metrics_peer *peers;
-    struct stepaf_histogram *histograms; /* STEPAF_TIMES of each peer: see ctx->polling.times */
+    struct stepaf_histogram *histograms; /* STEPAF_TIMES of each peer: see its times */
     struct stepaf_metrics_late *late;    /* of each peer, and of this rank; NULL: nobody watches */
     size_t bytes;
     int fd;
@@ -42,12 +42,5 @@ void stepaf_metrics_close(struct stepaf_ctx *ctx);
 void stepaf_metrics_keep(struct stepaf_ctx *ctx, uint64_t now);
 /* Write at once, due or not: something has changed that is to be seen. */
 void stepaf_metrics_write(struct stepaf_ctx *ctx);
-
-/* The histograms of a peer, by STEPAF_TIME_*, while times are measured. */
-static inline struct stepaf_histogram *stepaf_metrics_times(const struct stepaf_ctx *ctx,
-                                                            const struct stepaf_peer *peer)
-{
-    return &ctx->polling.times[(size_t)peer->index * STEPAF_TIMES];
-}
 
 #endif

@@ -10,8 +10,7 @@
 #include "core/send.h"
 #include "core/table.h"
 
-/* All answers that it needs have come. False: it waits for the others, for a while. */
-static __attribute__((noinline)) bool has_enough(struct stepaf_op *op)
+bool stepaf_op_has_enough(struct stepaf_op *op)
 {
     op->answers.pending = op->answers.spare;
     op->answers.spare = 0;
@@ -36,7 +35,7 @@ static void conclude(struct stepaf_op *op, stepaf_status_t status, int peer, uin
     stepaf_trace_stamp(&ctx->trace, STEPAF_EVENT_COMPLETED, now, op->plan->index, op->seq,
                        STEPAF_TRACE_ALL, STEPAF_TRACE_WHOLE, 0);
     if (status == STEPAF_OK && op->answers.watched)
-        stepaf_op_tell_watch(op, now);
+        stepaf_op_tell_watch(ctx, op, now);
 }
 
 /* What an operation comes to that needs a part that has ended so. */
@@ -62,7 +61,7 @@ static void end_op_peer(struct stepaf_op *op, uint32_t p, enum stepaf_op_peer_st
     op->answers.pending--;
     if (status && !op->answers.enough)
         conclude(op, status, (int)p, now);
-    else if (!op->answers.pending && (!op->answers.spare || has_enough(op)))
+    else if (!op->answers.pending && (!op->answers.spare || stepaf_op_has_enough(op)))
         conclude(op, STEPAF_OK, -1, now);
 }
 
@@ -127,20 +126,10 @@ static bool take_pull_sizes(struct stepaf_op *op, struct stepaf_op_peer *op_peer
     return true;
 }
 
-bool stepaf_op_has_all_answers(struct stepaf_op *op, uint64_t now)
-{
-    if ((op->answers.spare | op->answers.enough) && !has_enough(op))
-        return false;
-    if (op->answers.watched)
-        stepaf_op_tell_watch(op, now);
-    return true;
-}
-
 void stepaf_op_take_unusual(struct stepaf_ctx *ctx, struct stepaf_op *op,
                             struct stepaf_op_peer *op_peer, bool released)
 {
     stepaf_op_take_answer(ctx, op, op_peer, released, STEPAF_OP_ANY, stepaf_arrival_ticks(ctx));
-    stepaf_meter_answer(ctx, op, op_peer);
 }
 
 bool stepaf_op_is_there(struct stepaf_op *op, struct stepaf_op_peer *op_peer, bool released)
@@ -215,7 +204,6 @@ void stepaf_op_response(struct stepaf_peer *peer, const struct stepaf_msg *msg)
         return;
     stepaf_op_take_answer(ctx, op, op_peer, msg->flags & STEPAF_MSG_RELEASED, STEPAF_OP_ANY,
                           stepaf_arrival_ticks(ctx));
-    stepaf_meter_answer(ctx, op, op_peer);
 }
 
 void stepaf_op_release(struct stepaf_peer *peer, const struct stepaf_msg *msg)
@@ -242,7 +230,7 @@ void stepaf_op_release(struct stepaf_peer *peer, const struct stepaf_msg *msg)
     end_op_peer(op, peer->index,
                 op->plan->n_pull ? STEPAF_OP_PEER_CANCELED : STEPAF_OP_PEER_ANSWERED, now);
     if (op_peer->state == STEPAF_OP_PEER_ANSWERED)
-        stepaf_meter_answer(peer->ctx, op, op_peer);
+        stepaf_meter_answer(peer->ctx, op, op_peer, now, true);
 }
 
 void stepaf_op_peer_lost(struct stepaf_peer *peer)

@@ -85,13 +85,13 @@ struct stepaf_op {
     struct {
         uint32_t
             pending; /* that it is not complete without; once it is complete, all that are to come */
+        bool watched; /* who watches is told that it is complete: core/watch.h */
         union {
             struct {
-                uint32_t spare;   /* further ones that are to come */
-                uint16_t enough;  /* it could be complete, but waits for the others */
-                uint16_t watched; /* who watches is told that it is complete: core/watch.h */
+                uint32_t spare;  /* further ones that are to come */
+                uint32_t enough; /* it could be complete, but waits for the others */
             };
-            uint64_t unusual; /* one of them */
+            uint64_t some; /* it may be complete without others */
         };
         uint64_t until;                  /* ticks: for so long; 0: it does not */
         struct stepaf_op_landed *landed; /* per peer: before them */

@@ -5,6 +5,7 @@
 
 #include "core/ctx.h"
 #include "core/late.h"
+#include "core/meter.h"
 #include "core/op.h"
 #include "core/plan.h"
 #include "core/trace.h"
@@ -12,16 +13,16 @@
 
 /* What is known already of an answer that is taken. */
 enum stepaf_op_taking {
-    /* Its operation is watched by nobody (else transports deliver to the function of the next), and
-     * needs each answer. */
+    /* Nobody watches or measures (else transports deliver to the function of the next), and the
+     * operation needs each answer. */
     STEPAF_OP_AS_PLANNED,
-    STEPAF_OP_OBSERVED, /* its operation needs each answer */
+    STEPAF_OP_OBSERVED, /* its operation needs each answer, and the peer reports no times */
     STEPAF_OP_ANY
 };
 
-/* All answers have come that the operation cannot do without, and some may be to spare. False: it
- * waits for others. */
-bool stepaf_op_has_all_answers(struct stepaf_op *op, uint64_t now);
+/* All answers have come that an operation needs that may be complete without others. False: it waits
+ * for those, for a while. */
+bool stepaf_op_has_enough(struct stepaf_op *op);
 /* Note the actual sizes: @a sizes, or those as planned. */
 void stepaf_op_set_sizes(struct stepaf_op *op, struct stepaf_op_peer *op_peer,
                          const uint32_t *sizes);
@@ -53,35 +54,25 @@ static inline bool stepaf_op_peer_is_awaited(const struct stepaf_op_peer *op_pee
 /* The operation is complete with all that it needs: tell who watches it, if it is one to be picked.
  * What was before its start is the end of an operation, if that was not behind it, or of the slot's
  * one before. */
-static inline void stepaf_op_tell_watch(struct stepaf_op *op, uint64_t now)
+static inline void stepaf_op_tell_watch(const struct stepaf_ctx *ctx, struct stepaf_op *op,
+                                        uint64_t now)
 {
-    struct stepaf_watch_plan *watched = &op->plan->watched;
-    struct stepaf_watch *watch = op->plan->ctx->polling.watch;
+    const struct stepaf_watch_plan *watched = &op->plan->watched;
+    struct stepaf_watch *watch = ctx->polling.watch;
     uint64_t started = op->trace.started, took = now - started;
     uint64_t idle = started - watch->last_done, since_slot = started - op->trace.done;
 
     if (since_slot < idle)
         idle = since_slot;
     watch->last_done = op->trace.done = now;
-    if (__builtin_expect((--watched->left == 0) |
-                             (took - watched->least_took >= watched->more_took) |
-                             (idle >= watched->late_idle),
-                         0))
+    if (__builtin_expect(stepaf_watch_is_due(watched, op->seq), 0) ||
+        __builtin_expect(took - watched->least_took >= watched->more_took, 0) ||
+        __builtin_expect(idle >= watched->late_idle, 0))
         watch->ops->pick(watch, op, now, idle);
 }
 
-/* The last answer of the operation is here, if it may be without others. */
-static inline __attribute__((always_inline)) bool stepaf_op_is_complete(
-    struct stepaf_op *op, enum stepaf_op_taking taking, uint64_t now)
-{
-    if (taking == STEPAF_OP_ANY)
-        return __builtin_expect(!op->answers.unusual, 1) || stepaf_op_has_all_answers(op, now);
-    if (taking == STEPAF_OP_OBSERVED && op->answers.watched)
-        stepaf_op_tell_watch(op, now);
-    return true;
-}
-
-/* A peer's answer is complete, its post is through, and its sizes are known. */
+/* A peer's answer is complete, its post is through, and its sizes are known. Who watches comes last: a
+ * call at the end needs no registers to be saved. */
 static inline __attribute__((always_inline)) void stepaf_op_take_answer(
     struct stepaf_ctx *ctx, struct stepaf_op *op, struct stepaf_op_peer *op_peer, bool released,
     enum stepaf_op_taking taking, uint64_t now)
@@ -95,11 +86,19 @@ static inline __attribute__((always_inline)) void stepaf_op_take_answer(
         stepaf_op_give_back(op, op_peer);
     if (__builtin_expect(!open, 0))
         ctx->counters.late++;
-    if (!--op->answers.pending && open && stepaf_op_is_complete(op, taking, now)) {
+    bool complete = !--op->answers.pending && open;
+    if (complete && taking == STEPAF_OP_ANY && __builtin_expect(op->answers.some != 0, 0))
+        complete = stepaf_op_has_enough(op);
+    if (complete) {
         stepaf_op_set_result(ctx, op, STEPAF_OK, -1);
-        stamp |= (uint64_t)STEPAF_TRACE_COMPLETED << 32;
+        stamp = stepaf_trace_word_with(stamp, STEPAF_TRACE_COMPLETED);
     }
     stepaf_trace_stamp_word(&ctx->trace, now, op->seq, stamp);
+    if (taking == STEPAF_OP_AS_PLANNED)
+        return;
+    stepaf_meter_answer(ctx, op, op_peer, now, taking == STEPAF_OP_ANY);
+    if (complete && op->answers.watched)
+        stepaf_op_tell_watch(ctx, op, now);
 }
 
 #endif

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Answers in 32 bits: the way of most. */
 #include "core/imm.h"
-#include "core/meter.h"
 #include "core/op_answer.h"
 #include "core/send.h"
 #include "core/table.h"
@@ -99,12 +98,10 @@ static void deliver_imm_observed(struct stepaf_upcalls *up, struct stepaf_link *
     struct stepaf_op *op = ctx->polling.hint_op;
     struct stepaf_op_peer *op_peer = op ? &op->op_peers[link->peer] : NULL;
 
-    if (__builtin_expect(op_peer && is_usual_answer(op, op_peer, imm), 1)) {
+    if (__builtin_expect(op_peer && is_usual_answer(op, op_peer, imm), 1))
         take_planned_answer(ctx, op, op_peer, imm, STEPAF_OP_OBSERVED);
-        stepaf_meter_answer(ctx, op, op_peer);
-    } else {
+    else
         deliver_unusual(ctx, link, imm);
-    }
 }
 
 stepaf_deliver_imm_fn *stepaf_core_deliver_imm_observed(const struct stepaf_ctx *ctx)

@@ -85,6 +85,7 @@ static struct stepaf_remote_plan *remote_make(struct stepaf_peer *peer,
         return NULL;
     remote->peer = peer;
     remote->number = msg->plan;
+    remote->rank = (uint16_t)peer->who.rank;
     remote->n_push = (uint8_t)msg->word[0];
     remote->n_pull = (uint8_t)msg->word[1];
     remote->depth = (uint8_t)msg->word[2];

@@ -28,15 +28,21 @@ struct stepaf_remote_plan_pull {
 
 struct stepaf_remote_plan {
     struct stepaf_peer *peer;
-    uint16_t number;
     uint8_t depth;
     uint8_t n_push;
     uint8_t n_pull;
-    uint8_t n_known;            /* TENSORs that have come: complete when n_push + n_pull */
-    uint8_t slot;               /* of the next operation */
-    uint8_t known_pulls;        /* bit i: pull[i] has come */
-    bool on_gpu;                /* something is received in GPU memory */
-    bool unbound;               /* complete, but what it pushes lands where no stream plan looks */
+    uint8_t n_known;     /* TENSORs that have come: complete when n_push + n_pull */
+    uint8_t slot;        /* of the next operation */
+    uint8_t known_pulls; /* bit i: pull[i] has come */
+    bool on_gpu;         /* something is received in GPU memory */
+    bool unbound;        /* complete, but what it pushes lands where no stream plan looks */
+    union {
+        struct {
+            uint16_t number;
+            uint16_t rank; /* the peer's, as the trace has it */
+        };
+        uint32_t stamp; /* both, as they are in a stepaf_trace_word */
+    };
     uint32_t seq;               /* of the next operation */
     struct stepaf_proxy *proxy; /* a stream plan takes its batches; NULL: the caller does */
     const uint32_t

@@ -18,6 +18,7 @@ enum {
     STEPAF_TRACE_EVENT = 0x1f,
     STEPAF_TRACE_STARTED = 0x20,   /* START, then this */
     STEPAF_TRACE_NOTIFIED = 0x40,  /* this, then NOTIFIED of the same peers */
+    STEPAF_TRACE_RELEASED = 0x40,  /* with RESPONDED: this, then RELEASED of the same peer */
     STEPAF_TRACE_COMPLETED = 0x80, /* this, then COMPLETED */
 };
 
@@ -85,6 +86,12 @@ static inline uint64_t stepaf_trace_word(uint32_t event, uint32_t plan, uint32_t
                                          uint32_t tensor)
 {
     return (uint64_t)tensor << 40 | (uint64_t)event << 32 | (uint64_t)peer << 16 | (plan & 0xffff);
+}
+
+/* A word that is there already, but for an event or what is stamped with one. */
+static inline uint64_t stepaf_trace_word_with(uint64_t word, uint32_t event)
+{
+    return word | (uint64_t)event << 32;
 }
 
 /* Few and wide stores: an operation makes several entries. */

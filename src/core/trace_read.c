@@ -21,6 +21,15 @@ static size_t records_of(const struct stepaf_ctx *ctx, const struct stepaf_trace
            !!(entry->event & STEPAF_TRACE_COMPLETED);
 }
 
+/* What is stamped with an entry, behind its own event. */
+static int event_behind(const struct stepaf_trace_entry *entry)
+{
+    if (!(entry->event & STEPAF_TRACE_NOTIFIED))
+        return STEPAF_EVENT_COMPLETED;
+    return (entry->event & STEPAF_TRACE_EVENT) == STEPAF_EVENT_RESPONDED ? STEPAF_EVENT_RELEASED
+                                                                         : STEPAF_EVENT_NOTIFIED;
+}
+
 static stepaf_trace_record_t record_of(const struct stepaf_ctx *ctx,
                                        const struct stepaf_trace_entry *entry, size_t index)
 {
@@ -40,8 +49,7 @@ static stepaf_trace_record_t record_of(const struct stepaf_ctx *ctx,
         record.tensor = entry->tensor == STEPAF_TRACE_WHOLE ? -1 : entry->tensor;
         record.bytes = entry->bytes;
     } else {
-        record.event =
-            entry->event & STEPAF_TRACE_NOTIFIED ? STEPAF_EVENT_NOTIFIED : STEPAF_EVENT_COMPLETED;
+        record.event = event_behind(entry);
     }
     if (entry->peer == STEPAF_TRACE_EACH && index >= before)
         record.peer = ctx->peers[(index - before) % each].who.rank;

@@ -31,18 +31,24 @@ struct stepaf_watch_gap {
     uint64_t took;
 };
 
-/* Which operations of a plan are picked; in ticks. Whoever watches sets it. */
+/* Which operations of a plan are picked; times in ticks. Whoever watches sets it. */
 struct stepaf_watch_plan {
-    uint32_t left;       /* operations until one is picked in any case */
+    uint32_t next;       /* sequence of one that is picked in any case, or the next after it */
     uint64_t least_took; /* one that took less, */
     uint64_t more_took;  /* or that and this at least, is picked; INT64_MAX at most */
     uint64_t late_idle;  /* or one that had been idle for so long before its start */
 };
 
-/* Of a plan of which nothing is known: none but the @a left-th is picked. */
-static inline struct stepaf_watch_plan stepaf_watch_plan_begin(uint32_t left)
+/* Of a plan of which nothing is known: none is picked before operation @a next. */
+static inline struct stepaf_watch_plan stepaf_watch_plan_begin(uint32_t next)
 {
-    return (struct stepaf_watch_plan){.left = left, .more_took = INT64_MAX, .late_idle = INT64_MAX};
+    return (struct stepaf_watch_plan){.next = next, .more_took = INT64_MAX, .late_idle = INT64_MAX};
+}
+
+/* Whether an operation is picked in any case. */
+static inline bool stepaf_watch_is_due(const struct stepaf_watch_plan *watched, uint32_t seq)
+{
+    return (int32_t)(seq - watched->next) >= 0;
 }
 
 /* All under the context's lock. */

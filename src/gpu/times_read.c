@@ -86,7 +86,7 @@ static void take_answer(const struct stepaf_stream *stream, struct stepaf_times_
     if (taken->kind == STEPAF_TIMESTAMP_WAS_THERE && slot->op.trace.notified)
         slot->unlooked[taken->peer] = taken->ticks - slot->op.trace.notified;
     if (!is_hosts(stream, taken->peer) && slot->op.trace.started)
-        stepaf_meter_answer(ctx, &slot->op, op_peer);
+        stepaf_meter_answer(ctx, &slot->op, op_peer, op_peer->answered, true);
 }
 
 static void end_operation(const struct stepaf_stream *stream, struct stepaf_times_slot *slot,
@@ -104,7 +104,7 @@ static void end_operation(const struct stepaf_stream *stream, struct stepaf_time
     if (!op->answers.watched || !op->trace.started)
         return;
     uint64_t last = watch->last_done;
-    stepaf_op_tell_watch(op, taken->ticks);
+    stepaf_op_tell_watch(stream->plan->ctx, op, taken->ticks);
     if ((int64_t)(last - watch->last_done) > 0) /* others were read before, and were over later */
         watch->last_done = last;
 }
@@ -148,8 +148,8 @@ static void take_at_attention(const struct stepaf_stream *stream, struct stepaf_
 static void measure_span(const struct stepaf_ctx *ctx, const struct stepaf_peer *peer, int time,
                          uint64_t from, uint64_t to)
 {
-    if (ctx->polling.times && (int64_t)(to - from) >= 0)
-        stepaf_histogram_add(&stepaf_metrics_times(ctx, peer)[time],
+    if (peer->times && (int64_t)(to - from) >= 0)
+        stepaf_histogram_add(&peer->times[time],
                              (to - from) * ctx->clock.ns_scale >> STEPAF_NS_SCALE_BITS);
 }
 
@@ -159,7 +159,7 @@ static void measure_batch(const struct stepaf_stream *stream, const struct stepa
 {
     const struct stepaf_ctx *ctx = stream->plan->ctx;
 
-    for (uint32_t p = 0; ctx->polling.times && slot->handled && p < ctx->n_peers; p++) {
+    for (uint32_t p = 0; slot->handled && p < ctx->n_peers; p++) {
         if (!slot->arrived[p] || is_hosts(stream, p))
             continue;
         measure_span(ctx, &ctx->peers[p], STEPAF_TIME_QUEUE, slot->arrived[p], slot->handled);

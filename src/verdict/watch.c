@@ -51,7 +51,7 @@ static bool meet_plan(struct stepaf_watch *watch, struct stepaf_plan_obj *obj)
         return false;
     plan->generation = obj->handle.generation;
     plan->stride = 1;
-    obj->watched = stepaf_watch_plan_begin(plan->stride);
+    obj->watched = stepaf_watch_plan_begin(obj->seq);
     free(state->plans[obj->index]);
     state->plans[obj->index] = plan;
     return true;
@@ -217,7 +217,7 @@ static uint32_t pick_next(const struct stepaf_ctx *ctx, struct stepaf_verdict_pl
     uint64_t wanted = spacing(ctx, plan, now, LATELY_EVERY_US);
 
     if (plan->usual.lately.n > STEPAF_MEDIAN_SAMPLES) {
-        if (now - plan->last < wanted && plan->stride < UINT32_MAX / 2)
+        if (now - plan->last < wanted && plan->stride < INT32_MAX / 2)
             plan->stride *= 2;
         else if (now - plan->last > 2 * wanted && plan->stride > 1)
             plan->stride /= 2;
@@ -270,7 +270,7 @@ static void pick_usual(struct stepaf_verdict_state *state, struct stepaf_verdict
         watched->least_took = late_took;
     watched->more_took = late_took - watched->least_took;
     watched->late_idle = ticks_of_ns(ctx, stepaf_verdict_late_idle(usual));
-    watched->left = pick_next(ctx, plan, now);
+    watched->next = op->seq + pick_next(ctx, plan, now);
 }
 
 /* A waiting thread stamps what comes with the time before the poll that finds it. If it has lost
@@ -298,16 +298,17 @@ static void pick(struct stepaf_watch *watch, struct stepaf_op *op, uint64_t now,
     /* The stamp of another thread's poll may be older than the start. */
     if (!op->plan->on_streams && (int64_t)(now - op->trace.started) < (int64_t)watched->least_took)
         now = watch->last_done = op->trace.done = renew(state, now);
+    bool is_due = stepaf_watch_is_due(watched, op->seq);
     bool is_late =
         (int64_t)(now - op->trace.started - watched->least_took) >= (int64_t)watched->more_took;
-    if (!is_late && idle < watched->late_idle && watched->left)
+    if (!is_late && idle < watched->late_idle && !is_due)
         return;
     uint64_t would_block = state->ctx->counters.would_block;
     bool refused = would_block != state->would_block;
     state->would_block = would_block;
     if (is_late || (idle >= watched->late_idle && !refused))
         pick_late(state, op, now, idle, refused);
-    if (!watched->left)
+    if (is_due)
         pick_usual(state, plan, op, now, idle, refused);
 }
 

@@ -148,7 +148,7 @@ static void times_are_measured_while_somebody_asks(void)
     const struct stepaf_metrics_path plain = metrics->plain;
     exchange(made, seq++, true);
     CU_ASSERT_EQUAL(count_of(0, STEPAF_TIME_ROUND), 0);
-    CU_ASSERT_PTR_NULL(job->ctx->polling.times);
+    CU_ASSERT_PTR_NULL(job->ctx->peers[0].times);
 
     int64_t until_ns = stepaf_monotonic_ns() + 3600000000000;
     CU_ASSERT_EQUAL(pwrite(metrics->fd, &until_ns, sizeof until_ns,
@@ -173,7 +173,7 @@ static void times_are_measured_while_somebody_asks(void)
     atomic_store(&metrics->head->wish.until_ns, 0);
     metrics->due = stepaf_ticks();
     stepaf_metrics_keep(job->ctx, metrics->due);
-    CU_ASSERT_PTR_NULL(job->ctx->polling.times);
+    CU_ASSERT_PTR_NULL(job->ctx->peers[0].times);
     CU_ASSERT_PTR_EQUAL(job->ctx->up.deliver_imm, plain.deliver_imm);
     exchange(made, seq++, true);
     CU_ASSERT_EQUAL(count_of(0, STEPAF_TIME_ROUND), 2);
@@ -197,7 +197,7 @@ static void a_time_is_as_long_as_it_was(void)
     msg.word[STEPAF_MSG_WORK] = 500000000;
     job->ctx->up.polled = stepaf_ticks();
     EXPECT_TAKEN(job, 0, &msg);
-    const struct stepaf_histogram *times = stepaf_metrics_times(job->ctx, &job->ctx->peers[0]);
+    const struct stepaf_histogram *times = job->ctx->peers[0].times;
     uint64_t round = times[STEPAF_TIME_ROUND].sum_ns, ways = times[STEPAF_TIME_WAYS].sum_ns;
     CU_ASSERT(round >= 2990000000 && round < 60000000000);
     CU_ASSERT_EQUAL(ways, round - 1500000000);

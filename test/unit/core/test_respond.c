@@ -28,6 +28,27 @@ static void an_answer_goes_where_the_plan_says(void)
     end();
 }
 
+static void an_answer_and_its_release_are_stamped(void)
+{
+    stepaf_trace_record_t records[8];
+    size_t n = 0;
+
+    begin();
+    start(1, 0, 0);
+    CU_ASSERT_EQUAL(answer(take(), 10, STEPAF_RESPOND_RELEASE), STEPAF_OK);
+    CU_ASSERT_EQUAL(stepaf_trace_read(job->handle, records, sizeof(*records), 8, &n), STEPAF_OK);
+    CU_ASSERT_EQUAL_FATAL(n, 4);
+    static const int events[] = {STEPAF_EVENT_ARRIVED, STEPAF_EVENT_HANDLED, STEPAF_EVENT_RESPONDED,
+                                 STEPAF_EVENT_RELEASED};
+    for (int i = 0; i < 4; i++) {
+        CU_ASSERT_EQUAL((int)records[i].event, events[i]);
+        CU_ASSERT_EQUAL(records[i].peer, job->ctx->peers[1].who.rank);
+        CU_ASSERT(records[i].plan == PLAN && records[i].sequence == 0 && records[i].tensor == -1);
+    }
+    CU_ASSERT_EQUAL(records[2].time_ns, records[3].time_ns);
+    end();
+}
+
 static void bad_answers_change_nothing(void)
 {
     uint8_t elsewhere[8];
@@ -414,6 +435,7 @@ int main(void)
 {
     CU_TestInfo tests[] = {
         {"an answer goes where the plan says", an_answer_goes_where_the_plan_says},
+        {"an answer and its release are stamped", an_answer_and_its_release_are_stamped},
         {"bad answers change nothing", bad_answers_change_nothing},
         {"a release joins a queued answer", a_release_joins_a_queued_answer},
         {"long times are told", long_times_are_told},

@@ -297,7 +297,7 @@ static void have_none_judged(void)
     }
     struct stepaf_plan_obj *made = state ? stepaf_table_get(&state->ctx->tables.plans, 0) : NULL;
     if (made)
-        made->watched = stepaf_watch_plan_begin(UINT32_MAX);
+        made->watched = stepaf_watch_plan_begin(made->seq + INT32_MAX);
 }
 
 static void measure_job(void)

@@ -115,7 +115,8 @@ static void pretend_pause(int64_t ns)
     of->first -= ticks;
     of->last -= ticks;
     of->learnt -= ticks;
-    made->watched.left = of->stride = 1; /* both of a pair are picked */
+    made->watched.next = made->seq;
+    of->stride = 1; /* both of a pair are picked */
 }
 
 /* Operations come in pairs, with a pause before each that is longer than it is learnt from them: of
@@ -212,12 +213,13 @@ static void what_is_slow_for_a_while_is_late(void)
     struct stepaf_plan_obj *made = stepaf_table_get(&job->ctx->tables.plans, 0);
     of->first -= (uint64_t)(1e8 * job->ctx->clock.own.ticks_per_us); /* it is known for long */
     of->learnt = stepaf_ticks();
-    made->watched.left = of->stride = 1;
+    made->watched.next = made->seq;
+    of->stride = 1;
     for (int i = 0; i < LEARNT; i++)
         (void)operate(slow_ns);
     CU_ASSERT((double)of->usual.lately.least > 0.9 * (double)slow_ns);
     for (int i = 0; i < 3; i++) {
-        made->watched.left = UINT32_MAX;
+        made->watched.next = made->seq + INT32_MAX;
         CU_ASSERT_TRUE(operate(slow_ns));
     }
     end();

@@ -122,7 +122,7 @@ static void count(stepaf_role_t role, const char *setting)
     for (int block = -1; block < BLOCKS; block++) {
         struct stepaf_plan_obj *made = stepaf_table_get(&side.job->ctx->tables.plans, 0);
         if (block >= 0 && made) /* none is picked to learn from, nor happens to be late */
-            made->watched = stepaf_watch_plan_begin(UINT32_MAX);
+            made->watched = stepaf_watch_plan_begin(made->seq + INT32_MAX);
         for (int i = 0; i < (block < 0 ? WARM_UP : OPERATIONS); i++)
             role == STEPAF_FFN ? serve(&side) : operate(&side);
         counts_end();
