@@ -136,7 +136,7 @@ static inline __attribute__((always_inline)) stepaf_status_t wait_op(struct step
                 return status == STEPAF_INPROGRESS ? timed_out(op) : status;
         } else if (timeout_us) {
             uint64_t now = stepaf_ticks();
-            stepaf_trace_stamp_word(&ctx->trace, now, op->seq, op->trace.waited);
+            stepaf_trace_put(&ctx->trace, now, op->seq, 0, op->trace.waited);
         }
         ctx->polling.hint_op = op;
         unsigned n = stepaf_core_progress_polls(ctx, timeout_us ? ctx->polling.at_once : 1);

@@ -40,7 +40,7 @@ stepaf_status_t stepaf_trace_clear(stepaf_context_h handle)
     if (status)
         return status;
     ctx->feature->refresh(ctx);
-    ctx->trace.tail = ctx->trace.head;
+    ctx->trace.tail = stepaf_trace_head(&ctx->trace);
     stepaf_leave(ctx);
     return STEPAF_OK;
 }

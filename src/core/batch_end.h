@@ -34,7 +34,7 @@ static inline void stepaf_batch_stamp(struct stepaf_ctx *ctx,
 {
     uint64_t word = stepaf_trace_word(event, 0, 0, STEPAF_TRACE_WHOLE) | remote->stamp;
 
-    stepaf_trace_stamp_word(&ctx->trace, now, seq, word);
+    stepaf_trace_put(&ctx->trace, now, seq, 0, word);
 }
 
 /* Free the slot, and tell the attention rank. */

@@ -89,7 +89,7 @@ bool stepaf_late_take(struct stepaf_peer *peer, const struct stepaf_msg *msg)
     stepaf_post_complete(&op_peer->post);
     if (is_answer) {
         ctx->counters.late++;
-        stepaf_trace_stamp_word(&ctx->trace, stepaf_ticks(), op_peer->owed, op_peer->stamp);
+        stepaf_trace_put(&ctx->trace, stepaf_ticks(), op_peer->owed, 0, op_peer->stamp);
     }
     if (!is_answer || msg->flags & STEPAF_MSG_RELEASED)
         stepaf_late_forget(op, op_peer);

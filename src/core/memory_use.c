@@ -75,8 +75,7 @@ stepaf_memory_use_t stepaf_memory_count(const struct stepaf_ctx *ctx)
         .per_peer = sizeof(struct stepaf_peer),
         .peers = ctx->n_peers,
     };
-    if (ctx->trace.ring)
-        use.fixed += (ctx->trace.mask + 1) * sizeof(ctx->trace.ring[0]);
+    use.fixed += stepaf_trace_size(&ctx->trace) * sizeof(ctx->trace.ring[0]);
     if (ctx->polling.watch)
         ctx->polling.watch->ops->count(ctx->polling.watch, &use);
     for (unsigned t = 0; t < ctx->net.n_transports; t++) {

@@ -93,7 +93,7 @@ static inline __attribute__((always_inline)) void stepaf_op_take_answer(
         stepaf_op_set_result(ctx, op, STEPAF_OK, -1);
         stamp = stepaf_trace_word_with(stamp, STEPAF_TRACE_COMPLETED);
     }
-    stepaf_trace_stamp_word(&ctx->trace, now, op->seq, stamp);
+    stepaf_trace_put(&ctx->trace, now, op->seq, 0, stamp);
     if (taking == STEPAF_OP_AS_PLANNED)
         return;
     stepaf_meter_answer(ctx, op, op_peer, now, taking == STEPAF_OP_ANY);

@@ -103,13 +103,11 @@ static __attribute__((noinline)) void trace_some(const struct stepaf_op *op,
                                                  struct stepaf_trace *trace,
                                                  struct stepaf_post *const *posts, unsigned n)
 {
-    struct stepaf_trace_cursor pen =
-        stepaf_trace_begin(trace, op->trace.started, op->plan->index, op->seq);
+    uint32_t plan = op->plan->index, seq = op->seq;
+    uint64_t ticks = op->trace.notified;
 
-    if (!pen.ring)
-        return;
-    stepaf_trace_write(&pen, STEPAF_EVENT_START, STEPAF_TRACE_ALL, STEPAF_TRACE_WHOLE, 0);
-    pen.ticks = op->trace.notified;
+    stepaf_trace_stamp(trace, STEPAF_EVENT_START, op->trace.started, plan, seq, STEPAF_TRACE_ALL,
+                       STEPAF_TRACE_WHOLE, 0);
     for (unsigned p = 0; p < n; p++) {
         const struct stepaf_post *post = posts[p];
         const struct stepaf_op_peer *op_peer = (const struct stepaf_op_peer *)post;
@@ -117,25 +115,24 @@ static __attribute__((noinline)) void trace_some(const struct stepaf_op *op,
         if (op_peer->state == STEPAF_OP_PEER_LOST)
             continue;
         for (uint32_t i = 0; i < post->n_xfer; i++)
-            stepaf_trace_write(&pen, STEPAF_EVENT_POSTED, rank, i, post->xfer[i].bytes);
-        stepaf_trace_write(&pen, STEPAF_EVENT_NOTIFIED, rank, STEPAF_TRACE_WHOLE, 0);
+            stepaf_trace_stamp(trace, STEPAF_EVENT_POSTED, ticks, plan, seq, rank, i,
+                               post->xfer[i].bytes);
+        stepaf_trace_stamp(trace, STEPAF_EVENT_NOTIFIED, ticks, plan, seq, rank, STEPAF_TRACE_WHOLE,
+                           0);
     }
-    stepaf_trace_end(trace, &pen);
 }
 
 /* Stamp the records of trace_some where each peer got the same. */
 static inline void trace_all(const struct stepaf_plan_obj *plan, const struct stepaf_op *op,
                              struct stepaf_trace *trace)
 {
-    uint64_t ticks = op->trace.started, head = trace->head;
+    uint64_t ticks = op->trace.started;
     uint32_t i = 0;
 
     do {
-        stepaf_trace_put(&trace->ring[head++ & trace->mask], ticks, op->seq,
-                         plan->stamps.at[i].bytes, plan->stamps.at[i].word);
+        stepaf_trace_put(trace, ticks, op->seq, plan->stamps.at[i].bytes, plan->stamps.at[i].word);
         ticks = op->trace.notified;
     } while (++i < plan->stamps.n);
-    trace->head = head;
 }
 
 static inline void take_slot(struct stepaf_plan_obj *plan, struct stepaf_op *op)
@@ -323,7 +320,7 @@ stepaf_status_t stepaf_plan_start(struct stepaf_plan_obj *plan, const stepaf_sta
     note_start(ctx, op, began);
     if (__builtin_expect(ctx->n_alive != ctx->n_peers, 0))
         trace_some(op, &ctx->trace, op->posts, ctx->n_peers); /* one was lost by that */
-    else if (ctx->trace.ring)
+    else if (ctx->trace.next)
         trace_all(plan, op, &ctx->trace);
     *request_p = stepaf_op_handle(op);
     return STEPAF_OK;

@@ -12,12 +12,13 @@ bool stepaf_trace_open(struct stepaf_trace *trace, uint32_t records)
     if (!trace->ring)
         return false;
     memset(trace->ring, 0, bytes); /* also takes the page faults now */
-    trace->mask = records - 1;
+    trace->end = trace->ring + records;
+    trace->next = trace->ring;
     return true;
 }
 
 void stepaf_trace_close(struct stepaf_trace *trace)
 {
     free(trace->ring);
-    trace->ring = NULL;
+    trace->next = trace->ring = trace->end = NULL;
 }

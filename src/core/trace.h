@@ -44,10 +44,10 @@ _Static_assert(offsetof(struct stepaf_trace_entry, bytes) == 12 &&
                "stepaf_trace_put writes 64-bit words");
 
 struct stepaf_trace {
-    struct stepaf_trace_entry *ring; /* NULL: switched off */
-    uint64_t mask;
-    uint64_t head;   /* entries written, ever */
-    uint64_t tail;   /* entries forgotten by stepaf_trace_clear */
+    struct stepaf_trace_entry *next; /* to be written; NULL: switched off */
+    struct stepaf_trace_entry *ring, *end;
+    uint64_t laps;   /* how often the ring has been full */
+    uint64_t tail;   /* entries forgotten by stepaf_trace_clear, of all that were ever written */
     uint32_t number; /* contexts of this process before this one: the same at all ranks */
     bool heeds;      /* signals, see trace_signal.h */
     uint32_t n_heeded;
@@ -58,26 +58,33 @@ struct stepaf_trace {
 bool stepaf_trace_open(struct stepaf_trace *trace, uint32_t records);
 void stepaf_trace_close(struct stepaf_trace *trace);
 
-/* For several entries of one operation at one time: what they have in common. */
-struct stepaf_trace_cursor {
-    struct stepaf_trace_entry *ring; /* NULL: nothing is to be written */
-    uint64_t mask;
-    uint64_t head;
-    uint64_t ticks;
-    uint32_t plan;
-    uint32_t seq;
-};
-
-static inline struct stepaf_trace_cursor stepaf_trace_begin(const struct stepaf_trace *trace,
-                                                            uint64_t ticks, uint32_t plan,
-                                                            uint32_t seq)
+/* How many entries there is room for, as a power of two. */
+static inline uint64_t stepaf_trace_size(const struct stepaf_trace *trace)
 {
-    return (struct stepaf_trace_cursor){.ring = trace->ring,
-                                        .mask = trace->mask,
-                                        .head = trace->head,
-                                        .ticks = ticks,
-                                        .plan = plan & 0xffff,
-                                        .seq = seq};
+    return (uint64_t)(trace->end - trace->ring);
+}
+
+/* Entries written, ever. */
+static inline uint64_t stepaf_trace_head(const struct stepaf_trace *trace)
+{
+    return trace->laps * stepaf_trace_size(trace) + (uint64_t)(trace->next - trace->ring);
+}
+
+/* How many of the last @a most are there and not forgotten. */
+static inline uint64_t stepaf_trace_kept(const struct stepaf_trace *trace, uint64_t most)
+{
+    uint64_t size = stepaf_trace_size(trace), kept = stepaf_trace_head(trace) - trace->tail;
+
+    if (most > size)
+        most = size;
+    return kept < most ? kept : most;
+}
+
+/* Entry number @a at of those ever written, which is there. */
+static inline const struct stepaf_trace_entry *stepaf_trace_entry(const struct stepaf_trace *trace,
+                                                                  uint64_t at)
+{
+    return &trace->ring[at & (stepaf_trace_size(trace) - 1)];
 }
 
 /* What an entry says beside time, sequence and bytes, as one word. Little-endian, as messages
@@ -94,48 +101,31 @@ static inline uint64_t stepaf_trace_word_with(uint64_t word, uint32_t event)
     return word | (uint64_t)event << 32;
 }
 
-/* Few and wide stores: an operation makes several entries. */
-static inline void stepaf_trace_put(struct stepaf_trace_entry *entry, uint64_t ticks, uint32_t seq,
+/* Write an entry, if the trace is on. Few and wide stores: an operation makes several. */
+static inline void stepaf_trace_put(struct stepaf_trace *trace, uint64_t ticks, uint32_t seq,
                                     uint32_t bytes, uint64_t word)
 {
+    struct stepaf_trace_entry *entry = trace->next;
     uint64_t middle = (uint64_t)bytes << 32 | seq;
 
+    if (!entry)
+        return;
     entry->ticks = ticks;
     __builtin_memcpy((char *)entry + 8, &middle, sizeof(middle));
     __builtin_memcpy((char *)entry + 16, &word, sizeof(word));
-}
-
-static inline void stepaf_trace_write(struct stepaf_trace_cursor *pen, uint32_t event,
-                                      uint32_t peer, uint32_t tensor, uint32_t bytes)
-{
-    stepaf_trace_put(&pen->ring[pen->head++ & pen->mask], pen->ticks, pen->seq, bytes,
-                     stepaf_trace_word(event, pen->plan, peer, tensor));
-}
-
-static inline void stepaf_trace_end(struct stepaf_trace *trace,
-                                    const struct stepaf_trace_cursor *pen)
-{
-    trace->head = pen->head;
+    trace->next = entry + 1;
+    if (__builtin_expect(entry + 1 == trace->end, 0)) {
+        trace->next = trace->ring;
+        trace->laps++;
+    }
 }
 
 static inline void stepaf_trace_stamp(struct stepaf_trace *trace, uint32_t event, uint64_t ticks,
                                       uint32_t plan, uint32_t seq, uint32_t peer, uint32_t tensor,
                                       uint32_t bytes)
 {
-    struct stepaf_trace_cursor pen = stepaf_trace_begin(trace, ticks, plan, seq);
-
-    if (!pen.ring)
-        return;
-    stepaf_trace_write(&pen, event, peer & 0xffff, tensor & 0xff, bytes);
-    stepaf_trace_end(trace, &pen);
-}
-
-/* Stamp an entry whose word is there already, without bytes. */
-static inline void stepaf_trace_stamp_word(struct stepaf_trace *trace, uint64_t ticks, uint32_t seq,
-                                           uint64_t word)
-{
-    if (trace->ring)
-        stepaf_trace_put(&trace->ring[trace->head++ & trace->mask], ticks, seq, 0, word);
+    stepaf_trace_put(trace, ticks, seq, bytes,
+                     stepaf_trace_word(event, plan, peer & 0xffff, tensor & 0xff));
 }
 
 #endif

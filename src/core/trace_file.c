@@ -19,7 +19,7 @@
 
 bool stepaf_trace_file_is_on(const struct stepaf_ctx *ctx)
 {
-    return ctx->env.trace_file && ctx->env.trace_file[0] && ctx->trace.ring;
+    return ctx->env.trace_file && ctx->env.trace_file[0] && ctx->trace.next;
 }
 
 stepaf_status_t stepaf_trace_file_check(const struct stepaf_ctx *ctx)
@@ -101,7 +101,7 @@ void stepaf_trace_file_begin(struct stepaf_ctx *ctx, bool anew)
 /* This rank's events as text; NULL: out of memory. */
 static char *make_text(const struct stepaf_ctx *ctx, size_t *bytes_p)
 {
-    size_t capacity = (size_t)ctx->trace.mask + 1;
+    size_t capacity = stepaf_trace_size(&ctx->trace);
     stepaf_trace_record_t *records = malloc(capacity * sizeof(*records));
     char *text = NULL;
     FILE *stream = records ? open_memstream(&text, bytes_p) : NULL;

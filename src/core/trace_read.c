@@ -65,20 +65,19 @@ size_t stepaf_trace_copy(const struct stepaf_ctx *ctx, void *records_p, size_t r
     size_t bytes =
         record_size < sizeof(stepaf_trace_record_t) ? record_size : sizeof(stepaf_trace_record_t);
     const struct stepaf_trace *trace = &ctx->trace;
-    if (!trace->ring)
+    if (!trace->next)
         return 0;
-    if (capacity > trace->mask + 1)
-        capacity = trace->mask + 1;
-    uint64_t kept = trace->head - trace->tail, at = trace->head;
+    if (capacity > stepaf_trace_size(trace))
+        capacity = stepaf_trace_size(trace);
+    uint64_t head = stepaf_trace_head(trace), at = head;
+    uint64_t from = head - stepaf_trace_kept(trace, UINT64_MAX);
     size_t found = 0, n = 0;
 
-    if (kept > trace->mask + 1)
-        kept = trace->mask + 1;
-    for (; at != trace->head - kept && found < capacity; at--)
-        found += records_of(ctx, &trace->ring[(at - 1) & trace->mask]);
+    for (; at != from && found < capacity; at--)
+        found += records_of(ctx, stepaf_trace_entry(trace, at - 1));
     size_t skip = found > capacity ? found - capacity : 0; /* the oldest entry has more */
-    for (; at != trace->head; at++) {
-        const struct stepaf_trace_entry *entry = &trace->ring[at & trace->mask];
+    for (; at != head; at++) {
+        const struct stepaf_trace_entry *entry = stepaf_trace_entry(trace, at);
         for (size_t i = skip; i < records_of(ctx, entry); i++) {
             stepaf_trace_record_t record = record_of(ctx, entry, i);
             memcpy((char *)records_p + n++ * record_size, &record, bytes);

@@ -96,14 +96,10 @@ static struct marks_of_batch find_batch(const struct stepaf_trace *trace, uint32
                                         uint32_t seq, uint32_t peer)
 {
     struct marks_of_batch marks = {0, 0, 0};
-    uint64_t kept = trace->head - trace->tail;
+    uint64_t head = stepaf_trace_head(trace), kept = stepaf_trace_kept(trace, SEARCHED);
 
-    if (kept > trace->mask + 1)
-        kept = trace->mask + 1;
-    if (kept > SEARCHED)
-        kept = SEARCHED;
-    for (uint64_t at = trace->head; at-- > trace->head - kept;) {
-        const struct stepaf_trace_entry *entry = &trace->ring[at & trace->mask];
+    for (uint64_t at = head; at-- > head - kept;) {
+        const struct stepaf_trace_entry *entry = stepaf_trace_entry(trace, at);
         if (entry->seq != seq || entry->plan != plan || entry->peer != peer)
             continue;
         uint32_t event = entry->event & STEPAF_TRACE_EVENT;

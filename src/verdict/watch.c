@@ -81,12 +81,10 @@ static void look_soon(struct stepaf_verdict_state *state)
  * more. */
 static uint64_t find_wait(const struct stepaf_trace *trace, const struct stepaf_op *op)
 {
-    uint64_t kept = trace->head - trace->tail;
+    uint64_t head = stepaf_trace_head(trace), kept = stepaf_trace_kept(trace, WAITED_WITHIN);
 
-    if (kept > WAITED_WITHIN)
-        kept = WAITED_WITHIN;
-    for (uint64_t at = trace->head; at-- > trace->head - kept;) {
-        const struct stepaf_trace_entry *entry = &trace->ring[at & trace->mask];
+    for (uint64_t at = head; at-- > head - kept;) {
+        const struct stepaf_trace_entry *entry = stepaf_trace_entry(trace, at);
         if (entry->seq == op->seq && entry->plan == (op->plan->index & 0xffff) &&
             (entry->event & STEPAF_TRACE_EVENT) == STEPAF_EVENT_WAITED)
             return entry->ticks;
@@ -385,7 +383,7 @@ void stepaf_verdict_open(struct stepaf_ctx *ctx)
 
     if (ctx->env.verdict != STEPAF_ENV_VERDICT_on)
         return;
-    if (!ctx->trace.ring) {
+    if (!ctx->trace.next) {
         stepaf_log_warn("STEPAF_VERDICT=on does nothing, since STEPAF_TRACE is off");
         return;
     }

@@ -129,4 +129,4 @@ awk '
         }
         print ""
     }' "$directory/nothing" "$directory/all"
-tell 'all of them' 95 85 "$directory/nothing" "$directory/all"
+tell 'all of them' 90 65 "$directory/nothing" "$directory/all"

@@ -141,7 +141,7 @@ static void switched_off_it_stays_empty(void)
     struct fake_job *job = fake_open(STEPAF_ATTENTION, 1, 1);
     unsetenv("STEPAF_TRACE");
 
-    CU_ASSERT_PTR_NULL(job->ctx->trace.ring);
+    CU_ASSERT_PTR_NULL(job->ctx->trace.next);
     stamp(job, 0);
     CU_ASSERT_EQUAL(read_all(job, RECORDS), 0);
     CU_ASSERT_EQUAL(stepaf_trace_clear(job->handle), STEPAF_OK);
