@@ -11,7 +11,7 @@ enum { CANDIDATES = 64 };
 const char *stepaf_ofi_objection(const struct fi_info *info)
 {
     const uint64_t obeyed = FI_MR_LOCAL | FI_MR_VIRT_ADDR | FI_MR_ALLOCATED | FI_MR_PROV_KEY |
-                            FI_MR_ENDPOINT | FI_MR_RMA_EVENT;
+                            FI_MR_ENDPOINT | FI_MR_RMA_EVENT | FI_MR_HMEM;
 
     /* It reads through a null pointer then (2.1.0, of Debian 13, to 2.6.0), however the end closes.
      * Provider tcp of these does the same work without. */

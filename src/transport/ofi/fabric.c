@@ -93,7 +93,7 @@ static void note(char *refused, const struct fi_info *info, const char *why)
         snprintf(refused + used, STEPAF_REASON_MAX - used, "%s%s (%s)", used ? ", " : "", its, why);
 }
 
-static struct fi_info *hints_make(const struct stepaf_ofi_library *library)
+static struct fi_info *hints_make(const struct stepaf_ofi_library *library, bool for_gpu)
 {
     struct fi_info *hints = library->dupinfo(NULL);
 
@@ -104,15 +104,20 @@ static struct fi_info *hints_make(const struct stepaf_ofi_library *library)
     hints->ep_attr->type = FI_EP_RDM;
     hints->domain_attr->mr_mode =
         FI_MR_LOCAL | FI_MR_VIRT_ADDR | FI_MR_ALLOCATED | FI_MR_PROV_KEY | FI_MR_ENDPOINT;
+    if (for_gpu) {
+        hints->caps |= FI_HMEM;
+        hints->domain_attr->mr_mode |= FI_MR_HMEM;
+    }
     hints->domain_attr->threading = FI_THREAD_DOMAIN;
     hints->domain_attr->resource_mgmt = FI_RM_ENABLED;
     return hints;
 }
 
-/* All that the library has to offer. NULL: @a reason says why not. */
-static struct fi_info *list_all(const struct stepaf_ofi_library *library, char *reason)
+/* All that the library has to offer; @a for_gpu: that takes GPU memory. NULL: @a reason says why not. */
+static struct fi_info *list_all(const struct stepaf_ofi_library *library, bool for_gpu,
+                                char *reason)
 {
-    struct fi_info *hints = hints_make(library), *list = NULL;
+    struct fi_info *hints = hints_make(library, for_gpu), *list = NULL;
 
     if (!hints) {
         snprintf(reason, STEPAF_REASON_MAX, "no memory");
@@ -151,16 +156,36 @@ static const struct fi_info *best_provider(const struct fi_info *list, const cha
     return best;
 }
 
+/* The same provider as it takes GPU memory, if it does: then its list takes the place of the other. */
+static const struct fi_info *prefer_gpu(const struct stepaf_ofi_library *library,
+                                        struct fi_info **list_p, const struct fi_info *best)
+{
+    char ignored[2][STEPAF_REASON_MAX] = {"", ""};
+    struct fi_info *list = list_all(library, true, ignored[0]);
+    const struct fi_info *taking = best_provider(list, best->fabric_attr->prov_name, ignored[1]);
+
+    if (!taking) {
+        if (list)
+            library->freeinfo(list);
+        return best;
+    }
+    library->freeinfo(*list_p);
+    *list_p = list;
+    return taking;
+}
+
 unsigned stepaf_ofi_choose(const struct stepaf_ofi_library *library, const struct stepaf_env *env,
                            const char *gpu, struct fi_info *infos_p[STEPAF_OFI_RAILS],
                            char *refused, char *reason)
 {
     const struct fi_info *found[STEPAF_OFI_RAILS];
-    struct fi_info *list = list_all(library, reason);
+    struct fi_info *list = list_all(library, false, reason);
     unsigned n = 0, n_taken = 0;
 
     refused[0] = '\0';
     const struct fi_info *best = best_provider(list, env->ofi_provider, refused);
+    if (best && gpu && env->ofi_gpu != STEPAF_ENV_OFI_GPU_staged)
+        best = prefer_gpu(library, &list, best);
     if (best)
         n = stepaf_ofi_domains(library, env->ofi_domains, gpu, list, best, found, reason);
     else if (list)

@@ -21,15 +21,12 @@ static bool draw_key(const struct stepaf_ofi_rail *rail, uint64_t *key_p)
     return getrandom(key_p, bytes, 0) == (ssize_t)bytes;
 }
 
-static int register_once(const struct stepaf_ofi_rail *rail, void *base, size_t bytes,
+static int register_once(const struct stepaf_ofi_rail *rail, struct fi_mr_attr *attr,
                          struct fid_mr **mr_p)
 {
-    uint64_t key;
-
-    if (!draw_key(rail, &key))
+    if (!draw_key(rail, &attr->requested_key))
         return -FI_EAGAIN;
-    int error =
-        fi_mr_reg(rail->domain, base, bytes, FI_WRITE | FI_REMOTE_WRITE, 0, key, 0, mr_p, NULL);
+    int error = fi_mr_regattr(rail->domain, attr, 0, mr_p);
     if (error || !(rail->info->domain_attr->mr_mode & FI_MR_ENDPOINT))
         return error;
     error = fi_mr_bind(*mr_p, &rail->ep->fid, 0);
@@ -40,13 +37,13 @@ static int register_once(const struct stepaf_ofi_rail *rail, void *base, size_t 
     return error;
 }
 
-static int register_at(const struct stepaf_ofi_rail *rail, void *base, size_t bytes,
+static int register_at(const struct stepaf_ofi_rail *rail, struct fi_mr_attr *attr,
                        struct stepaf_ofi_mr *mr_p)
 {
     int error = -FI_ENOKEY;
 
     for (int i = 0; i < KEY_TRIES && error == -FI_ENOKEY; i++)
-        error = register_once(rail, base, bytes, &mr_p->mr);
+        error = register_once(rail, attr, &mr_p->mr);
     if (!error && fi_mr_key(mr_p->mr) == FI_KEY_NOTAVAIL) {
         (void)fi_close(&mr_p->mr->fid);
         error = -FI_ENOKEY;
@@ -63,24 +60,39 @@ static void free_registration(struct stepaf_ofi_registration *registration)
     free(registration);
 }
 
-struct stepaf_ofi_registration *stepaf_ofi_register(struct stepaf_ofi *ofi, void *base,
-                                                    size_t bytes, int *error_p)
+/* False: not with all rails. */
+static bool register_rails(struct stepaf_ofi *ofi, const struct stepaf_mem *mem,
+                           struct stepaf_ofi_registration *registration, int *error_p)
+{
+    struct iovec iov = {mem->base, mem->bytes};
+
+    for (unsigned r = 0; r < ofi->n_rails; r++) {
+        struct fi_mr_attr attr = {
+            .mr_iov = &iov, .iov_count = 1, .access = FI_WRITE | FI_REMOTE_WRITE};
+        if (mem->kind == STEPAF_MEM_CUDA && !stepaf_ofi_gpu_attr(ofi, &ofi->rails[r], mem, &attr))
+            return false;
+        *error_p = register_at(&ofi->rails[r], &attr, &registration->rails[r]);
+        if (*error_p)
+            return false;
+        registration->n++;
+    }
+    return true;
+}
+
+struct stepaf_ofi_registration *stepaf_ofi_register(struct stepaf_ofi *ofi,
+                                                    const struct stepaf_mem *mem, int *error_p)
 {
     struct stepaf_ofi_registration *registration =
         calloc(1, sizeof(*registration) + ofi->n_rails * sizeof(registration->rails[0]));
 
     *error_p = registration ? 0 : -FI_ENOMEM;
-    for (unsigned r = 0; r < ofi->n_rails && !*error_p; r++) {
-        *error_p = register_at(&ofi->rails[r], base, bytes, &registration->rails[r]);
-        registration->n += !*error_p;
-    }
-    if (*error_p) {
+    if (!registration || !register_rails(ofi, mem, registration, error_p)) {
         if (registration)
             free_registration(registration);
         return NULL;
     }
     if (ofi->rails[0].info->domain_attr->mr_mode & FI_MR_VIRT_ADDR)
-        registration->base = (uint64_t)(uintptr_t)base;
+        registration->base = (uint64_t)(uintptr_t)mem->base;
     registration->next = ofi->registrations;
     registration->back = &ofi->registrations;
     if (registration->next)
@@ -101,12 +113,15 @@ stepaf_status_t stepaf_ofi_reg_mem(struct stepaf_transport *transport, struct st
 {
     struct stepaf_ofi *ofi = (struct stepaf_ofi *)transport;
     int error;
+    struct stepaf_ofi_registration *registration = stepaf_ofi_register(ofi, mem, &error);
 
-    mem->registration[transport->index] = stepaf_ofi_register(ofi, mem->base, mem->bytes, &error);
-    if (mem->registration[transport->index])
-        return STEPAF_OK;
+    mem->registration[transport->index] = registration;
     if (error == -FI_ENOMEM)
         return stepaf_error_no_memory(STEPAF_PHASE_NONE);
+    if (mem->kind == STEPAF_MEM_CUDA)
+        return stepaf_ofi_note_gpu(ofi, mem, registration != NULL, error);
+    if (registration)
+        return STEPAF_OK;
     return stepaf_error_set(STEPAF_ERR_TRANSPORT, STEPAF_PHASE_NONE,
                             "ofi: cannot register %zu bytes: %s", mem->bytes,
                             ofi->calls->strerror(-error));

@@ -7,8 +7,9 @@
 
 #include "base/fd.h"
 #include "base/time.h"
+#include "device/gpu.h"
 
-enum { CQ_ENTRIES = 4096, PAGE = 4096, CLOSE_MS = 1000 };
+enum { CQ_ENTRIES = 4096, PAGE = 4096, CLOSE_MS = 1000, TRY_BYTES = 64 << 10 };
 
 static bool ofi_probe(const struct stepaf_env *env, char *reason)
 {
@@ -109,6 +110,8 @@ static int open_rail(const struct stepaf_ofi *ofi, struct stepaf_ofi_rail *rail)
     if (!error)
         error = fi_ep_bind(rail->ep, &rail->cq->fid, FI_TRANSMIT | FI_RECV);
     if (!error)
+        stepaf_ofi_prepare_gpu(rail);
+    if (!error)
         error = fi_enable(rail->ep);
     rail->address_bytes = sizeof(rail->address);
     return error ? error : fi_getname(&rail->ep->fid, rail->address, &rail->address_bytes);
@@ -170,8 +173,7 @@ static int open_all(struct stepaf_ofi *ofi)
         error = open_rail(ofi, &ofi->rails[r]);
     ofi->is_open = !error;
     if (!error)
-        ofi->slots_mem.registration[0] =
-            stepaf_ofi_register(ofi, ofi->slots, ofi->slots_mem.bytes, &error);
+        ofi->slots_mem.registration[0] = stepaf_ofi_register(ofi, &ofi->slots_mem, &error);
     (void)stepaf_fd_end(-1);
     take_rail_facts(ofi);
     return error;
@@ -218,6 +220,27 @@ static stepaf_status_t ofi_open(struct stepaf_upcalls *up, unsigned n_peers,
     }
     *transport_p = &ofi->shared.base;
     return STEPAF_OK;
+}
+
+static void ofi_probe_gpu(const struct stepaf_env *env, struct stepaf_gpu *gpu, char *text)
+{
+    struct stepaf_upcalls up = {.env = env, .gpu = stepaf_gpu_facts(gpu)->bus};
+    struct stepaf_mem region = {.bytes = TRY_BYTES, .kind = STEPAF_MEM_CUDA, .fd = -1, .gpu = gpu};
+    struct stepaf_transport *transport;
+    stepaf_status_t status = ofi_open(&up, 1, &transport);
+    void *base = NULL;
+
+    if (!status) {
+        status = stepaf_gpu_alloc(gpu, TRY_BYTES, &base);
+        region.base = base;
+        if (!status)
+            status = stepaf_ofi_reg_mem(transport, &region);
+        stepaf_ofi_describe_gpu(transport, text);
+        ofi_close(transport);
+        stepaf_gpu_free(gpu, base);
+    }
+    if (status)
+        snprintf(text, STEPAF_REASON_MAX, "%.180s", stepaf_last_error()->text);
 }
 
 /* All links are proven: what libfabric connects has been connected. */
@@ -275,7 +298,7 @@ static void ofi_query_memory(struct stepaf_transport *transport, size_t *per_lin
 
 const struct stepaf_transport_ops stepaf_ofi_ops = {
     .name = "ofi",
-    .caps = STEPAF_TRANSPORT_ASKED,
+    .caps = STEPAF_TRANSPORT_ASKED | STEPAF_TRANSPORT_GPU,
     .probe = ofi_probe,
     .open = ofi_open,
     .close = ofi_close,
@@ -283,6 +306,8 @@ const struct stepaf_transport_ops stepaf_ofi_ops = {
     .reg_mem = stepaf_ofi_reg_mem,
     .dereg_mem = stepaf_ofi_dereg_mem,
     .is_quiet = stepaf_fabric_is_quiet,
+    .describe_gpu = stepaf_ofi_describe_gpu,
+    .probe_gpu = ofi_probe_gpu,
     .pack_address = stepaf_ofi_pack_address,
     .pack_mem = stepaf_ofi_pack_mem,
     .connect = stepaf_ofi_connect,

@@ -102,8 +102,11 @@ struct stepaf_ofi_rail {
     struct fid_ep *ep;
     uint8_t address[STEPAF_OFI_ADDRESS];
     size_t address_bytes;
-    unsigned more_run; /* writes since the last that was no FI_MORE */
+    unsigned more_run;   /* writes since the last that was no FI_MORE */
+    bool makes_no_calls; /* to the GPU's library: gpu.c */
 };
+
+enum stepaf_ofi_gpu_way { STEPAF_OFI_GPU_UNKNOWN, STEPAF_OFI_GPU_DIRECT, STEPAF_OFI_GPU_STAGED };
 
 /* One of libfabric's, as long as the number is that of this inode. */
 struct stepaf_ofi_socket {
@@ -122,6 +125,10 @@ struct stepaf_ofi {
     uint8_t *slots; /* n_peers times STEPAF_OFI_PLACES in, as many out */
     struct stepaf_mem slots_mem;
     struct stepaf_ofi_registration *registrations;
+    struct {
+        enum stepaf_ofi_gpu_way way; /* of the memory that was offered last */
+        char why[STEPAF_REASON_MAX]; /* staged */
+    } gpu;
     uint64_t piece_max;  /* of one write */
     uint64_t share_min;  /* tensors of twice as much, or more, go by several rails */
     int64_t end_said_ns; /* end.c: when this side last said so; 0: never */
@@ -143,9 +150,9 @@ static inline struct stepaf_fabric_slot *stepaf_ofi_slot(struct stepaf_ofi *ofi,
 
 extern const struct stepaf_transport_ops stepaf_ofi_ops;
 
-/* memory.c */
-struct stepaf_ofi_registration *stepaf_ofi_register(struct stepaf_ofi *ofi, void *base,
-                                                    size_t bytes, int *error_p);
+/* memory.c. NULL and no error: GPU memory that is not taken. */
+struct stepaf_ofi_registration *stepaf_ofi_register(struct stepaf_ofi *ofi,
+                                                    const struct stepaf_mem *mem, int *error_p);
 void stepaf_ofi_unregister(struct stepaf_ofi_registration *registration);
 stepaf_status_t stepaf_ofi_reg_mem(struct stepaf_transport *transport, struct stepaf_mem *mem);
 void stepaf_ofi_dereg_mem(struct stepaf_transport *transport, struct stepaf_mem *mem);
@@ -154,6 +161,17 @@ void stepaf_ofi_pack_mem(struct stepaf_transport *transport, const struct stepaf
 stepaf_status_t stepaf_ofi_import_mem(struct stepaf_link *base, uint32_t id, uint64_t bytes,
                                       struct stepaf_unpack *unpack, struct stepaf_rmem **rmem_p);
 void stepaf_ofi_release_mem(struct stepaf_link *link, struct stepaf_rmem *rmem);
+
+/* gpu.c. Have the endpoint, which is not enabled yet, promise what it can. */
+void stepaf_ofi_prepare_gpu(struct stepaf_ofi_rail *rail);
+/* Fill in what a registration of GPU memory says of it. False: it is not to be tried. */
+bool stepaf_ofi_gpu_attr(struct stepaf_ofi *ofi, const struct stepaf_ofi_rail *rail,
+                         const struct stepaf_mem *mem, struct fi_mr_attr *attr_p);
+/* GPU memory was registered, or was not, by @a error if it was tried: then it goes another way, but
+ * where this one was asked for. */
+stepaf_status_t stepaf_ofi_note_gpu(struct stepaf_ofi *ofi, const struct stepaf_mem *mem,
+                                    bool is_taken, int error);
+void stepaf_ofi_describe_gpu(const struct stepaf_transport *transport, char *text);
 
 /* connect.c. The first endpoint's address, of STEPAF_LINK_ADDRESS characters; "": not known. */
 void stepaf_ofi_address_text(const struct stepaf_ofi *ofi, char *text);

@@ -10,6 +10,7 @@ const struct stepaf_transport_ops *side_ops = &stepaf_shm_ops;
 bool side_initiates;
 const char *side_cma = "auto";
 const char *side_slots = "4";
+const char *side_gpu;
 const char *const *side_settings;
 
 void side_must(bool good, const char *what)
@@ -86,6 +87,7 @@ stepaf_status_t side_try_open(struct side *side, unsigned n_peers)
         .resolve = resolve,
         .env = &side->env,
         .topo = &side->topo,
+        .gpu = side_gpu,
         .initiates = side_initiates,
     };
     stepaf_status_t status = side_ops->open(&side->up, n_peers, &side->transport);

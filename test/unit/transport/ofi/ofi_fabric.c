@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "ofi_gpu.h"
 #include "ofi_infos.h"
 
 enum { ENDPOINTS = 16, REGIONS = 128, WRITES = 4096, PARTS = 4, STEPS = 12, QUEUE = 1 << 15 };
@@ -316,6 +317,7 @@ static int domain_endpoint(struct fid_domain *domain, struct fi_info *info, stru
     side_must(at < ENDPOINTS, "endpoints");
     endpoints[at] = (struct endpoint){.used = true};
     endpoints[at].ep.fid.ops = &ep_fid_ops;
+    endpoints[at].ep.ops = &ofi_gpu_ep;
     endpoints[at].ep.cm = &cm_ops;
     endpoints[at].ep.rma = &ofi_fabric_rma;
     *ep_p = &endpoints[at].ep;
@@ -469,36 +471,38 @@ static int mr_control(struct fid *fid, int command, void *arg)
 static struct fi_ops mr_fid_ops = {
     .size = sizeof(mr_fid_ops), .close = mr_close, .bind = mr_bind, .control = mr_control};
 
-static int domain_reg(struct fid *fid, const void *base, size_t bytes, uint64_t access,
-                      uint64_t offset, uint64_t key, uint64_t flags, struct fid_mr **mr_p,
-                      void *context)
+static int domain_regattr(struct fid *fid, const struct fi_mr_attr *attr, uint64_t flags,
+                          struct fid_mr **mr_p)
 {
     unsigned at = 0;
 
     (void)fid;
-    (void)offset;
     (void)flags;
-    (void)context;
+    int error = ofi_gpu_register(attr);
+    if (error)
+        return error;
     if (refuses_call())
         return -FI_ENOMEM;
     if (ofi_fabric.taken_keys && ofi_fabric.taken_keys--)
         return -FI_ENOKEY;
     while (at < REGIONS && regions[at].used)
         at++;
-    side_must(at < REGIONS && access == (FI_WRITE | FI_REMOTE_WRITE), "a registration");
+    side_must(at < REGIONS && attr->iov_count == 1 && attr->access == (FI_WRITE | FI_REMOTE_WRITE),
+              "a registration");
     regions[at] = (struct region){.used = true,
                                   .enabled = !(ofi_fabric.mr_mode & FI_MR_ENDPOINT),
-                                  .base = (uint8_t *)(uintptr_t)base,
-                                  .bytes = bytes};
+                                  .base = attr->mr_iov->iov_base,
+                                  .bytes = attr->mr_iov->iov_len};
     regions[at].mr.fid.ops = &mr_fid_ops;
-    regions[at].mr.key = ofi_fabric.mr_mode & FI_MR_PROV_KEY ? ++key_number << 8 : key;
+    regions[at].mr.key =
+        ofi_fabric.mr_mode & FI_MR_PROV_KEY ? ++key_number << 8 : attr->requested_key;
     regions[at].mr.mem_desc = &regions[at];
     *mr_p = &regions[at].mr;
     ofi_fabric.n_open++;
     return 0;
 }
 
-static struct fi_ops_mr mr_ops = {.size = sizeof(mr_ops), .reg = domain_reg};
+static struct fi_ops_mr mr_ops = {.size = sizeof(mr_ops), .regattr = domain_regattr};
 static struct fi_ops_domain domain_ops = {.size = sizeof(domain_ops),
                                           .av_open = domain_av_open,
                                           .cq_open = domain_cq_open,
@@ -553,6 +557,7 @@ void ofi_fabric_reset(uint32_t seed)
     memset(writes, 0, sizeof(writes));
     n_active = 0;
     random_state = seed;
+    ofi_gpu = (struct ofi_gpu){.is_listed = false};
     ofi_fabric = (struct ofi_fabric){.names = names,
                                      .domains = domains,
                                      .mr_mode = FI_MR_LOCAL | FI_MR_VIRT_ADDR | FI_MR_ALLOCATED |

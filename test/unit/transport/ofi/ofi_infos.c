@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "ofi_fabric.h"
+#include "ofi_gpu.h"
 
 void ofi_infos_nearest(const struct stepaf_topo_nics_query *query, struct stepaf_topo_nics *nics_p)
 {
@@ -96,6 +97,8 @@ int ofi_infos_getinfo(uint32_t version, const char *node, const char *service, u
     (void)node;
     (void)service;
     (void)flags;
+    if (hints->caps & FI_HMEM && !ofi_gpu.is_listed)
+        return -FI_ENODATA;
     side_must(version == FI_VERSION(1, 17) && hints->ep_attr->type == FI_EP_RDM &&
                   hints->caps & FI_RMA,
               "hints");
@@ -107,6 +110,8 @@ int ofi_infos_getinfo(uint32_t version, const char *node, const char *service, u
                 ofi_infos_freeinfo(*info_p);
                 return -FI_ENOMEM;
             }
+            (*end)->caps = hints->caps;
+            (*end)->domain_attr->mr_mode |= hints->domain_attr->mr_mode & FI_MR_HMEM;
             end = &(*end)->next;
         }
     return *info_p ? 0 : -FI_ENODATA;

@@ -1,0 +1,210 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* libfabric and GPU memory, both made up: when it is registered, and what speaks against it. */
+#include "device/cuda_fake.h"
+#include "ofi_fabric.h"
+#include "ofi_gpu.h"
+#include "unit.h"
+
+enum { BYTES = 5000, AT = 700, GPU_DEVICE = 1 };
+
+static struct side a, b;
+static struct stepaf_gpu *gpu;
+static struct stepaf_mem region;
+static char text[STEPAF_REASON_MAX];
+
+/* A GPU, and a provider that takes its memory and promises to call nothing. */
+static void begin(const char *setting)
+{
+    static const char *settings[] = {"STEPAF_OFI_GPU", NULL, NULL};
+
+    cuda_fake_begin();
+    cuda_fake.has_dmabuf = cuda_fake.has_rdma = true;
+    cuda_fake.flush_options = CU_FLUSH_GPU_DIRECT_RDMA_WRITES_OPTION_HOST;
+    ofi_fabric_reset(81);
+    stepaf_ofi_library_fake = &ofi_fabric_library;
+    ofi_gpu.is_listed = ofi_gpu.by_card = ofi_gpu.without_calls = true;
+    settings[1] = setting;
+    side_settings = settings;
+    side_ops = &stepaf_ofi_ops;
+}
+
+static stepaf_status_t add(void)
+{
+    CU_ASSERT_EQUAL_FATAL(stepaf_gpu_open(&gpu), STEPAF_OK);
+    const struct cuda_piece *piece = cuda_fake_piece(AT + BYTES, 0, true);
+    region = (struct stepaf_mem){
+        .base = piece->base + AT, .bytes = BYTES, .kind = STEPAF_MEM_CUDA, .fd = -1, .gpu = gpu};
+    side_gpu = stepaf_gpu_facts(gpu)->bus;
+    fabric_open(&a, 1);
+    stepaf_status_t status = stepaf_ofi_ops.reg_mem(a.transport, &region);
+    stepaf_ofi_ops.describe_gpu(a.transport, text);
+    return status;
+}
+
+static void end(void)
+{
+    stepaf_ofi_ops.dereg_mem(a.transport, &region);
+    side_close(&a);
+    CU_ASSERT_EQUAL(ofi_fabric.n_open, 0);
+    stepaf_gpu_close(gpu);
+    CU_ASSERT_EQUAL(cuda_fake.n_held, 0);
+    cuda_fake_end();
+    side_gpu = NULL;
+}
+
+static void expect_direct(const char *words)
+{
+    CU_ASSERT_EQUAL(add(), STEPAF_OK);
+    CU_ASSERT_PTR_NOT_NULL(region.registration[a.transport->index]);
+    CU_ASSERT(ofi_gpu.base == region.base && ofi_gpu.bytes == BYTES);
+    CU_ASSERT(ofi_gpu.iface == FI_HMEM_CUDA);
+    CU_ASSERT_EQUAL(ofi_gpu.device, stepaf_gpu_facts(gpu)->ordinal);
+    CU_ASSERT_EQUAL(cuda_fake.n_synced, 1);
+    UNIT_STRING(text, words);
+    end();
+}
+
+static void expect_staged(const char *words)
+{
+    CU_ASSERT_EQUAL(add(), STEPAF_OK);
+    CU_ASSERT_PTR_NULL(region.registration[a.transport->index]);
+    CU_ASSERT_PTR_NULL(ofi_gpu.base);
+    CU_ASSERT_EQUAL(cuda_fake.n_synced, 0);
+    UNIT_CONTAINS(text, "staged: efa: ");
+    UNIT_CONTAINS(text, words);
+    end();
+}
+
+static void expect_refused(const char *words)
+{
+    CU_ASSERT_EQUAL(add(), STEPAF_ERR_UNSUPPORTED);
+    CU_ASSERT_PTR_NULL(region.registration[a.transport->index]);
+    UNIT_CONTAINS(stepaf_last_error()->text, "STEPAF_OFI_GPU=direct: efa: ");
+    UNIT_CONTAINS(stepaf_last_error()->text, words);
+    end();
+}
+
+static void who_promises_to_call_nothing_takes_it(void)
+{
+    begin("auto");
+    expect_direct("FI_HMEM over efa");
+    CU_ASSERT_EQUAL(ofi_gpu.n_options, 2);
+    begin("auto");
+    ofi_gpu.by_card = false;
+    expect_direct("FI_HMEM over efa");
+    begin("auto");
+    ofi_gpu.without_calls = false;
+    expect_direct("FI_HMEM over efa");
+}
+
+static void the_rest_is_staged_and_the_reason_is_told(void)
+{
+    begin("auto");
+    ofi_gpu.is_listed = false;
+    expect_staged("this provider takes no GPU memory (FI_HMEM)");
+    CU_ASSERT_EQUAL(ofi_gpu.n_options, 0);
+    begin("auto");
+    ofi_gpu.by_card = ofi_gpu.without_calls = false;
+    expect_staged("this provider may make CUDA calls, which wait for streams");
+    begin("auto");
+    ofi_gpu.refuse = -FI_ENOSYS;
+    expect_staged("cannot register GPU memory: Function not implemented");
+    begin("auto");
+    cuda_fake.flush_options = 0;
+    expect_staged("cannot flush");
+    begin("auto");
+    cuda_fake.two_ways = true;
+    expect_staged("two ways to its memory");
+    begin("staged");
+    expect_staged("STEPAF_OFI_GPU=staged");
+    CU_ASSERT_EQUAL(ofi_gpu.n_options, 0);
+}
+
+static void direct_takes_it_or_fails(void)
+{
+    begin("direct");
+    ofi_gpu.by_card = ofi_gpu.without_calls = false;
+    expect_direct("FI_HMEM over efa (STEPAF_OFI_GPU=direct: it may wait for streams)");
+    begin("direct");
+    ofi_gpu.is_listed = false;
+    expect_refused("takes no GPU memory");
+    begin("direct");
+    ofi_gpu.refuse = -FI_EINVAL;
+    expect_refused("cannot register GPU memory: Invalid argument");
+    begin("direct");
+    cuda_fake.two_ways = true;
+    expect_refused("two ways");
+}
+
+/* Without a GPU nobody asks for it: some providers take another way to host memory then. */
+static void who_has_no_gpu_does_not_ask(void)
+{
+    begin("auto");
+    side_open(&a, 1);
+    CU_ASSERT_EQUAL(ofi_gpu.n_options, 0);
+    stepaf_ofi_ops.describe_gpu(a.transport, text);
+    UNIT_STRING(text, "");
+    side_close(&a);
+    cuda_fake_end();
+}
+
+static void what_is_written_from_it_arrives(void)
+{
+    struct stepaf_xfer xfer = {.bytes = BYTES};
+    struct stepaf_post post = {
+        .n_xfer = 1, .xfer = &xfer, .msg = {.type = STEPAF_MSG_RESPONSE, .seq = 3}};
+
+    begin("auto");
+    CU_ASSERT_EQUAL(add(), STEPAF_OK);
+    fabric_open(&b, 1);
+    fabric_join(&a, 0, &b, 0);
+    struct stepaf_mem *there = fabric_memory(&b, BYTES);
+    struct side *sides[] = {&a, &b};
+    fabric_prove(sides, 2);
+    for (int i = 0; i < BYTES; i++)
+        region.base[i] = (uint8_t)(i * 7 + 1);
+    post.link = a.links[0];
+    xfer.src = region.base;
+    xfer.src_mem = &region;
+    xfer.dst = side_import(&a, 0, &b, there);
+    struct stepaf_post *posts[] = {&post};
+    CU_ASSERT_EQUAL(stepaf_ofi_ops.post(posts, 1), 0);
+    CU_ASSERT_TRUE(fabric_until_messages(&b, &a, 1));
+    CU_ASSERT_EQUAL(memcmp(there->base, region.base, BYTES), 0);
+    CU_ASSERT_EQUAL(ofi_fabric.n_foreign, 0);
+    stepaf_ofi_ops.release_mem(a.links[0], (struct stepaf_rmem *)(uintptr_t)xfer.dst);
+    side_close(&b);
+    end();
+}
+
+static void a_try_says_the_same(void)
+{
+    begin("auto");
+    CU_ASSERT_EQUAL_FATAL(stepaf_gpu_open(&gpu), STEPAF_OK);
+    struct stepaf_env env;
+    CU_ASSERT_EQUAL_FATAL(stepaf_env_load(&env), STEPAF_OK);
+    stepaf_ofi_ops.probe_gpu(&env, gpu, text);
+    UNIT_STRING(text, "FI_HMEM over efa");
+    ofi_fabric.names = (const char *const[]){NULL};
+    stepaf_ofi_ops.probe_gpu(&env, gpu, text);
+    UNIT_CONTAINS(text, "libfabric has no provider");
+    stepaf_env_free(&env);
+    CU_ASSERT_EQUAL(ofi_fabric.n_open, 0);
+    stepaf_gpu_close(gpu);
+    CU_ASSERT_EQUAL(cuda_fake.n_held, 0);
+    cuda_fake_end();
+}
+
+int main(void)
+{
+    CU_TestInfo tests[] = {
+        {"who promises to call nothing takes it", who_promises_to_call_nothing_takes_it},
+        {"the rest is staged, and the reason is told", the_rest_is_staged_and_the_reason_is_told},
+        {"direct takes it or fails", direct_takes_it_or_fails},
+        {"who has no GPU does not ask", who_has_no_gpu_does_not_ask},
+        {"what is written from it arrives", what_is_written_from_it_arrives},
+        {"a try says the same", a_try_says_the_same},
+        CU_TEST_INFO_NULL,
+    };
+    return unit_run(tests);
+}
