@@ -2,10 +2,12 @@
 /* Pairs of host and GPU. --attention KIND and --ffn KIND say what ranks of a role have:
  *
  *   c   an ordinary plan in host memory, or batches that are received; bytes made by the CPU
+ *   d   the same in GPU memory: the bytes are copied there, and from there
  *   g   a stream plan in GPU memory
  *   h   a stream plan in host memory that the library has allocated; p: the caller's own
  *
- * --ops N, --seed N, --fixed 1 as in echo. */
+ * --ops N, --seed N, --fixed 1 as in echo. --may-lack 1: a commit that is refused as unsupported is a
+ * SKIP. */
 #include "gpu/exchange.h"
 
 #include <string.h>
@@ -26,7 +28,9 @@ static const struct gx_shape shapes[] = {
 enum { SHAPES = sizeof shapes / sizeof shapes[0] };
 
 static struct gx_plan plans[SHAPES];
-static bool on_host;
+static bool on_host; /* ordinary plans and batches, */
+static bool on_gpu;  /* and their tensors are in GPU memory */
+static unsigned char scratch[9 * MIB + 8];
 
 /* ---- the CPU's bytes: as kernels.cu makes them ---- */
 
@@ -42,17 +46,23 @@ static uint64_t word_of(uint64_t seed, uint32_t i)
     return word % 4 != 0 ? word : UINT64_MAX;
 }
 
-static void fill(unsigned char *data, uint32_t bytes, uint64_t seed)
+static bool fill(unsigned char *data, uint32_t bytes, uint64_t seed)
 {
+    unsigned char *there = on_gpu ? scratch : data;
+
     for (uint32_t at = 0; at < bytes; at += 8) {
         uint64_t word = word_of(seed, at / 8);
-        memcpy(data + at, &word, bytes - at < 8 ? bytes - at : 8);
+        memcpy(there + at, &word, bytes - at < 8 ? bytes - at : 8);
     }
+    return !on_gpu || GX_CUDA(cudaMemcpy(data, scratch, bytes, cudaMemcpyHostToDevice));
 }
 
 static bool look(const struct gx_plan *plan, const unsigned char *data, uint32_t bytes,
                  uint64_t seed)
 {
+    if (on_gpu && !GX_CUDA(cudaMemcpy(scratch, data, bytes, cudaMemcpyDeviceToHost)))
+        return false;
+    data = on_gpu ? scratch : data;
     for (uint32_t at = 0; at < bytes; at += 8) {
         uint64_t word = word_of(seed, at / 8);
         if (memcmp(data + at, &word, bytes - at < 8 ? bytes - at : 8) != 0)
@@ -62,6 +72,7 @@ static bool look(const struct gx_plan *plan, const unsigned char *data, uint32_t
     return true;
 }
 
+/* Returns how many tensors; -1: the GPU has not got them. */
 static int make_out(struct gx_plan *plan, stepaf_tensor_t *tensors)
 {
     bool attention = plan->job->role == STEPAF_ATTENTION;
@@ -72,8 +83,9 @@ static int make_out(struct gx_plan *plan, stepaf_tensor_t *tensors)
     for (int at = 0; at < n; at++) {
         int index = at % each, peer = attention ? -1 : at / each;
         tensors[at].data = plan->source[at] + (attention ? 0 : slot * plan->shape.pull[index]);
-        fill(tensors[at].data, (uint32_t)tensors[at].bytes,
-             seed_of(plan, attention ? GX_PUSH : GX_PULL, peer, index, plan->n_sent));
+        if (!fill(tensors[at].data, (uint32_t)tensors[at].bytes,
+                  seed_of(plan, attention ? GX_PUSH : GX_PULL, peer, index, plan->n_sent)))
+            return -1;
     }
     plan->n_sent++;
     return n;
@@ -102,7 +114,7 @@ static bool push_pull(struct gx_plan *plan)
     stepaf_request_h request;
     stepaf_tensor_info_t info = {.size = sizeof(info)};
 
-    if (!HS_OK(stepaf_start_with(plan->handle, &params, &request)) ||
+    if (params.n_push < 0 || !HS_OK(stepaf_start_with(plan->handle, &params, &request)) ||
         !HS_OK(stepaf_wait(request, STEPAF_TIMEOUT_DEFAULT)))
         return false;
     for (int at = 0; at < plan->job->peers * plan->shape.n_pull; at++)
@@ -124,7 +136,8 @@ static bool serve(struct gx_plan *plan)
     if (!HS_OK(stepaf_recv(plan->ctx, STEPAF_FROM_EACH, 0, STEPAF_TIMEOUT_DEFAULT, batches,
                            GX_PEERS, &n)))
         return false;
-    (void)make_out(plan, pull);
+    if (make_out(plan, pull) < 0)
+        return false;
     for (int p = 0; p < n; p++) {
         for (int i = 0; i < plan->shape.n_push; i++)
             if (!HS_OK(stepaf_batch_tensor(batches[p], i, &info)) || !look_at(plan, &info, p, i))
@@ -156,7 +169,7 @@ static bool make(struct hs_job *job, int i, char kind)
     struct gx_plan *plan = &plans[i];
     int n_pull;
 
-    shape.memory = kind == 'g' ? GX_LIBRARY : kind == 'p' ? GX_HEAP : GX_HOST;
+    shape.memory = kind == 'g' || kind == 'd' ? GX_LIBRARY : kind == 'p' ? GX_HEAP : GX_HOST;
     if (!gx_plan_begin(job, job->ctx, i, &shape, plan) || !gx_plan_declare(plan) ||
         !gx_plan_memory(plan))
         return false;
@@ -193,12 +206,18 @@ static void body(struct hs_job *job)
     ops = gx_scaled(job, ops, 10);
     char kind =
         hs_option_text(job, job->role == STEPAF_ATTENTION ? "--attention" : "--ffn", "g")[0];
-    on_host = kind == 'c';
+    on_gpu = kind == 'd';
+    on_host = kind == 'c' || on_gpu;
     hs_step("set-up");
     for (int i = 0; i < SHAPES; i++)
         if (!make(job, i, kind))
             return;
-    if (!HS_OK(stepaf_commit(job->ctx)))
+    stepaf_status_t status = stepaf_commit(job->ctx);
+    if (status == STEPAF_ERR_UNSUPPORTED && hs_option_int(job, "--may-lack", 0)) {
+        hs_skip("%s", stepaf_last_error()->text);
+        return;
+    }
+    if (!HS_OK(status))
         return;
     for (int i = 0; i < SHAPES; i++)
         if (!on_host && !gx_plan_ready(&plans[i]))
@@ -215,7 +234,8 @@ static void body(struct hs_job *job)
 int main(int argc, char **argv)
 {
     static const struct hs_test test = {.name = "mixed",
-                                        .options = "--attention --ffn --ops --seed --fixed",
+                                        .options =
+                                            "--attention --ffn --ops --seed --fixed --may-lack",
                                         .limit_s = 120,
                                         .n_boots = 1,
                                         .body = body};
