@@ -108,7 +108,7 @@ static void have_watched(struct stepaf_plan_obj *plan)
 {
     struct stepaf_watch *watch = plan->ctx->polling.watch;
 
-    if (!watch || plan->on_streams || plan->proxied.is || !watch->ops->meet(watch, plan))
+    if (!watch || plan->on_streams || plan->proxied.is || !watch->ops->meet(watch, plan, plan->seq))
         return;
     for (uint8_t s = 0; s < plan->depth; s++)
         plan->ops[s].answers.watched = true;

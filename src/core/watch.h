@@ -53,8 +53,9 @@ static inline bool stepaf_watch_is_due(const struct stepaf_watch_plan *watched, 
 
 /* All under the context's lock. */
 struct stepaf_watch_ops {
-    /* A plan is made. False: its operations are not to be watched. */
-    bool (*meet)(struct stepaf_watch *watch, struct stepaf_plan_obj *plan);
+    /* A plan is made, or its operations are counted anew, from @a first on. False: they are not to be
+     * watched. */
+    bool (*meet)(struct stepaf_watch *watch, struct stepaf_plan_obj *plan, uint32_t first);
     /* One of its operations is complete that stepaf_op_tell_watch picks. @a now: ticks; @a idle: what
      * was before its start, likewise. */
     void (*pick)(struct stepaf_watch *watch, struct stepaf_op *op, uint64_t now, uint64_t idle);

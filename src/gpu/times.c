@@ -234,7 +234,7 @@ void stepaf_times_begin(struct stepaf_stream *stream, uint8_t *control,
         stepaf_times_free(times);
         return;
     }
-    bool watched = watch && stepaf_is_attention(ctx) && watch->ops->meet(watch, stream->plan);
+    bool watched = watch && stepaf_is_attention(ctx) && watch->ops->meet(watch, stream->plan, 0);
     for (uint32_t s = 0; s < times->n_slots; s++)
         times->slots[s].op.answers.watched = watched;
     stream->times = times;

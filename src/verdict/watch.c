@@ -31,7 +31,7 @@ enum {
 /* ---- plans ---- */
 
 /* Make room for what is learnt of a plan. Its number may have been another one's before. */
-static bool meet_plan(struct stepaf_watch *watch, struct stepaf_plan_obj *obj)
+static bool meet_plan(struct stepaf_watch *watch, struct stepaf_plan_obj *obj, uint32_t first)
 {
     struct stepaf_verdict_state *state = (struct stepaf_verdict_state *)watch;
     struct stepaf_verdict_plan *plan;
@@ -51,7 +51,7 @@ static bool meet_plan(struct stepaf_watch *watch, struct stepaf_plan_obj *obj)
         return false;
     plan->generation = obj->handle.generation;
     plan->stride = 1;
-    obj->watched = stepaf_watch_plan_begin(obj->seq);
+    obj->watched = stepaf_watch_plan_begin(first);
     free(state->plans[obj->index]);
     state->plans[obj->index] = plan;
     return true;

@@ -317,6 +317,8 @@ static void sleep_late(void *arg, uint64_t us)
 
 enum late { AT_START, IN_QUEUE, AT_WORK };
 
+enum { BEFORE = 200 /* operations of the commit before */, MORE = 777 /* a key */ };
+
 struct late_job {
     struct proxy_job job;
     enum late late;
@@ -365,6 +367,12 @@ static int be_late(const stepaf_boot_t *boot, void *arg)
     (void)setenv("STEPAF_VERDICT", "on", 1);
     if (open_rank(&rank, &job->job, boot))
         return 1;
+    /* Behind a commit operations are counted anew. */
+    for (unsigned n = 0; n < BEFORE; n++)
+        if (go_late(&rank, n, false, job->late))
+            return 1;
+    RANK_CHECK(boot, stepaf_key_declare(rank.ctx, MORE, STEPAF_PUSH, 64, NULL) == STEPAF_OK);
+    RANK_CHECK(boot, stepaf_commit(rank.ctx) == STEPAF_OK);
     for (unsigned n = 0; n < job->job.ops; n++)
         if (go_late(&rank, n, n + 2 == job->job.ops, job->late))
             return 1;

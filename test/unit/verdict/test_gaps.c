@@ -65,6 +65,20 @@ static void a_gap_may_not_be_over(void)
     CU_ASSERT(gap >= 5000 && gap <= 5300);
 }
 
+/* Of a sequence of 32 bits, which is taken up anywhere. */
+static void one_is_due_across_the_wrap(void)
+{
+    struct stepaf_watch_plan watched = stepaf_watch_plan_begin(UINT32_MAX - 1);
+
+    CU_ASSERT_FALSE(stepaf_watch_is_due(&watched, UINT32_MAX - 2));
+    CU_ASSERT_TRUE(stepaf_watch_is_due(&watched, UINT32_MAX - 1));
+    CU_ASSERT_TRUE(stepaf_watch_is_due(&watched, 0));
+    watched.next = 3;
+    CU_ASSERT_FALSE(stepaf_watch_is_due(&watched, UINT32_MAX));
+    CU_ASSERT_FALSE(stepaf_watch_is_due(&watched, 2));
+    CU_ASSERT_TRUE(stepaf_watch_is_due(&watched, 4));
+}
+
 int main(void)
 {
     CU_TestInfo tests[] = {
@@ -73,6 +87,7 @@ int main(void)
          a_long_gap_outlasts_thousands_of_short_ones},
         {"what came between gaps came at once", what_came_between_gaps_came_at_once},
         {"a gap may not be over", a_gap_may_not_be_over},
+        {"one is due across the wrap", one_is_due_across_the_wrap},
         CU_TEST_INFO_NULL,
     };
     return unit_run(tests);
