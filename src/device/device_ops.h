@@ -149,6 +149,9 @@ struct stepaf_device_ops {
     /* Have synchronous copies and fills of the allocation at @a ptr be so in fact, since a card
      * that reads the memory next knows nothing of those under way. Optional: they are. */
     stepaf_status_t (*sync_memops)(struct stepaf_gpu *gpu, const void *ptr);
+    /* Call @a job where the device is current to the thread, as libraries need it that register its
+     * memory. Optional: it always is. */
+    stepaf_status_t (*inside)(struct stepaf_gpu *gpu, void (*job)(void *arg), void *arg);
     /* Wait until the device sees all that cards have written to it. Optional: it does. */
     stepaf_status_t (*flush)(struct stepaf_gpu *gpu);
 

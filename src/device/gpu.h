@@ -122,6 +122,12 @@ static inline stepaf_status_t stepaf_gpu_sync_memops(struct stepaf_gpu *gpu, con
     return gpu->ops.sync_memops(gpu, ptr);
 }
 
+static inline stepaf_status_t stepaf_gpu_inside(struct stepaf_gpu *gpu, void (*job)(void *arg),
+                                                void *arg)
+{
+    return gpu->ops.inside(gpu, job, arg);
+}
+
 static inline stepaf_status_t stepaf_gpu_flush(struct stepaf_gpu *gpu)
 {
     return gpu->ops.flush(gpu);

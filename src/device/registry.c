@@ -74,6 +74,13 @@ static stepaf_status_t synchronous_already(struct stepaf_gpu *gpu, const void *p
     return STEPAF_OK;
 }
 
+static stepaf_status_t inside_already(struct stepaf_gpu *gpu, void (*job)(void *arg), void *arg)
+{
+    (void)gpu;
+    job(arg);
+    return STEPAF_OK;
+}
+
 static stepaf_status_t flushed_already(struct stepaf_gpu *gpu)
 {
     (void)gpu;
@@ -151,6 +158,7 @@ static void complete(struct stepaf_device_ops *ops)
     ops->rdma = ops->rdma ? ops->rdma : no_rdma;
     ops->dmabuf = ops->dmabuf ? ops->dmabuf : no_dmabuf;
     ops->sync_memops = ops->sync_memops ? ops->sync_memops : synchronous_already;
+    ops->inside = ops->inside ? ops->inside : inside_already;
     ops->flush = ops->flush ? ops->flush : flushed_already;
     ops->capturing = ops->capturing ? ops->capturing : never_capturing;
     ops->timestamp = ops->timestamp ? ops->timestamp : no_timestamp;

@@ -265,6 +265,7 @@ const struct stepaf_device_ops stepaf_cuda_ops = {
     .rdma = stepaf_cuda_rdma,
     .dmabuf = stepaf_cuda_dmabuf,
     .sync_memops = stepaf_cuda_sync_memops,
+    .inside = stepaf_cuda_inside,
     .flush = stepaf_cuda_flush,
     .capturing = stepaf_cuda_capturing,
     .launch = stepaf_cuda_launch,

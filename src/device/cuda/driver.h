@@ -159,6 +159,7 @@ const struct stepaf_gpu_rdma *stepaf_cuda_rdma(struct stepaf_gpu *self);
 stepaf_status_t stepaf_cuda_dmabuf(struct stepaf_gpu *self, const void *ptr, size_t bytes,
                                    bool by_pcie, int *fd_p, uint64_t *offset_p);
 stepaf_status_t stepaf_cuda_sync_memops(struct stepaf_gpu *self, const void *ptr);
+stepaf_status_t stepaf_cuda_inside(struct stepaf_gpu *self, void (*job)(void *arg), void *arg);
 stepaf_status_t stepaf_cuda_flush(struct stepaf_gpu *self);
 /* stream.c */
 stepaf_status_t stepaf_cuda_capturing(struct stepaf_gpu *self, void *stream, bool *capturing_p);

@@ -100,6 +100,19 @@ stepaf_status_t stepaf_cuda_sync_memops(struct stepaf_gpu *self, const void *ptr
                              gpu->base.facts.ordinal);
 }
 
+stepaf_status_t stepaf_cuda_inside(struct stepaf_gpu *self, void (*job)(void *arg), void *arg)
+{
+    struct stepaf_cuda_gpu *gpu = stepaf_cuda_gpu(self);
+    struct stepaf_cuda_scope scope;
+    stepaf_status_t status = stepaf_cuda_enter_setup(gpu, &scope);
+
+    if (status)
+        return status;
+    job(arg);
+    stepaf_cuda_leave(gpu, &scope);
+    return STEPAF_OK;
+}
+
 stepaf_status_t stepaf_cuda_flush(struct stepaf_gpu *self)
 {
     struct stepaf_cuda_gpu *gpu = stepaf_cuda_gpu(self);

@@ -156,26 +156,22 @@ static const struct fi_info *best_provider(const struct fi_info *list, const cha
     return best;
 }
 
-/* The same provider as it takes GPU memory, if it does: then its list takes the place of the other. */
-static const struct fi_info *prefer_gpu(const struct stepaf_ofi_library *library,
-                                        struct fi_info **list_p, const struct fi_info *best)
+/* Instead of a list that has @a best, the one of what takes GPU memory, and the same provider there; NULL:
+ * it does not. */
+static const struct fi_info *list_for_gpu(const struct stepaf_ofi_library *library,
+                                          struct fi_info **list_p, const struct fi_info *best)
 {
     char ignored[2][STEPAF_REASON_MAX] = {"", ""};
-    struct fi_info *list = list_all(library, true, ignored[0]);
-    const struct fi_info *taking = best_provider(list, best->fabric_attr->prov_name, ignored[1]);
+    struct fi_info *plain = *list_p;
 
-    if (!taking) {
-        if (list)
-            library->freeinfo(list);
-        return best;
-    }
-    library->freeinfo(*list_p);
-    *list_p = list;
+    *list_p = list_all(library, true, ignored[0]);
+    const struct fi_info *taking = best_provider(*list_p, best->fabric_attr->prov_name, ignored[1]);
+    library->freeinfo(plain);
     return taking;
 }
 
 unsigned stepaf_ofi_choose(const struct stepaf_ofi_library *library, const struct stepaf_env *env,
-                           const char *gpu, struct fi_info *infos_p[STEPAF_OFI_RAILS],
+                           const char *gpu, bool for_gpu, struct fi_info *infos_p[STEPAF_OFI_RAILS],
                            char *refused, char *reason)
 {
     const struct fi_info *found[STEPAF_OFI_RAILS];
@@ -184,8 +180,8 @@ unsigned stepaf_ofi_choose(const struct stepaf_ofi_library *library, const struc
 
     refused[0] = '\0';
     const struct fi_info *best = best_provider(list, env->ofi_provider, refused);
-    if (best && gpu && env->ofi_gpu != STEPAF_ENV_OFI_GPU_staged)
-        best = prefer_gpu(library, &list, best);
+    if (best && for_gpu)
+        best = list_for_gpu(library, &list, best);
     if (best)
         n = stepaf_ofi_domains(library, env->ofi_domains, gpu, list, best, found, reason);
     else if (list)

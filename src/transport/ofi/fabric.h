@@ -39,11 +39,12 @@ extern const struct stepaf_ofi_library *stepaf_ofi_library_fake; /* of tests; el
 /* Choose a provider: that of the settings, or the best that can be used where they name none.
  * @a infos_p gets a domain of it for each rail, which are those of the settings; or, where the
  * provider says which network cards they are of, those that are nearest to @a gpu (a PCI address,
- * or NULL) or to this thread's core; else its first one. Returns how many; 0: @a reason says why
+ * or NULL) or to this thread's core; else its first one. @a for_gpu: that provider, and those of its
+ * domains, as they take GPU memory. Returns how many; 0: @a reason says why
  * not. @a refused, of STEPAF_REASON_MAX characters, says which other providers there are, and why
  * they were not taken. */
 unsigned stepaf_ofi_choose(const struct stepaf_ofi_library *library, const struct stepaf_env *env,
-                           const char *gpu, struct fi_info *infos_p[STEPAF_OFI_RAILS],
+                           const char *gpu, bool for_gpu, struct fi_info *infos_p[STEPAF_OFI_RAILS],
                            char *refused, char *reason);
 
 /* domains.c. The domains of the provider of @a best, in @a list: as above, but not copies. 0: @a

@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* GPU memory, which a provider with FI_HMEM registers as it is; any other goes through a bounce buffer.
  *
- * Providers without a card of their own, as tcp, copy GPU memory by CUDA calls in the thread that
+ * Providers without a card of their own, as shm, copy GPU memory by CUDA calls in the thread that
  * progresses. These wait for all that is in the default stream, and so for ever for a kernel there
- * that waits for this very message. So a provider has to promise that it makes none: by
- * FI_OPT_CUDA_API_PERMITTED, since libfabric 1.18, or by FI_HMEM_P2P_REQUIRED, since 1.14
- * (fi_endpoint(3)). STEPAF_OFI_GPU=direct takes it without. */
+ * that waits for this very message. So a provider has to promise that it makes none, by
+ * FI_OPT_CUDA_API_PERMITTED (libfabric 1.18). Where it does not know that option, as before 1.18, it
+ * has to promise FI_HMEM_P2P_REQUIRED, that cards alone transfer (fi_endpoint(3)).
+ * STEPAF_OFI_GPU=direct takes it without. Who does not promise is opened without FI_HMEM: some
+ * providers are slower with host memory then, or make CUDA calls for it, too. */
 #include <stdio.h>
 #include <string.h>
 
@@ -22,6 +24,13 @@ static const struct {
     enum fi_hmem_iface iface;
 } ifaces[] = {{"cuda", FI_HMEM_CUDA}};
 
+const char *stepaf_ofi_no_gpu(const struct stepaf_upcalls *up)
+{
+    if (up->env->ofi_gpu == STEPAF_ENV_OFI_GPU_staged)
+        return "STEPAF_OFI_GPU=staged";
+    return up->gpu ? NULL : "this rank had no GPU memory when libfabric was opened";
+}
+
 void stepaf_ofi_prepare_gpu(struct stepaf_ofi_rail *rail)
 {
     int required = FI_HMEM_P2P_REQUIRED;
@@ -29,53 +38,51 @@ void stepaf_ofi_prepare_gpu(struct stepaf_ofi_rail *rail)
 
     if (!(rail->info->caps & FI_HMEM))
         return;
-    bool by_card = !fi_setopt(&rail->ep->fid, FI_OPT_ENDPOINT, FI_OPT_FI_HMEM_P2P, &required,
-                              sizeof(required));
-    bool without_calls = !fi_setopt(&rail->ep->fid, FI_OPT_ENDPOINT, CUDA_API_PERMITTED, &permitted,
-                                    sizeof(permitted));
-    rail->makes_no_calls = by_card || without_calls;
+    int by_card =
+        fi_setopt(&rail->ep->fid, FI_OPT_ENDPOINT, FI_OPT_FI_HMEM_P2P, &required, sizeof(required));
+    int without_calls = fi_setopt(&rail->ep->fid, FI_OPT_ENDPOINT, CUDA_API_PERMITTED, &permitted,
+                                  sizeof(permitted));
+    rail->makes_no_calls = !without_calls || (without_calls == -FI_ENOPROTOOPT && !by_card);
 }
 
-/* Why GPU memory of this device cannot be registered with a rail; "": it can be tried. */
-static void object(const struct stepaf_ofi *ofi, const struct stepaf_ofi_rail *rail,
-                   struct stepaf_gpu *gpu, char *why)
+bool stepaf_ofi_keep_gpu(struct stepaf_ofi *ofi)
 {
-    const struct stepaf_gpu_rdma *rdma = stepaf_gpu_rdma(gpu);
-    int setting = ofi->shared.base.up->env->ofi_gpu;
-    const char *text = "";
-
-    if (setting == STEPAF_ENV_OFI_GPU_staged)
-        text = "STEPAF_OFI_GPU=staged";
-    else if (!(rail->info->caps & FI_HMEM))
-        text = "this provider takes no GPU memory (FI_HMEM)";
-    else if (rdma->two_ways)
-        text = "the GPU has two ways to its memory, and nothing here flushes them";
-    else if (setting == STEPAF_ENV_OFI_GPU_auto && rdma->no_flush[0])
-        text = rdma->no_flush;
-    else if (setting == STEPAF_ENV_OFI_GPU_auto && !rail->makes_no_calls)
-        text = "this provider may make CUDA calls, which wait for streams (STEPAF_OFI_GPU=direct)";
-    snprintf(why, STEPAF_REASON_MAX, "%s", text);
+    ofi->gpu.promises = true;
+    for (unsigned r = 0; r < ofi->n_rails; r++)
+        ofi->gpu.promises = ofi->gpu.promises && ofi->rails[r].makes_no_calls;
+    if (ofi->gpu.promises || ofi->shared.base.up->env->ofi_gpu == STEPAF_ENV_OFI_GPU_direct)
+        return true;
+    snprintf(ofi->gpu.never, sizeof(ofi->gpu.never),
+             "this provider may make CUDA calls, which wait for streams (STEPAF_OFI_GPU=direct)");
+    return false;
 }
 
-bool stepaf_ofi_gpu_attr(struct stepaf_ofi *ofi, const struct stepaf_ofi_rail *rail,
-                         const struct stepaf_mem *mem, struct fi_mr_attr *attr_p)
+bool stepaf_ofi_gpu_attr(struct stepaf_ofi *ofi, const struct stepaf_mem *mem,
+                         struct fi_mr_attr *attr_p)
 {
-    object(ofi, rail, mem->gpu, ofi->gpu.why);
-    for (size_t i = 0; i < sizeof(ifaces) / sizeof(*ifaces) && !ofi->gpu.why[0]; i++) {
+    const struct stepaf_gpu_rdma *rdma = stepaf_gpu_rdma(mem->gpu);
+    const char *why = ofi->gpu.never;
+
+    if (!why[0] && rdma->two_ways)
+        why = "the GPU has two ways to its memory, and nothing here flushes them";
+    else if (!why[0])
+        why = rdma->no_flush;
+    snprintf(ofi->gpu.why, sizeof(ofi->gpu.why), "%s", why);
+    for (size_t i = 0; i < sizeof(ifaces) / sizeof(*ifaces) && !why[0]; i++) {
         if (strcmp(mem->gpu->ops.name, ifaces[i].device) != 0)
             continue;
         attr_p->iface = ifaces[i].iface;
         attr_p->device.cuda = stepaf_gpu_facts(mem->gpu)->ordinal;
         return true;
     }
-    if (!ofi->gpu.why[0])
+    if (!why[0])
         snprintf(ofi->gpu.why, sizeof(ofi->gpu.why), "libfabric knows no memory of %.40s",
                  mem->gpu->ops.name);
     return false;
 }
 
 stepaf_status_t stepaf_ofi_note_gpu(struct stepaf_ofi *ofi, const struct stepaf_mem *mem,
-                                    bool is_taken, int error)
+                                    bool is_taken)
 {
     ofi->gpu.way = is_taken ? STEPAF_OFI_GPU_DIRECT : STEPAF_OFI_GPU_STAGED;
     if (is_taken) {
@@ -84,9 +91,6 @@ stepaf_status_t stepaf_ofi_note_gpu(struct stepaf_ofi *ofi, const struct stepaf_
             stepaf_log_info("ofi: %s", stepaf_last_error()->text); /* of memory mapped in pieces */
         return STEPAF_OK;
     }
-    if (error && !ofi->gpu.why[0])
-        snprintf(ofi->gpu.why, sizeof(ofi->gpu.why), "cannot register GPU memory: %s",
-                 ofi->calls->strerror(-error));
     if (ofi->shared.base.up->env->ofi_gpu == STEPAF_ENV_OFI_GPU_direct)
         return stepaf_error_set(STEPAF_ERR_UNSUPPORTED, STEPAF_PHASE_COMMIT,
                                 "STEPAF_OFI_GPU=direct: %.40s: %.160s", ofi->shared.name,
@@ -99,14 +103,11 @@ stepaf_status_t stepaf_ofi_note_gpu(struct stepaf_ofi *ofi, const struct stepaf_
 void stepaf_ofi_describe_gpu(const struct stepaf_transport *transport, char *text)
 {
     const struct stepaf_ofi *ofi = (const struct stepaf_ofi *)transport;
-    bool promises = true;
 
     text[0] = '\0';
-    for (unsigned r = 0; r < ofi->n_rails; r++)
-        promises = promises && ofi->rails[r].makes_no_calls;
     if (ofi->gpu.way == STEPAF_OFI_GPU_STAGED)
         snprintf(text, STEPAF_REASON_MAX, "staged: %.40s: %.140s", ofi->shared.name, ofi->gpu.why);
     else if (ofi->gpu.way == STEPAF_OFI_GPU_DIRECT)
         snprintf(text, STEPAF_REASON_MAX, "FI_HMEM over %.60s%s", ofi->shared.name,
-                 promises ? "" : " (STEPAF_OFI_GPU=direct: it may wait for streams)");
+                 ofi->gpu.promises ? "" : " (STEPAF_OFI_GPU=direct: it may wait for streams)");
 }

@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Memory, registered as the provider asks. */
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/random.h>
 
+#include "device/gpu.h"
 #include "transport/ofi/ofi.h"
 
 enum { KEY_TRIES = 8 };
@@ -60,23 +62,40 @@ static void free_registration(struct stepaf_ofi_registration *registration)
     free(registration);
 }
 
-/* False: not with all rails. */
-static bool register_rails(struct stepaf_ofi *ofi, const struct stepaf_mem *mem,
-                           struct stepaf_ofi_registration *registration, int *error_p)
-{
-    struct iovec iov = {mem->base, mem->bytes};
+/* A registration with all rails. */
+struct registering {
+    struct stepaf_ofi *ofi;
+    struct stepaf_ofi_registration *registration;
+    struct fi_mr_attr attr;
+    int error;
+};
 
-    for (unsigned r = 0; r < ofi->n_rails; r++) {
-        struct fi_mr_attr attr = {
-            .mr_iov = &iov, .iov_count = 1, .access = FI_WRITE | FI_REMOTE_WRITE};
-        if (mem->kind == STEPAF_MEM_CUDA && !stepaf_ofi_gpu_attr(ofi, &ofi->rails[r], mem, &attr))
-            return false;
-        *error_p = register_at(&ofi->rails[r], &attr, &registration->rails[r]);
-        if (*error_p)
-            return false;
-        registration->n++;
+static void register_rails(void *arg)
+{
+    struct registering *job = arg;
+    struct stepaf_ofi_registration *registration = job->registration;
+
+    while (registration->n < job->ofi->n_rails && !job->error) {
+        unsigned r = registration->n;
+        job->error = register_at(&job->ofi->rails[r], &job->attr, &registration->rails[r]);
+        registration->n += !job->error;
     }
-    return true;
+}
+
+/* The provider asks the GPU's driver of the memory, which answers where the GPU is current. False: it
+ * is not registered, and ofi->gpu.why says why. */
+static bool register_gpu(struct registering *job, const struct stepaf_mem *mem)
+{
+    struct stepaf_ofi *ofi = job->ofi;
+
+    if (!stepaf_ofi_gpu_attr(ofi, mem, &job->attr))
+        return false;
+    if (stepaf_gpu_inside(mem->gpu, register_rails, job))
+        snprintf(ofi->gpu.why, sizeof(ofi->gpu.why), "%.180s", stepaf_last_error()->text);
+    else if (job->error)
+        snprintf(ofi->gpu.why, sizeof(ofi->gpu.why), "cannot register GPU memory: %s",
+                 ofi->calls->strerror(-job->error));
+    return job->registration->n == ofi->n_rails;
 }
 
 struct stepaf_ofi_registration *stepaf_ofi_register(struct stepaf_ofi *ofi,
@@ -84,11 +103,25 @@ struct stepaf_ofi_registration *stepaf_ofi_register(struct stepaf_ofi *ofi,
 {
     struct stepaf_ofi_registration *registration =
         calloc(1, sizeof(*registration) + ofi->n_rails * sizeof(registration->rails[0]));
+    struct iovec iov = {mem->base, mem->bytes};
+    struct registering job = {
+        .ofi = ofi,
+        .registration = registration,
+        .attr = {.mr_iov = &iov, .iov_count = 1, .access = FI_WRITE | FI_REMOTE_WRITE}};
+    bool is_there = false;
 
     *error_p = registration ? 0 : -FI_ENOMEM;
-    if (!registration || !register_rails(ofi, mem, registration, error_p)) {
-        if (registration)
-            free_registration(registration);
+    if (!registration)
+        return NULL;
+    if (mem->kind == STEPAF_MEM_CUDA) {
+        is_there = register_gpu(&job, mem);
+    } else {
+        register_rails(&job);
+        *error_p = job.error;
+        is_there = !job.error;
+    }
+    if (!is_there) {
+        free_registration(registration);
         return NULL;
     }
     if (ofi->rails[0].info->domain_attr->mr_mode & FI_MR_VIRT_ADDR)
@@ -119,7 +152,7 @@ stepaf_status_t stepaf_ofi_reg_mem(struct stepaf_transport *transport, struct st
     if (error == -FI_ENOMEM)
         return stepaf_error_no_memory(STEPAF_PHASE_NONE);
     if (mem->kind == STEPAF_MEM_CUDA)
-        return stepaf_ofi_note_gpu(ofi, mem, registration != NULL, error);
+        return stepaf_ofi_note_gpu(ofi, mem, registration != NULL);
     if (registration)
         return STEPAF_OK;
     return stepaf_error_set(STEPAF_ERR_TRANSPORT, STEPAF_PHASE_NONE,

@@ -19,7 +19,7 @@ static bool ofi_probe(const struct stepaf_env *env, char *reason)
 
     if (!library)
         return false;
-    unsigned n = stepaf_ofi_choose(library, env, NULL, infos, refused, reason);
+    unsigned n = stepaf_ofi_choose(library, env, NULL, false, infos, refused, reason);
     if (!n)
         return false;
     while (n)
@@ -50,6 +50,21 @@ static void free_registrations(struct stepaf_ofi *ofi)
         stepaf_ofi_unregister(ofi->registrations);
 }
 
+static void close_rails(struct stepaf_ofi *ofi)
+{
+    if (ofi->n_rails && ofi->rails[0].info->domain_attr->mr_mode & FI_MR_ENDPOINT)
+        free_registrations(ofi);
+    for (unsigned r = 0; r < ofi->n_rails; r++)
+        close_fid(ofi->rails[r].ep ? &ofi->rails[r].ep->fid : NULL);
+    free_registrations(ofi);
+    for (unsigned r = 0; r < ofi->n_rails; r++)
+        close_rail(ofi, &ofi->rails[r]);
+    memset(ofi->rails, 0, sizeof(ofi->rails));
+    ofi->slots_mem.registration[0] = NULL;
+    ofi->n_rails = 0;
+    ofi->is_open = false;
+}
+
 /* Take in what comes while it lasts, for a while at most. */
 static void take_in_while(struct stepaf_ofi *ofi, bool (*lasts)(const struct stepaf_ofi *ofi))
 {
@@ -78,13 +93,7 @@ static void ofi_close(struct stepaf_transport *transport)
     if (ofi->is_open)
         take_in_while(ofi, stepaf_ofi_sockets_are_open);
     stepaf_ofi_sockets_forget(ofi);
-    if (ofi->n_rails && ofi->rails[0].info->domain_attr->mr_mode & FI_MR_ENDPOINT)
-        free_registrations(ofi);
-    for (unsigned r = 0; r < ofi->n_rails; r++)
-        close_fid(ofi->rails[r].ep ? &ofi->rails[r].ep->fid : NULL);
-    free_registrations(ofi);
-    for (unsigned r = 0; r < ofi->n_rails; r++)
-        close_rail(ofi, &ofi->rails[r]);
+    close_rails(ofi);
     free(ofi->slots);
     free(ofi->ops);
     free(ofi->links);
@@ -179,7 +188,8 @@ static int open_all(struct stepaf_ofi *ofi)
     return error;
 }
 
-static void choose_rails(struct stepaf_ofi *ofi, char *reason)
+/* Choose rails, and open them. An error; or 0, and there are none: the reason says why. */
+static int open_rails(struct stepaf_ofi *ofi, bool for_gpu, char *reason)
 {
     const struct stepaf_upcalls *up = ofi->shared.base.up;
     struct fi_info *infos[STEPAF_OFI_RAILS];
@@ -187,9 +197,33 @@ static void choose_rails(struct stepaf_ofi *ofi, char *reason)
 
     ofi->calls = stepaf_ofi_library(reason);
     if (ofi->calls)
-        ofi->n_rails = stepaf_ofi_choose(ofi->calls, up->env, up->gpu, infos, refused, reason);
+        ofi->n_rails =
+            stepaf_ofi_choose(ofi->calls, up->env, up->gpu, for_gpu, infos, refused, reason);
     for (unsigned r = 0; r < ofi->n_rails; r++)
         ofi->rails[r].info = infos[r];
+    return ofi->n_rails ? open_all(ofi) : 0;
+}
+
+/* With rails that take GPU memory. False: there are none, and none are open. */
+static bool open_for_gpu(struct stepaf_ofi *ofi)
+{
+    const char *no = stepaf_ofi_no_gpu(ofi->shared.base.up);
+    char reason[STEPAF_REASON_MAX] = "";
+
+    snprintf(ofi->gpu.never, sizeof(ofi->gpu.never), "%s", no ? no : "");
+    if (no)
+        return false;
+    int error = open_rails(ofi, true, reason);
+    if (ofi->n_rails && !error && stepaf_ofi_keep_gpu(ofi))
+        return true;
+    if (!ofi->n_rails)
+        snprintf(ofi->gpu.never, sizeof(ofi->gpu.never),
+                 "this provider takes no GPU memory (FI_HMEM)");
+    else if (error)
+        snprintf(ofi->gpu.never, sizeof(ofi->gpu.never), "it cannot be opened for GPU memory: %s",
+                 ofi->calls->strerror(-error));
+    close_rails(ofi);
+    return false;
 }
 
 static stepaf_status_t ofi_open(struct stepaf_upcalls *up, unsigned n_peers,
@@ -209,8 +243,7 @@ static stepaf_status_t ofi_open(struct stepaf_upcalls *up, unsigned n_peers,
         ofi_close(&ofi->shared.base);
         return stepaf_error_no_memory(STEPAF_PHASE_COMMIT);
     }
-    choose_rails(ofi, reason);
-    int error = ofi->n_rails ? open_all(ofi) : 0;
+    int error = open_for_gpu(ofi) ? 0 : open_rails(ofi, false, reason);
     if (error)
         snprintf(reason, sizeof(reason), "%.60s: cannot open: %.100s", ofi->shared.name,
                  ofi->calls->strerror(-error));

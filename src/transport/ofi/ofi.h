@@ -126,8 +126,10 @@ struct stepaf_ofi {
     struct stepaf_mem slots_mem;
     struct stepaf_ofi_registration *registrations;
     struct {
-        enum stepaf_ofi_gpu_way way; /* of the memory that was offered last */
-        char why[STEPAF_REASON_MAX]; /* staged */
+        enum stepaf_ofi_gpu_way way;   /* of the memory that was offered last */
+        bool promises;                 /* the provider makes no CUDA calls */
+        char never[STEPAF_REASON_MAX]; /* why none is taken, as is known since it was opened; "" */
+        char why[STEPAF_REASON_MAX];   /* staged */
     } gpu;
     uint64_t piece_max;  /* of one write */
     uint64_t share_min;  /* tensors of twice as much, or more, go by several rails */
@@ -150,7 +152,7 @@ static inline struct stepaf_fabric_slot *stepaf_ofi_slot(struct stepaf_ofi *ofi,
 
 extern const struct stepaf_transport_ops stepaf_ofi_ops;
 
-/* memory.c. NULL and no error: GPU memory that is not taken. */
+/* memory.c. NULL and no error: GPU memory that is not taken, and ofi->gpu.why says why. */
 struct stepaf_ofi_registration *stepaf_ofi_register(struct stepaf_ofi *ofi,
                                                     const struct stepaf_mem *mem, int *error_p);
 void stepaf_ofi_unregister(struct stepaf_ofi_registration *registration);
@@ -162,15 +164,19 @@ stepaf_status_t stepaf_ofi_import_mem(struct stepaf_link *base, uint32_t id, uin
                                       struct stepaf_unpack *unpack, struct stepaf_rmem **rmem_p);
 void stepaf_ofi_release_mem(struct stepaf_link *link, struct stepaf_rmem *rmem);
 
-/* gpu.c. Have the endpoint, which is not enabled yet, promise what it can. */
+/* gpu.c. Why no provider is to be asked for GPU memory; NULL: one is. */
+const char *stepaf_ofi_no_gpu(const struct stepaf_upcalls *up);
+/* Have the endpoint, which is not enabled yet, promise what it can. */
 void stepaf_ofi_prepare_gpu(struct stepaf_ofi_rail *rail);
+/* All rails that were asked for GPU memory are open. False: they are to be opened without. */
+bool stepaf_ofi_keep_gpu(struct stepaf_ofi *ofi);
 /* Fill in what a registration of GPU memory says of it. False: it is not to be tried. */
-bool stepaf_ofi_gpu_attr(struct stepaf_ofi *ofi, const struct stepaf_ofi_rail *rail,
-                         const struct stepaf_mem *mem, struct fi_mr_attr *attr_p);
-/* GPU memory was registered, or was not, by @a error if it was tried: then it goes another way, but
- * where this one was asked for. */
+bool stepaf_ofi_gpu_attr(struct stepaf_ofi *ofi, const struct stepaf_mem *mem,
+                         struct fi_mr_attr *attr_p);
+/* GPU memory was registered, or was not: then it goes another way, but where this one was asked
+ * for. */
 stepaf_status_t stepaf_ofi_note_gpu(struct stepaf_ofi *ofi, const struct stepaf_mem *mem,
-                                    bool is_taken, int error);
+                                    bool is_taken);
 void stepaf_ofi_describe_gpu(const struct stepaf_transport *transport, char *text);
 
 /* connect.c. The first endpoint's address, of STEPAF_LINK_ADDRESS characters; "": not known. */

@@ -176,6 +176,22 @@ static bool do_sync(void)
     return !stepaf_gpu_sync_memops(gpu, gpu);
 }
 
+static void note_depth(void *arg)
+{
+    *(int *)arg = cuda_fake_thread.depth;
+}
+
+/* What is called finds the GPU's context, which does not stay. */
+static bool do_inside(void)
+{
+    int depth = 0;
+    bool good = !stepaf_gpu_inside(gpu, note_depth, &depth);
+
+    CU_ASSERT_EQUAL(depth, good);
+    CU_ASSERT_EQUAL(cuda_fake_thread.depth, 0);
+    return good;
+}
+
 static bool do_pin(void)
 {
     static uint8_t memory[4096];
@@ -201,6 +217,7 @@ static void each_failure_is_told_and_leaves_nothing(void)
     CU_ASSERT_EQUAL(fail_each(do_export), 2);
     CU_ASSERT_EQUAL(fail_each(do_flush), 2);
     CU_ASSERT_EQUAL(fail_each(do_sync), 2);
+    CU_ASSERT_EQUAL(fail_each(do_inside), 1);
     CU_ASSERT_EQUAL(fail_each(do_pin), 3);
     end();
 }

@@ -253,6 +253,11 @@ static void memory_is_whose_it_is(void)
     stepaf_gpu_close(gpu);
 }
 
+static void note_call(void *arg)
+{
+    *(bool *)arg = true;
+}
+
 static void what_a_device_has_not_is_said_in_its_place(void)
 {
     static const struct stepaf_device_ops *const devices[] = {&toy, NULL};
@@ -260,7 +265,7 @@ static void what_a_device_has_not_is_said_in_its_place(void)
     struct stepaf_gpu *gpu = NULL;
     uint64_t offset;
     void *ptr = NULL;
-    bool capturing = true;
+    bool capturing = true, called = false;
     int fd;
 
     stepaf_devices = devices;
@@ -275,6 +280,8 @@ static void what_a_device_has_not_is_said_in_its_place(void)
     CU_ASSERT_EQUAL(stepaf_gpu_dmabuf(gpu, &there, 4, false, &fd, &offset), STEPAF_ERR_UNSUPPORTED);
     CU_ASSERT_EQUAL(stepaf_gpu_sync_memops(gpu, &there), STEPAF_OK);
     CU_ASSERT_EQUAL(stepaf_gpu_flush(gpu), STEPAF_OK);
+    CU_ASSERT_EQUAL(stepaf_gpu_inside(gpu, note_call, &called), STEPAF_OK);
+    CU_ASSERT_TRUE(called);
     CU_ASSERT_EQUAL(stepaf_gpu_capturing(gpu, &there, &capturing), STEPAF_OK);
     CU_ASSERT(!capturing);
     stepaf_gpu_close(gpu);
@@ -300,7 +307,7 @@ static void what_has_to_be_there_is_asked_for(void)
         UNIT_CONTAINS(stepaf_last_error()->text, "the device toy lacks an operation: ");
         n_refused++;
     }
-    CU_ASSERT(n_refused == 24 && n_optional == 11);
+    CU_ASSERT(n_refused == 24 && n_optional == 12);
     CU_ASSERT_EQUAL(opened, before);
     lame = toy;
     lame.unimport = drop; /* of three that belong together */

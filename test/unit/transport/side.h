@@ -35,7 +35,7 @@ extern const struct stepaf_transport_ops *side_ops; /* shared memory at first */
 extern bool side_initiates;
 extern const char *side_cma;
 extern const char *side_slots;
-extern const char *side_gpu; /* its PCI address; NULL at first: there is none */
+extern const char *side_gpu;             /* its PCI address; NULL at first: there is none */
 extern const char *const *side_settings; /* name, value, ..., NULL; go before all else */
 
 /* Give the transport's own status; nothing is to be closed after a failure. */

@@ -28,7 +28,7 @@ struct queue {
 
 struct endpoint {
     struct fid_ep ep; /* first */
-    bool used, enabled;
+    bool for_gpu, used, enabled;
     struct queue *queue;
     unsigned under_way;
     unsigned more; /* FI_MORE writes since the last other one */
@@ -295,6 +295,8 @@ static int ep_control(struct fid *fid, int command, void *arg)
 {
     (void)arg;
     side_must(command == FI_ENABLE, "control");
+    if (((struct endpoint *)(void *)fid)->for_gpu && ofi_gpu.refuse_enable)
+        return ofi_gpu.refuse_enable;
     ((struct endpoint *)(void *)fid)->enabled = true;
     return refuses_call() ? -FI_ENOMEM : 0;
 }
@@ -308,14 +310,13 @@ static int domain_endpoint(struct fid_domain *domain, struct fi_info *info, stru
     unsigned at = 0;
 
     (void)domain;
-    (void)info;
     (void)context;
     if (refuses_call())
         return -FI_ENOMEM;
     while (at < ENDPOINTS && endpoints[at].used)
         at++;
     side_must(at < ENDPOINTS, "endpoints");
-    endpoints[at] = (struct endpoint){.used = true};
+    endpoints[at] = (struct endpoint){.used = true, .for_gpu = info->caps & FI_HMEM};
     endpoints[at].ep.fid.ops = &ep_fid_ops;
     endpoints[at].ep.ops = &ofi_gpu_ep;
     endpoints[at].ep.cm = &cm_ops;
@@ -557,7 +558,7 @@ void ofi_fabric_reset(uint32_t seed)
     memset(writes, 0, sizeof(writes));
     n_active = 0;
     random_state = seed;
-    ofi_gpu = (struct ofi_gpu){.is_listed = false};
+    ofi_gpu = (struct ofi_gpu){.n_listed = 0};
     ofi_fabric = (struct ofi_fabric){.names = names,
                                      .domains = domains,
                                      .mr_mode = FI_MR_LOCAL | FI_MR_VIRT_ADDR | FI_MR_ALLOCATED |

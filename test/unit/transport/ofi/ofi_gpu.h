@@ -6,10 +6,13 @@
 #include "transport/ofi/fabric.h"
 
 struct ofi_gpu {
-    bool is_listed;     /* providers take it, if that is asked for */
-    bool by_card;       /* and promise FI_HMEM_P2P_REQUIRED, */
-    bool without_calls; /* or that they call nothing of the GPU's */
-    int refuse;         /* registrations of it end by this error */
+    unsigned n_listed;     /* of each provider's domains, so many take it, if that is asked for */
+    unsigned n_promising;  /* endpoints that promise all they can; those behind them, nothing */
+    int by_card;           /* what they say to FI_HMEM_P2P_REQUIRED: 0, or an error; */
+    int without_calls;     /* and to FI_OPT_CUDA_API_PERMITTED */
+    int refuse_enable;     /* endpoints that are to take it end by this error */
+    int refuse;            /* registrations of it end by this error, */
+    unsigned refuse_after; /* behind so many */
     /* of the last that was registered */
     int iface, device;
     uint8_t *base;

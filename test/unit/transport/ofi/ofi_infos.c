@@ -97,14 +97,15 @@ int ofi_infos_getinfo(uint32_t version, const char *node, const char *service, u
     (void)node;
     (void)service;
     (void)flags;
-    if (hints->caps & FI_HMEM && !ofi_gpu.is_listed)
+    if (hints->caps & FI_HMEM && !ofi_gpu.n_listed)
         return -FI_ENODATA;
     side_must(version == FI_VERSION(1, 17) && hints->ep_attr->type == FI_EP_RDM &&
                   hints->caps & FI_RMA,
               "hints");
     *info_p = NULL;
     for (const char *const *name = ofi_fabric.names; *name; name++)
-        for (unsigned d = 0; ofi_fabric.domains[d]; d++) {
+        for (unsigned d = 0;
+             ofi_fabric.domains[d] && (!(hints->caps & FI_HMEM) || d < ofi_gpu.n_listed); d++) {
             *end = make_info(*name, d);
             if (!*end) {
                 ofi_infos_freeinfo(*info_p);

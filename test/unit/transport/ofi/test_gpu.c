@@ -11,19 +11,21 @@ static struct side a, b;
 static struct stepaf_gpu *gpu;
 static struct stepaf_mem region;
 static char text[STEPAF_REASON_MAX];
+static const char *names = ""; /* STEPAF_OFI_DOMAINS */
 
 /* A GPU, and a provider that takes its memory and promises to call nothing. */
 static void begin(const char *setting)
 {
-    static const char *settings[] = {"STEPAF_OFI_GPU", NULL, NULL};
+    static const char *settings[] = {"STEPAF_OFI_GPU", NULL, "STEPAF_OFI_DOMAINS", "", NULL};
 
     cuda_fake_begin();
     cuda_fake.has_dmabuf = cuda_fake.has_rdma = true;
     cuda_fake.flush_options = CU_FLUSH_GPU_DIRECT_RDMA_WRITES_OPTION_HOST;
     ofi_fabric_reset(81);
     stepaf_ofi_library_fake = &ofi_fabric_library;
-    ofi_gpu.is_listed = ofi_gpu.by_card = ofi_gpu.without_calls = true;
+    ofi_gpu.n_listed = ofi_gpu.n_promising = 4;
     settings[1] = setting;
+    settings[3] = names;
     side_settings = settings;
     side_ops = &stepaf_ofi_ops;
 }
@@ -90,25 +92,38 @@ static void who_promises_to_call_nothing_takes_it(void)
     expect_direct("FI_HMEM over efa");
     CU_ASSERT_EQUAL(ofi_gpu.n_options, 2);
     begin("auto");
-    ofi_gpu.by_card = false;
+    ofi_gpu.by_card = -FI_EOPNOTSUPP;
     expect_direct("FI_HMEM over efa");
+    begin("auto"); /* before 1.18 */
+    ofi_gpu.without_calls = -FI_ENOPROTOOPT;
+    expect_direct("FI_HMEM over efa");
+}
+
+static void who_does_not_is_opened_without(void)
+{
     begin("auto");
-    ofi_gpu.without_calls = false;
-    expect_direct("FI_HMEM over efa");
+    ofi_gpu.without_calls = -FI_EOPNOTSUPP;
+    expect_staged("this provider may make CUDA calls, which wait for streams");
+    begin("auto");
+    ofi_gpu.without_calls = ofi_gpu.by_card = -FI_ENOPROTOOPT;
+    expect_staged("this provider may make CUDA calls, which wait for streams");
+    begin("auto");
+    ofi_gpu.refuse_enable = -FI_EOPNOTSUPP;
+    expect_staged("it cannot be opened for GPU memory: Operation not supported");
 }
 
 static void the_rest_is_staged_and_the_reason_is_told(void)
 {
     begin("auto");
-    ofi_gpu.is_listed = false;
+    ofi_gpu.n_listed = 0;
     expect_staged("this provider takes no GPU memory (FI_HMEM)");
     CU_ASSERT_EQUAL(ofi_gpu.n_options, 0);
     begin("auto");
-    ofi_gpu.by_card = ofi_gpu.without_calls = false;
-    expect_staged("this provider may make CUDA calls, which wait for streams");
-    begin("auto");
     ofi_gpu.refuse = -FI_ENOSYS;
     expect_staged("cannot register GPU memory: Function not implemented");
+    begin("auto"); /* its own, not this process's */
+    ofi_gpu.refuse = -FI_ENOMEM;
+    expect_staged("cannot register GPU memory: Cannot allocate memory");
     begin("auto");
     cuda_fake.flush_options = 0;
     expect_staged("cannot flush");
@@ -123,17 +138,50 @@ static void the_rest_is_staged_and_the_reason_is_told(void)
 static void direct_takes_it_or_fails(void)
 {
     begin("direct");
-    ofi_gpu.by_card = ofi_gpu.without_calls = false;
+    ofi_gpu.n_promising = 0;
     expect_direct("FI_HMEM over efa (STEPAF_OFI_GPU=direct: it may wait for streams)");
     begin("direct");
-    ofi_gpu.is_listed = false;
+    ofi_gpu.n_listed = 0;
     expect_refused("takes no GPU memory");
+    begin("direct");
+    ofi_gpu.refuse_enable = -FI_EOPNOTSUPP;
+    expect_refused("cannot be opened for GPU memory");
     begin("direct");
     ofi_gpu.refuse = -FI_EINVAL;
     expect_refused("cannot register GPU memory: Invalid argument");
     begin("direct");
     cuda_fake.two_ways = true;
     expect_refused("two ways");
+    begin("direct");
+    cuda_fake.flush_options = 0;
+    expect_refused("cannot flush");
+}
+
+/* Each rail has to take it. */
+static void of_two_rails_both_take_it(void)
+{
+    static const char *const domains[] = {"d0", "d1", NULL};
+
+    names = "d0,d1";
+    for (int i = 0; i < 5; i++) {
+        begin(i == 4 ? "direct" : "auto");
+        ofi_fabric.domains = domains;
+        ofi_gpu.n_promising = i == 1 || i == 4 ? 1 : 4;
+        ofi_gpu.n_listed = i == 2 ? 1 : 2;
+        ofi_gpu.refuse = i == 3 ? -FI_EINVAL : 0;
+        ofi_gpu.refuse_after = 1;
+        CU_ASSERT_EQUAL(add(), STEPAF_OK);
+        static const char *const words[] = {
+            "FI_HMEM over efa", "staged: efa: this provider may make CUDA calls",
+            "staged: efa: this provider takes no GPU memory",
+            "staged: efa: cannot register GPU memory: Invalid argument",
+            "FI_HMEM over efa (STEPAF_OFI_GPU=direct"};
+        UNIT_CONTAINS(text, words[i]);
+        CU_ASSERT_EQUAL(ofi_of(&a)->n_rails, 2);
+        CU_ASSERT_EQUAL(region.registration[a.transport->index] != NULL, i == 0 || i == 4);
+        end();
+    }
+    names = "";
 }
 
 /* Without a GPU nobody asks for it: some providers take another way to host memory then. */
@@ -144,11 +192,17 @@ static void who_has_no_gpu_does_not_ask(void)
     CU_ASSERT_EQUAL(ofi_gpu.n_options, 0);
     stepaf_ofi_ops.describe_gpu(a.transport, text);
     UNIT_STRING(text, "");
-    side_close(&a);
-    cuda_fake_end();
+    CU_ASSERT_EQUAL_FATAL(stepaf_gpu_open(&gpu), STEPAF_OK); /* later, as by another commit */
+    const struct cuda_piece *piece = cuda_fake_piece(BYTES, 0, true);
+    region = (struct stepaf_mem){
+        .base = piece->base, .bytes = BYTES, .kind = STEPAF_MEM_CUDA, .fd = -1, .gpu = gpu};
+    CU_ASSERT_EQUAL(stepaf_ofi_ops.reg_mem(a.transport, &region), STEPAF_OK);
+    stepaf_ofi_ops.describe_gpu(a.transport, text);
+    UNIT_CONTAINS(text, "staged: efa: this rank had no GPU memory when libfabric was opened");
+    end();
 }
 
-static void what_is_written_from_it_arrives(void)
+static void what_is_written_from_it_and_to_it_arrives(void)
 {
     struct stepaf_xfer xfer = {.bytes = BYTES};
     struct stepaf_post post = {
@@ -171,8 +225,22 @@ static void what_is_written_from_it_arrives(void)
     CU_ASSERT_EQUAL(stepaf_ofi_ops.post(posts, 1), 0);
     CU_ASSERT_TRUE(fabric_until_messages(&b, &a, 1));
     CU_ASSERT_EQUAL(memcmp(there->base, region.base, BYTES), 0);
-    CU_ASSERT_EQUAL(ofi_fabric.n_foreign, 0);
     stepaf_ofi_ops.release_mem(a.links[0], (struct stepaf_rmem *)(uintptr_t)xfer.dst);
+    /* And back into it. */
+    memset(region.base, 0, BYTES);
+    xfer = (struct stepaf_xfer){.bytes = BYTES,
+                                .src = there->base,
+                                .src_mem = there,
+                                .dst = side_import(&b, 0, &a, &region)};
+    post = (struct stepaf_post){.n_xfer = 1,
+                                .xfer = &xfer,
+                                .link = b.links[0],
+                                .msg = {.type = STEPAF_MSG_START, .seq = 4}};
+    CU_ASSERT_EQUAL(stepaf_ofi_ops.post(posts, 1), 0);
+    CU_ASSERT_TRUE(fabric_until_messages(&a, &b, 1));
+    CU_ASSERT_EQUAL(memcmp(there->base, region.base, BYTES), 0);
+    CU_ASSERT_EQUAL(ofi_fabric.n_foreign, 0);
+    stepaf_ofi_ops.release_mem(b.links[0], (struct stepaf_rmem *)(uintptr_t)xfer.dst);
     side_close(&b);
     end();
 }
@@ -199,10 +267,12 @@ int main(void)
 {
     CU_TestInfo tests[] = {
         {"who promises to call nothing takes it", who_promises_to_call_nothing_takes_it},
+        {"who does not is opened without", who_does_not_is_opened_without},
         {"the rest is staged, and the reason is told", the_rest_is_staged_and_the_reason_is_told},
         {"direct takes it or fails", direct_takes_it_or_fails},
+        {"of two rails both take it", of_two_rails_both_take_it},
         {"who has no GPU does not ask", who_has_no_gpu_does_not_ask},
-        {"what is written from it arrives", what_is_written_from_it_arrives},
+        {"what is written from it, and to it, arrives", what_is_written_from_it_and_to_it_arrives},
         {"a try says the same", a_try_says_the_same},
         CU_TEST_INFO_NULL,
     };

@@ -18,7 +18,7 @@ static const char *choose(const char *const *names, const char *name)
 
     ofi_fabric.names = names;
     reason[0] = '\0';
-    unsigned n = stepaf_ofi_choose(&ofi_fabric_library, &env, NULL, infos, refused, reason);
+    unsigned n = stepaf_ofi_choose(&ofi_fabric_library, &env, NULL, false, infos, refused, reason);
     snprintf(taken, sizeof(taken), "%s", n ? infos[0]->fabric_attr->prov_name : "");
     if (n)
         ofi_fabric_library.freeinfo(infos[0]);

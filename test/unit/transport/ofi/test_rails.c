@@ -20,7 +20,7 @@ static const char *choose(const char *names, const char *gpu)
     size_t used = 0;
 
     reason[0] = text[0] = '\0';
-    unsigned n = stepaf_ofi_choose(&ofi_fabric_library, &env, gpu, infos, refused, reason);
+    unsigned n = stepaf_ofi_choose(&ofi_fabric_library, &env, gpu, false, infos, refused, reason);
     for (unsigned i = 0; i < n; i++) {
         used += (size_t)snprintf(text + used, sizeof(text) - used, "%s%s", i ? " " : "",
                                  infos[i]->domain_attr->name);

@@ -180,7 +180,8 @@ int main(void)
     const struct stepaf_ofi_library *library = stepaf_ofi_library(reason);
     struct stepaf_env env = {.ofi_provider = (char *)"tcp;ofi_rxm", .ofi_domains = (char *)""};
     struct fi_info *infos[STEPAF_OFI_RAILS];
-    unsigned n = library ? stepaf_ofi_choose(library, &env, NULL, infos, refused, reason) : 0;
+    unsigned n =
+        library ? stepaf_ofi_choose(library, &env, NULL, false, infos, refused, reason) : 0;
     CU_TestInfo tests[] = {
         {"messages and tensors come", messages_and_tensors_come},
         {"nothing has a low number", nothing_has_a_low_number},
