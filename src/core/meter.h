@@ -6,7 +6,7 @@
 #include "core/metrics.h"
 #include "core/op.h"
 
-/* A part was answered then: count its times, if they are measured. @a may_tell: with what the peer
+/* A part was answered at @a answered (ticks): count its times, if they are measured. @a may_tell: with what the peer
  * reported, if it did. */
 static inline void stepaf_meter_answer(const struct stepaf_ctx *ctx, const struct stepaf_op *op,
                                        const struct stepaf_op_peer *op_peer, uint64_t answered,

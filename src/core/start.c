@@ -106,6 +106,8 @@ static __attribute__((noinline)) void trace_some(const struct stepaf_op *op,
     uint32_t plan = op->plan->index, seq = op->seq;
     uint64_t ticks = op->trace.notified;
 
+    if (!trace->next)
+        return;
     stepaf_trace_stamp(trace, STEPAF_EVENT_START, op->trace.started, plan, seq, STEPAF_TRACE_ALL,
                        STEPAF_TRACE_WHOLE, 0);
     for (unsigned p = 0; p < n; p++) {

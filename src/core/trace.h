@@ -58,16 +58,18 @@ struct stepaf_trace {
 bool stepaf_trace_open(struct stepaf_trace *trace, uint32_t records);
 void stepaf_trace_close(struct stepaf_trace *trace);
 
-/* How many entries there is room for, as a power of two. */
+/* How many entries there is room for: a power of two, or none. */
 static inline uint64_t stepaf_trace_size(const struct stepaf_trace *trace)
 {
-    return (uint64_t)(trace->end - trace->ring);
+    return trace->ring ? (uint64_t)(trace->end - trace->ring) : 0;
 }
 
 /* Entries written, ever. */
 static inline uint64_t stepaf_trace_head(const struct stepaf_trace *trace)
 {
-    return trace->laps * stepaf_trace_size(trace) + (uint64_t)(trace->next - trace->ring);
+    return trace->ring
+               ? trace->laps * stepaf_trace_size(trace) + (uint64_t)(trace->next - trace->ring)
+               : 0;
 }
 
 /* How many of the last @a most are there and not forgotten. */

@@ -62,12 +62,28 @@ has out '^mpiexec -bind-to none '
 only mpiexec.hydra "$intel"
 dry
 has out '^mpiexec.hydra -genv I_MPI_PIN off '
-# What mpirun is does not tell what mpiexec is.
+# What mpirun is does not tell what mpiexec is. First comes the name that configure has found beside the wrapper.
+named=$(sed -n 's/^#define STEPAF_MPIEXEC_NAME "\(.*\)"$/\1/p' "$top_builddir/config.h")
+[ -n "$named" ] || fail "config.h names no launcher"
 only mpirun "$openmpi" mpiexec "$hydra"
-dry
-has out ' mpirun '
+case $named in
+mpiexec)
+    dry
+    has out '^mpiexec '
+    ;;
+*)
+    dry
+    has out ' mpirun '
+    ;;
+esac
 dry --launcher hydra
 has out '^mpiexec '
+only mpirun "$openmpi" "$named" "$hydra"
+dry
+has out "^$named -bind-to none "
+only mpirun "$openmpi"
+dry
+has out ' mpirun '
 
 only
 refused "no launcher is here, neither mpirun nor a Slurm job: install openmpi-bin or mpich"

@@ -84,7 +84,7 @@ static void register_rails(void *arg)
 
 /* The provider asks the GPU's driver of the memory, which answers where the GPU is current. False: it
  * is not registered, and ofi->gpu.why says why. */
-static bool register_gpu(struct registering *job, const struct stepaf_mem *mem)
+static bool register_inside(struct registering *job, const struct stepaf_mem *mem)
 {
     struct stepaf_ofi *ofi = job->ofi;
 
@@ -114,7 +114,7 @@ struct stepaf_ofi_registration *stepaf_ofi_register(struct stepaf_ofi *ofi,
     if (!registration)
         return NULL;
     if (mem->kind == STEPAF_MEM_CUDA) {
-        is_there = register_gpu(&job, mem);
+        is_there = register_inside(&job, mem);
     } else {
         register_rails(&job);
         *error_p = job.error;
