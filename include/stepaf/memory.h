@@ -56,11 +56,12 @@ STEPAF_API stepaf_status_t stepaf_free(stepaf_context_h ctx, void *ptr);
  *  @param ptr    start of a range that does not overlap another registration. The memory remains
  *                the caller's, and must stay mapped until stepaf_deregister. A source that is not
  *                mapped fails its operation with STEPAF_ERR_UNREGISTERED where the kernel copies
- *                it; where the library does, it is a SIGSEGV, as in memcpy. With
- *                STEPAF_SHM_COPY=kernel, the kernel does all copies between ranks of a node. A
- *                destination that is not mapped, or is read-only, makes the peer that writes it
- *                lost. Over TCP the kernel copies sources, and a destination that is not mapped is a
- *                SIGSEGV in its own rank.
+ *                it (over TCP always); where the library does, it is a SIGSEGV, as in memcpy. With
+ *                STEPAF_SHM_COPY=kernel, the kernel does all copies between ranks of a node. If a
+ *                destination is not mapped, or is read-only, its rank and the peer that writes to
+ *                it lose each other, and stepaf_last_error says why at both. It is a SIGSEGV in its
+ *                own rank through the ring, unless the kernel does all copies, and may be one over
+ *                libfabric and UCX, which do copies of their own.
  *  @param bytes  1 .. 2^40
  *  @return STEPAF_OK; STEPAF_ERR_HANDLE; STEPAF_ERR_INVALID (NULL, size, overlap, a range that
  *  is GPU memory or mapped only in part); STEPAF_ERR_NO_MEMORY; STEPAF_ERR_UNSUPPORTED (managed

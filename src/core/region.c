@@ -274,9 +274,10 @@ void stepaf_regions_free(struct stepaf_ctx *ctx)
     free(ctx->memory.by_id);
 }
 
-uint8_t *stepaf_region_resolve(struct stepaf_upcalls *up, uint32_t id, uint64_t offset,
-                               uint32_t bytes)
+struct stepaf_target stepaf_region_resolve(struct stepaf_upcalls *up, uint32_t id, uint64_t offset,
+                                           uint32_t bytes)
 {
+    static const struct stepaf_target nowhere;
     const struct stepaf_ctx *ctx = (const struct stepaf_ctx *)up;
     uint32_t at = place_of(ctx, id);
     const struct stepaf_region *region =
@@ -284,8 +285,8 @@ uint8_t *stepaf_region_resolve(struct stepaf_upcalls *up, uint32_t id, uint64_t 
 
     if (!region || region->mem.id != id || !region->target || offset > region->mem.bytes ||
         bytes > region->mem.bytes - offset)
-        return NULL;
+        return nowhere;
     if (region->mem.kind != STEPAF_MEM_HOST)
-        return region->bounce ? region->bounce->mem.base + offset : NULL;
-    return region->mem.base + offset;
+        region = region->bounce;
+    return region ? (struct stepaf_target){region->mem.base + offset, !region->library} : nowhere;
 }

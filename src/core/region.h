@@ -63,8 +63,8 @@ stepaf_status_t stepaf_region_check_streams(const struct stepaf_ctx *ctx);
 stepaf_status_t stepaf_region_pin(struct stepaf_ctx *ctx, struct stepaf_region *region);
 void stepaf_region_drop(struct stepaf_ctx *ctx, struct stepaf_region *region);
 void stepaf_regions_free(struct stepaf_ctx *ctx);
-uint8_t *stepaf_region_resolve(struct stepaf_upcalls *up, uint32_t id, uint64_t offset,
-                               uint32_t bytes);
+struct stepaf_target stepaf_region_resolve(struct stepaf_upcalls *up, uint32_t id, uint64_t offset,
+                                           uint32_t bytes);
 
 static inline bool stepaf_region_is_linked(const struct stepaf_ctx *ctx,
                                            const struct stepaf_region *region)

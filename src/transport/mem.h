@@ -26,6 +26,12 @@ struct stepaf_mem {
     void *registration[STEPAF_MAX_TRANSPORTS];
 };
 
+/* Where a peer's bytes go. */
+struct stepaf_target {
+    uint8_t *at; /* NULL: there is no such place */
+    bool lent;   /* it is the caller's: what copies to it asks stepaf_is_writable first */
+};
+
 /* A piece of a peer's memory. Made by import_mem; a transport puts its own after this. */
 struct stepaf_rmem {
     uint32_t id;

@@ -61,8 +61,9 @@ struct stepaf_upcalls {
     /* The rest of a post cannot be sent, since this rank's own memory that it names cannot be read.
      * It is SENT, and the peer hears nothing of it. */
     void (*refused)(struct stepaf_upcalls *up, struct stepaf_post *post);
-    /* Return the place of a range of memory that peers may write to, or NULL. @a id: stepaf_mem. */
-    uint8_t *(*resolve)(struct stepaf_upcalls *up, uint32_t id, uint64_t offset, uint32_t bytes);
+    /* Find a range of memory that peers may write to. @a id: stepaf_mem. */
+    struct stepaf_target (*resolve)(struct stepaf_upcalls *up, uint32_t id, uint64_t offset,
+                                    uint32_t bytes);
     /* What the peer means by 32 bits that stepaf_msg_to_imm has made. False: nothing that makes
      * sense here; it is counted, and nothing is to be delivered. */
     bool (*expand)(struct stepaf_upcalls *up, struct stepaf_link *link, uint32_t imm,

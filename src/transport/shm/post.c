@@ -27,14 +27,6 @@ static enum outcome refuse(struct stepaf_shm_link *link, struct stepaf_post *pos
     return REFUSED;
 }
 
-static void lose_peer(struct stepaf_shm_link *link, const char *reason)
-{
-    struct stepaf_upcalls *up = link->base.transport->up;
-
-    up->lost(up, &link->base, reason);
-    stepaf_shm_fence(&link->base); /* which tells it */
-}
-
 static enum outcome write_ring(struct stepaf_shm_link *link, struct stepaf_post *post)
 {
     switch (stepaf_shm_write_fragments(link, post)) {
@@ -68,11 +60,11 @@ static enum outcome write_pages(struct stepaf_shm_link *link, struct stepaf_post
     case STEPAF_SHM_NO_SOURCE:
         return refuse(link, post);
     case STEPAF_SHM_NO_PLACE:
-        link->unwritable = true;
-        lose_peer(link, "its registered memory cannot be written: it is unmapped or read-only");
+        stepaf_shm_give_up(link, STEPAF_SHM_UNWRITABLE,
+                           "its registered memory cannot be written: it is unmapped or read-only");
         return DONE;
     case STEPAF_SHM_GONE:
-        lose_peer(link, "its process has ended");
+        stepaf_shm_give_up(link, STEPAF_SHM_GIVEN_UP, "its process has ended");
         return DONE;
     case STEPAF_SHM_WRITTEN:
     case STEPAF_SHM_NO_ROOM: /* the ring's */

@@ -3,23 +3,31 @@
 #include <string.h>
 
 #include "base/time.h"
+#include "base/writable.h"
 #include "transport/shm/shm.h"
 
 /* Put a fragment where it belongs. Its place comes from outside, and is checked. */
 static void take_fragment(struct stepaf_shm_link *link, const struct stepaf_msg *msg)
 {
-    struct stepaf_upcalls *up = link->base.transport->up;
+    const struct stepaf_shm *shm = (const struct stepaf_shm *)link->base.transport;
+    struct stepaf_upcalls *up = shm->base.up;
     uint64_t offset = msg->word[1] | (uint64_t)msg->word[2] << 32;
     uint32_t bytes = msg->word[3];
-    uint8_t *place = NULL;
+    struct stepaf_target place = {.at = NULL};
 
     if (bytes <= link->fragment_bytes)
         place = up->resolve(up, msg->word[0], offset, bytes);
-    if (!place) {
+    if (!place.at) {
         up->dropped_malformed++;
         return;
     }
-    memcpy(place, link->rx_staging + (size_t)(link->rx_next & link->mask) * link->fragment_bytes,
+    if (shm->kernel_copies && place.lent && !stepaf_is_writable(place.at, bytes)) {
+        stepaf_shm_give_up(link, STEPAF_SHM_OWN_UNWRITABLE,
+                           "registered memory of this rank cannot be written: it is unmapped or "
+                           "read-only");
+        return;
+    }
+    memcpy(place.at, link->rx_staging + (size_t)(link->rx_next & link->mask) * link->fragment_bytes,
            bytes);
     link->staged = true;
 }

@@ -54,7 +54,8 @@ struct stepaf_shm_words {
 enum stepaf_shm_closed {
     STEPAF_SHM_OPEN,
     STEPAF_SHM_GIVEN_UP,
-    STEPAF_SHM_UNWRITABLE /* this rank has given the peer up for memory that cannot be written */
+    STEPAF_SHM_UNWRITABLE,    /* this rank has given the peer up: memory there cannot be written */
+    STEPAF_SHM_OWN_UNWRITABLE /* memory of its own cannot */
 };
 
 /* Which process it is closed to is said, too: the next one in the same place may look before this
@@ -103,7 +104,6 @@ struct stepaf_shm_link {
     bool cma;    /* the kernel lets me write to its pages */
     bool staged; /* fragments have been used */
     bool shut;   /* the peer has closed its pages: what it has said still counts, and it is lost */
-    bool unwritable; /* the peer's registered memory could not be written */
     pid_t pid, own_pid;
     int pidfd;           /* -1: the kernel has none */
     int control_fd;      /* of the peer's control segment, at the peer */
@@ -132,7 +132,7 @@ struct stepaf_shm {
     int ptrace_scope;         /* 0: no Yama */
     bool attach_allowed;      /* by this context, to be undone */
     size_t uncached_bytes;    /* from here on, copies go past the cache */
-    bool kernel_copies;       /* no load of this process's own touches a caller's source */
+    bool kernel_copies;       /* a caller's memory that is gone is no SIGSEGV here */
     int epoll_fd;             /* over the peers' pidfds */
     unsigned n_unwatched;     /* links without a pidfd */
     int64_t same_program_ns;  /* when peers' programs are looked at again */
@@ -193,6 +193,13 @@ void stepaf_shm_fence(struct stepaf_link *link);
  * ended yet what it had begun. The same for all, until they have or the time is over. */
 bool stepaf_shm_is_quiet(struct stepaf_transport *transport, bool begin, uint32_t *peer_p);
 void stepaf_shm_close_pages(struct stepaf_shm *shm, int64_t timeout_us);
+
+/* close.c */
+/* Close this rank's pages to the peer, which reads why. What they are closed for already stays. */
+void stepaf_shm_close(struct stepaf_shm_link *link, enum stepaf_shm_closed why);
+/* And lose the peer. */
+void stepaf_shm_give_up(struct stepaf_shm_link *link, enum stepaf_shm_closed why,
+                        const char *reason);
 
 /* write.c: the three ways to write to a peer */
 /* Copy one source to several places, the source coming from memory once; past the cache from @a

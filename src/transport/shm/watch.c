@@ -196,10 +196,15 @@ static void lose(struct stepaf_shm *shm, struct stepaf_shm_link *link, const cha
 /* What a peer that has closed its pages to this rank has found. */
 static const char *reason_of(const struct stepaf_shm_link *link)
 {
-    return stepaf_shm_closed_for(link->tx_words, link->own_pid) == STEPAF_SHM_UNWRITABLE
-               ? "it has given this rank up: it could not write to registered memory of this rank, "
-                 "which is unmapped or read-only"
-               : "it has given this rank up";
+    switch (stepaf_shm_closed_for(link->tx_words, link->own_pid)) {
+    case STEPAF_SHM_UNWRITABLE:
+        return "it has given this rank up: it could not write to registered memory of this rank, "
+               "which is unmapped or read-only";
+    case STEPAF_SHM_OWN_UNWRITABLE:
+        return "its registered memory cannot be written: it is unmapped or read-only";
+    default:
+        return "it has given this rank up";
+    }
 }
 
 /* Its process has ended: what it has found before says more. */
@@ -245,20 +250,15 @@ void stepaf_shm_check_peers(struct stepaf_transport *transport)
 }
 
 /* Close the pages to a peer, unless they are; whether it is still writing there. */
-static bool is_writing(struct stepaf_shm_link *link, enum stepaf_shm_closed why)
+static bool is_writing(struct stepaf_shm_link *link)
 {
-    uint32_t open = STEPAF_SHM_OPEN;
-
-    (void)atomic_compare_exchange_strong(&link->rx_words->closed, &open,
-                                         stepaf_shm_closed_to(link->pid, why));
+    stepaf_shm_close(link, STEPAF_SHM_GIVEN_UP);
     return atomic_load(&link->rx_words->writing) && !stepaf_shm_has_ended(link);
 }
 
 void stepaf_shm_fence(struct stepaf_link *link)
 {
-    struct stepaf_shm_link *shm_link = (struct stepaf_shm_link *)link;
-
-    (void)is_writing(shm_link, shm_link->unwritable ? STEPAF_SHM_UNWRITABLE : STEPAF_SHM_GIVEN_UP);
+    stepaf_shm_close((struct stepaf_shm_link *)link, STEPAF_SHM_GIVEN_UP);
 }
 
 bool stepaf_shm_is_quiet(struct stepaf_transport *transport, bool begin, uint32_t *peer_p)
@@ -269,7 +269,7 @@ bool stepaf_shm_is_quiet(struct stepaf_transport *transport, bool begin, uint32_
     (void)begin; /* a lost peer can begin nothing more */
     for (unsigned i = 0; i < shm->n_links; i++) {
         struct stepaf_shm_link *link = shm->links[i];
-        if (!link->base.dead || !is_writing(link, STEPAF_SHM_GIVEN_UP))
+        if (!link->base.dead || !is_writing(link))
             continue;
         quiet = false;
         *peer_p = link->base.peer;
@@ -283,11 +283,10 @@ void stepaf_shm_close_pages(struct stepaf_shm *shm, int64_t timeout_us)
     int64_t deadline_ns = stepaf_monotonic_ns() + timeout_us * 1000;
 
     for (unsigned i = 0; i < shm->n_links; i++)
-        (void)is_writing(shm->links[i], STEPAF_SHM_GIVEN_UP);
+        (void)is_writing(shm->links[i]);
     for (unsigned i = 0; i < shm->n_links; i++) {
         bool late = false;
-        while (is_writing(shm->links[i], STEPAF_SHM_GIVEN_UP) &&
-               !(late = stepaf_monotonic_ns() >= deadline_ns))
+        while (is_writing(shm->links[i]) && !(late = stepaf_monotonic_ns() >= deadline_ns))
             nanosleep(&pause, NULL);
         if (late)
             stepaf_log_warn("shm: process %d may still write to memory of this one",

@@ -24,7 +24,7 @@ static unsigned receive(struct stepaf_tcp_connection *connection)
 }
 
 /* Take in what is left of a link that is broken: until all its connections are at their ends, or
- * nothing has come for long. */
+ * nothing has come for long. An unwritable one ends as soon as the peer has been told. */
 static unsigned hear_last_words(struct stepaf_tcp *tcp, struct stepaf_tcp_link *link)
 {
     uint64_t now = stepaf_ticks();
@@ -33,8 +33,10 @@ static unsigned hear_last_words(struct stepaf_tcp *tcp, struct stepaf_tcp_link *
     for (unsigned i = tcp->n_connections; i-- && !link->base.dead;)
         if (link->connections[i].fd >= 0)
             n += stepaf_tcp_receive(&link->connections[i]);
-    if (n)
+    if (n && !link->unwritable)
         link->heard = now;
+    if (!link->base.dead && link->unwritable && stepaf_tcp_say_unwritable(link))
+        stepaf_tcp_lost(link, link->trouble);
     if (!link->base.dead && now - link->heard >= LAST_WORDS_US * tcp->ticks_per_us)
         stepaf_tcp_lost(link, link->trouble);
     if (link->base.dead) {

@@ -9,6 +9,7 @@
 
 #include "base/time.h"
 #include "base/why.h"
+#include "base/writable.h"
 #include "transport/tcp/tcp.h"
 
 enum {
@@ -68,9 +69,10 @@ static void resolve_place(struct stepaf_tcp_connection *connection)
 
     if (connection->frame.spoiled)
         return;
-    connection->place = up->resolve(up, it->region, it->offset, it->bytes);
-    if (connection->place) {
-        connection->place += it->bytes - connection->left;
+    struct stepaf_target place = up->resolve(up, it->region, it->offset, it->bytes);
+    connection->frame.lent = place.lent;
+    if (place.at) {
+        connection->place = place.at + (it->bytes - connection->left);
     } else {
         connection->frame.spoiled = true;
         up->dropped_malformed++;
@@ -125,6 +127,17 @@ static void next_payload(struct stepaf_tcp_connection *connection)
         connection->frame.phase = STEPAF_TCP_AT_TAIL;
     else
         end_part(connection);
+}
+
+/* What is wrong with a head that begins neither frame nor PART. */
+static const char *why_no_frame(const void *from)
+{
+    struct stepaf_tcp_head head;
+
+    memcpy(&head, from, sizeof(head));
+    return head.kind == STEPAF_TCP_UNWRITABLE
+               ? "its registered memory cannot be written: it is unmapped or read-only"
+               : "it sent what is no frame";
 }
 
 static bool take_head(struct stepaf_tcp_connection *connection, const void *from)
@@ -245,9 +258,22 @@ static bool finish(struct stepaf_tcp_connection *connection)
     connection->frame.exact = false;
     take_space(connection);
     connection->frame.phase = STEPAF_TCP_AT_HEAD;
-    if (!connection->frame.spoiled)
+    if (!connection->frame.spoiled && __builtin_expect(!link->unwritable, 1))
         up->deliver(up, &link->base, &connection->msg);
     return true;
+}
+
+/* The place of the payload cannot be written. What is left of the frame goes nowhere, and the link
+ * is at its end. */
+static __attribute__((cold)) void has_no_pages(struct stepaf_tcp_connection *connection)
+{
+    struct stepaf_tcp_link *link = connection->link;
+
+    connection->place = NULL;
+    connection->frame.spoiled = true;
+    link->unwritable = link->unwritable || !link->broken;
+    stepaf_tcp_break(link, "registered memory of this rank cannot be written: it is unmapped or "
+                           "read-only");
 }
 
 /* Put what has come of the payload in its place. */
@@ -256,6 +282,9 @@ static void take_payload(struct stepaf_tcp_connection *connection, struct input 
     size_t here = (size_t)(input->end - input->at);
     uint32_t bytes = here < connection->left ? (uint32_t)here : connection->left;
 
+    if (connection->place && connection->frame.lent &&
+        __builtin_expect(!stepaf_is_writable(connection->place, bytes), 0))
+        has_no_pages(connection);
     if (connection->place) {
         memcpy(connection->place, input->at, bytes);
         connection->place += bytes;
@@ -303,7 +332,7 @@ static const char *digest(struct stepaf_tcp_connection *connection, struct input
         switch (connection->frame.phase) {
         case STEPAF_TCP_AT_HEAD:
             if (!take_head(connection, from))
-                return "it sent what is no frame";
+                return why_no_frame(from);
             break;
         case STEPAF_TCP_AT_DESCRIPTORS:
             memcpy(connection->descriptors, from, wanted(connection));
@@ -388,6 +417,10 @@ unsigned stepaf_tcp_receive(struct stepaf_tcp_connection *connection)
         ssize_t got = read_some(connection, scratch, &input, &more);
         if (got < 0 && (errno == EAGAIN || errno == EINTR))
             return n;
+        if (got < 0 && errno == EFAULT && connection->place) {
+            has_no_pages(connection);
+            continue;
+        }
         if (got <= 0) {
             stepaf_tcp_connection_ended(connection,
                                         got ? stepaf_why(errno) : "it has closed the connection");

@@ -370,6 +370,12 @@ static void sent(struct stepaf_tcp_link *link, const struct stepaf_post *post)
         count_parts(link, post);
 }
 
+/* Whether a post goes on over a broken link: the peer hears why only behind it. */
+static bool is_last_frame(const struct stepaf_tcp_link *link, const struct stepaf_post *post)
+{
+    return link->unwritable && link->current == post;
+}
+
 static void tcp_post_one(struct stepaf_post *post)
 {
     struct stepaf_tcp_link *link = (struct stepaf_tcp_link *)post->link;
@@ -377,7 +383,7 @@ static void tcp_post_one(struct stepaf_post *post)
     bool done = false;
 
     post->state = STEPAF_POST_SENT;
-    if (__builtin_expect(link->base.dead || link->broken, 0))
+    if (__builtin_expect(link->base.dead || (link->broken && !is_last_frame(link, post)), 0))
         return; /* nobody will read it */
     if (__builtin_expect(!link->up, 0)) {
         post->state = STEPAF_POST_QUEUED;
@@ -416,7 +422,17 @@ void stepaf_tcp_push_tails(struct stepaf_tcp *tcp)
 {
     for (unsigned p = 0; p < tcp->n_peers; p++) {
         struct stepaf_tcp_link *link = tcp->links[p];
-        if (link && link->tail.bytes && !link->broken && !push_tail(link))
+        if (link && link->tail.bytes && (!link->broken || link->unwritable) && !push_tail(link))
             broken(link);
     }
+}
+
+bool stepaf_tcp_say_unwritable(struct stepaf_tcp_link *link)
+{
+    const struct stepaf_tcp_head head = {.kind = STEPAF_TCP_UNWRITABLE};
+
+    if (link->current || link->tail.bytes)
+        return false;
+    ssize_t sent = send(link->connections[0].fd, &head, sizeof(head), MSG_NOSIGNAL | MSG_DONTWAIT);
+    return sent >= 0 || (errno != EAGAIN && errno != EINTR && errno != ENOBUFS);
 }

@@ -75,6 +75,7 @@ struct stepaf_tcp_connection {
         bool spaced;     /* it has spaces */
         uint8_t at_byte; /* of it, since the last space; modulo STEPAF_TCP_ALIGN */
         uint8_t skip;    /* bytes of a space that come first */
+        bool lent;       /* place is the caller's memory, and may be gone */
     } frame;             /* that is coming */
     struct stepaf_tcp_watch watch;
     int fd;                       /* -1: none */
@@ -122,12 +123,13 @@ struct stepaf_tcp_tries {
 
 struct stepaf_tcp_link {
     struct stepaf_link base;
-    bool same_host; /* the peer runs under the same kernel */
-    bool up;        /* all connections are */
-    bool opening;   /* counted in tcp->count.opening */
-    bool broken;    /* a send has failed, or one of several connections is at its end; counted in
+    bool same_host;  /* the peer runs under the same kernel */
+    bool up;         /* all connections are */
+    bool opening;    /* counted in tcp->count.opening */
+    bool broken;     /* a send has failed, or one of several connections is at its end; counted in
                          * tcp->count.broken, the reason is in trouble */
-    uint8_t n_up;   /* connections */
+    bool unwritable; /* broken since memory of this rank cannot be written: the peer is to know */
+    uint8_t n_up;    /* connections */
     struct {
         uint8_t at; /* of these, sent */
         uint8_t bytes;
@@ -296,6 +298,8 @@ unsigned stepaf_tcp_post(struct stepaf_post *const *posts, unsigned n);
 void stepaf_tcp_push_tails(struct stepaf_tcp *tcp);
 /* Nothing more is sent instead of tensors that cannot be read. */
 void stepaf_tcp_end_zeros(struct stepaf_tcp_link *link);
+/* Tell the peer of an unwritable link. False: not yet, a frame is sent in part, or no room. */
+bool stepaf_tcp_say_unwritable(struct stepaf_tcp_link *link);
 
 /* zerocopy.c */
 /* Prepare a socket; false if it is not to be, or cannot be. */

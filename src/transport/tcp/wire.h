@@ -19,6 +19,9 @@
  * A FRAME whose message is of type STEPAF_TCP_VOID has none: the sender could not read all of its
  * payloads, and zeros stand for what is left.
  *
+ * A rank whose own memory cannot be written, where a payload is to go, ends the link. It says so by
+ * a head of kind UNWRITABLE, behind the frame that it is sending.
+ *
  * A receiver knows where every byte goes before it reads it. The message comes last, so that it may
  * change while its post still waits for room. A FRAME says how many PARTs every other connection
  * has carried up to it; the message is delivered when as many have landed. */
@@ -30,7 +33,11 @@
 #include "transport/claim.h"
 #include "wire/msg.h"
 
-enum { STEPAF_TCP_FRAME = 0xf1, STEPAF_TCP_PART = 0xf2 };
+enum {
+    STEPAF_TCP_FRAME = 0xf1,
+    STEPAF_TCP_PART = 0xf2,
+    STEPAF_TCP_UNWRITABLE = 0xf3 /* a head alone, the last of its connection */
+};
 enum { STEPAF_TCP_VOID = STEPAF_MSG_TRANSPORT };
 
 static const uint64_t stepaf_tcp_hello_magic = 0x3248504643544453ull;

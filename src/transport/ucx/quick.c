@@ -90,14 +90,14 @@ bool stepaf_ucx_take_quick(struct stepaf_ucx *ucx, const uint8_t *header, size_t
         return false;
     link->shared.heard++;
     if (bytes) {
-        uint8_t *to =
+        struct stepaf_target to =
             up->resolve(up, head.whose >> STEPAF_UCX_ID_SHIFT & (STEPAF_UCX_QUICK_IDS - 1),
                         head.offset, (uint32_t)bytes);
-        if (!to) {
+        if (!to.at) {
             stepaf_ucx_has_no_place(link);
             return false;
         }
-        memcpy(to, header + sizeof(head), bytes);
+        memcpy(to.at, header + sizeof(head), bytes);
     }
     stepaf_fabric_take_credit(&link->shared, head.taken);
     stepaf_fabric_count_imm(&link->shared, head.number, 0, head.imm);

@@ -77,7 +77,8 @@ static bool find_places(struct stepaf_upcalls *up, const struct arrival *it, siz
         if (place.bytes > bytes)
             return false;
         bytes -= place.bytes;
-        parts[i] = (struct part){up->resolve(up, place.id, place.offset, place.bytes), place.bytes};
+        parts[i] =
+            (struct part){up->resolve(up, place.id, place.offset, place.bytes).at, place.bytes};
         if (!parts[i].to)
             return false;
     }

@@ -155,7 +155,7 @@ static bool take_piece(struct stepaf_toy *toy, const struct stepaf_toy_head *hea
     while (registration && registration->key != head->key)
         registration = registration->next;
     uint8_t *place =
-        registration ? up->resolve(up, registration->id, head->offset, (uint32_t)n) : NULL;
+        registration ? up->resolve(up, registration->id, head->offset, (uint32_t)n).at : NULL;
     if (place)
         memcpy(place, toy->piece, n);
     return place != NULL;

@@ -210,6 +210,21 @@ static void allocated_memory_is_whole_pages_of_zeros(void)
     end(); /* frees it */
 }
 
+/* So that what copies there is careful. */
+static void a_target_is_the_callers_or_the_librarys(void)
+{
+    struct stepaf_region *own;
+
+    begin();
+    struct stepaf_upcalls *up = &job->ctx->up;
+    struct stepaf_region *lent = add(1000, 100);
+    CU_ASSERT_EQUAL_FATAL(stepaf_region_alloc(job->ctx, 5000, STEPAF_MEM_HOST, &own), STEPAF_OK);
+    lent->target = own->target = true;
+    CU_ASSERT_TRUE(up->resolve(up, lent->mem.id, 0, 1).lent);
+    CU_ASSERT_FALSE(up->resolve(up, own->mem.id, 0, 1).lent);
+    end();
+}
+
 static void peers_write_to_targets_only(void)
 {
     struct stepaf_upcalls *up;
@@ -218,21 +233,21 @@ static void peers_write_to_targets_only(void)
     up = &job->ctx->up;
     struct stepaf_region *region = add(1000, 100);
     (void)add(2000, 100);
-    CU_ASSERT_PTR_NULL(up->resolve(up, region->mem.id, 0, 1));
+    CU_ASSERT_PTR_NULL(up->resolve(up, region->mem.id, 0, 1).at);
     region->target = true;
-    CU_ASSERT_PTR_EQUAL(up->resolve(up, region->mem.id, 0, 1), place + 1000);
-    CU_ASSERT_PTR_EQUAL(up->resolve(up, region->mem.id, 0, 100), place + 1000);
-    CU_ASSERT_PTR_EQUAL(up->resolve(up, region->mem.id, 99, 1), place + 1099);
-    CU_ASSERT_PTR_EQUAL(up->resolve(up, region->mem.id, 100, 0), place + 1100);
-    CU_ASSERT_PTR_NULL(up->resolve(up, region->mem.id, 0, 101));
-    CU_ASSERT_PTR_NULL(up->resolve(up, region->mem.id, 100, 1));
-    CU_ASSERT_PTR_NULL(up->resolve(up, region->mem.id, 101, 0));
-    CU_ASSERT_PTR_NULL(up->resolve(up, region->mem.id, UINT64_MAX, 1));
-    CU_ASSERT_PTR_NULL(up->resolve(up, region->mem.id, UINT64_MAX - 98, 100));
-    CU_ASSERT_PTR_NULL(up->resolve(up, region->mem.id, 1, UINT32_MAX));
-    CU_ASSERT_PTR_NULL(up->resolve(up, region->mem.id + 1, 0, 1));
-    CU_ASSERT_PTR_NULL(up->resolve(up, region->mem.id + 7, 0, 1));
-    CU_ASSERT_PTR_NULL(up->resolve(up, UINT32_MAX, 0, 1));
+    CU_ASSERT_PTR_EQUAL(up->resolve(up, region->mem.id, 0, 1).at, place + 1000);
+    CU_ASSERT_PTR_EQUAL(up->resolve(up, region->mem.id, 0, 100).at, place + 1000);
+    CU_ASSERT_PTR_EQUAL(up->resolve(up, region->mem.id, 99, 1).at, place + 1099);
+    CU_ASSERT_PTR_EQUAL(up->resolve(up, region->mem.id, 100, 0).at, place + 1100);
+    CU_ASSERT_PTR_NULL(up->resolve(up, region->mem.id, 0, 101).at);
+    CU_ASSERT_PTR_NULL(up->resolve(up, region->mem.id, 100, 1).at);
+    CU_ASSERT_PTR_NULL(up->resolve(up, region->mem.id, 101, 0).at);
+    CU_ASSERT_PTR_NULL(up->resolve(up, region->mem.id, UINT64_MAX, 1).at);
+    CU_ASSERT_PTR_NULL(up->resolve(up, region->mem.id, UINT64_MAX - 98, 100).at);
+    CU_ASSERT_PTR_NULL(up->resolve(up, region->mem.id, 1, UINT32_MAX).at);
+    CU_ASSERT_PTR_NULL(up->resolve(up, region->mem.id + 1, 0, 1).at);
+    CU_ASSERT_PTR_NULL(up->resolve(up, region->mem.id + 7, 0, 1).at);
+    CU_ASSERT_PTR_NULL(up->resolve(up, UINT32_MAX, 0, 1).at);
     end();
 }
 
@@ -260,8 +275,8 @@ static void random_steps_agree_with_a_model(void)
         wrong += found && found->mem.base != place + map[at] - 1;
         if (found)
             found->target = true;
-        wrong += found && up->resolve(up, found->mem.id, 0, 1) != found->mem.base;
-        wrong += up->resolve(up, gone, 0, 1) != NULL;
+        wrong += found && up->resolve(up, found->mem.id, 0, 1).at != found->mem.base;
+        wrong += up->resolve(up, gone, 0, 1).at != NULL;
         if (random >> 31 && at + bytes <= MAP) {
             bool added = stepaf_register(job->handle, place + at, bytes) == STEPAF_OK;
             wrong += added != free_here;
@@ -291,6 +306,7 @@ int main(void)
         {"memory stays until devices are done", memory_stays_until_devices_are_done},
         {"numbers are not reused", numbers_are_not_reused},
         {"allocated memory is whole pages of zeros", allocated_memory_is_whole_pages_of_zeros},
+        {"a target is the caller's or the library's", a_target_is_the_callers_or_the_librarys},
         {"peers write to targets only", peers_write_to_targets_only},
         {"random steps agree with a model", random_steps_agree_with_a_model},
         CU_TEST_INFO_NULL,

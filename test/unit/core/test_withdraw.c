@@ -104,7 +104,8 @@ static void what_peers_know_stays_until_the_commit(void)
     CU_ASSERT_EQUAL(declare(ffn, PUSHED, 8), STEPAF_OK);
     CU_ASSERT_PTR_EQUAL(stepaf_key_known(ffn->ctx, PUSHED), old);
     CU_ASSERT_EQUAL(
-        stepaf_region_resolve(&ffn->ctx->up, ffn->ctx->memory.regions[0]->mem.id, 0, BYTES), slice);
+        stepaf_region_resolve(&ffn->ctx->up, ffn->ctx->memory.regions[0]->mem.id, 0, BYTES).at,
+        slice);
 
     /* A peer's plan of today. */
     struct stepaf_msg plan = fake_msg(ffn, STEPAF_MSG_PLAN, 0, 0, 0);

@@ -80,7 +80,7 @@ static inline int n_pinned(void)
 /* What a transport writes that carries host memory: where the core says. */
 static inline void write_bounced(const struct stepaf_region *at, size_t offset, uint8_t value)
 {
-    uint8_t *room = job->ctx->up.resolve(&job->ctx->up, at->mem.id, offset, BYTES);
+    uint8_t *room = job->ctx->up.resolve(&job->ctx->up, at->mem.id, offset, BYTES).at;
 
     CU_ASSERT_PTR_NOT_NULL_FATAL(room);
     CU_ASSERT(room < gpu_memory || room >= gpu_memory + 2 * PLACE);

@@ -64,15 +64,16 @@ static void lost(struct stepaf_upcalls *up, struct stepaf_link *link, const char
     snprintf(side->lost_reason, sizeof side->lost_reason, "%s", reason);
 }
 
-static uint8_t *resolve(struct stepaf_upcalls *up, uint32_t id, uint64_t offset, uint32_t bytes)
+static struct stepaf_target resolve(struct stepaf_upcalls *up, uint32_t id, uint64_t offset,
+                                    uint32_t bytes)
 {
     struct side *side = (struct side *)up;
 
     for (unsigned i = 0; i < side->n_regions; i++)
         if (side->regions[i].id == id && offset <= side->regions[i].bytes &&
             bytes <= side->regions[i].bytes - offset)
-            return side->regions[i].base + offset;
-    return NULL;
+            return (struct stepaf_target){side->regions[i].base + offset, side->regions[i].fd < 0};
+    return (struct stepaf_target){.at = NULL};
 }
 
 stepaf_status_t side_try_open(struct side *side, unsigned n_peers)

@@ -186,6 +186,37 @@ static void a_place_that_is_gone_loses_the_peer(void)
     }
 }
 
+/* The same by the ring with STEPAF_SHM_COPY=kernel, where its own rank copies. */
+static void also_by_the_ring(void)
+{
+    static const char *const settings[] = {"STEPAF_SHM_COPY", "kernel", NULL};
+
+    side_settings = settings;
+    for (int is_read_only = 0; is_read_only < 2; is_read_only++) {
+        uint8_t *src = map_pages();
+        join_by("off");
+        struct stepaf_mem *region = side_memory(&b, BYTES, false);
+        struct stepaf_rmem *rmem = side_import(&a, 0, &b, region);
+        free(region->base);
+        region->base = map_pages();
+        int failed = is_read_only ? mprotect(region->base + PAGE, PAGE, PROT_READ)
+                                  : munmap(region->base + PAGE, PAGE);
+        CU_ASSERT_FALSE(failed);
+        write_to(rmem, src);
+        CU_ASSERT(b.n_lost == 1 && b.n_messages == 0);
+        UNIT_CONTAINS(b.lost_reason, "registered memory of this rank cannot be written");
+        stepaf_shm_ops.check_peers(a.transport);
+        CU_ASSERT(a.n_lost == 1 && n_refused == 0);
+        UNIT_CONTAINS(a.lost_reason, "its registered memory cannot be written");
+        stepaf_shm_ops.release_mem(a.links[0], rmem);
+        munmap(src, BYTES);
+        munmap(region->base, BYTES);
+        region->base = NULL;
+        end();
+    }
+    side_settings = NULL;
+}
+
 /* As after a change of user: then tensors go through the ring, from the one on that is being
  * written. */
 static void a_peer_that_may_not_be_written_to_is_reached_by_the_ring(void)
@@ -318,6 +349,7 @@ int main(void)
         {"a source that the kernel copies may be gone",
          a_source_that_the_kernel_copies_may_be_gone},
         {"a place that is gone loses the peer", a_place_that_is_gone_loses_the_peer},
+        {"also by the ring", also_by_the_ring},
         {"a peer that may not be written to is reached by the ring",
          a_peer_that_may_not_be_written_to_is_reached_by_the_ring},
         {"a process without its first thread lives", a_process_without_its_first_thread_lives},

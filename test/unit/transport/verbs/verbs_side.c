@@ -53,10 +53,11 @@ static void lost(struct stepaf_upcalls *up, struct stepaf_link *link, const char
     snprintf(side->lost_reason, sizeof(side->lost_reason), "%s", reason);
 }
 
-static uint8_t *resolve(struct stepaf_upcalls *up, uint32_t id, uint64_t offset, uint32_t bytes)
+static struct stepaf_target resolve(struct stepaf_upcalls *up, uint32_t id, uint64_t offset,
+                                    uint32_t bytes)
 {
     (void)up, (void)id, (void)offset, (void)bytes;
-    return NULL;
+    return (struct stepaf_target){.at = NULL};
 }
 
 static bool expand(struct stepaf_upcalls *up, struct stepaf_link *link, uint32_t imm,

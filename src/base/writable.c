@@ -1,0 +1,36 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The kernel is made to write to each page. Of the calls that do, getcpu is the fastest: 145 ns
+ * where getsockopt takes 400, readv of /dev/zero 380, madvise(MADV_POPULATE_WRITE) 680 and
+ * process_vm_writev 1400 (an EPYC virtual machine). By syscall, since the C library's own getcpu
+ * and getrandom write without the kernel. A kernel that forbids one of them says no EFAULT, and is
+ * believed. */
+#include "base/writable.h"
+
+#include <errno.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+enum { PAGE = 4096, WRITTEN = sizeof(unsigned) /* by getcpu */ };
+
+/* Too few bytes for getcpu: as many random ones. */
+static __attribute__((cold)) bool are_few_writable(uint8_t *at, size_t bytes)
+{
+    long n = bytes ? syscall(SYS_getrandom, at, bytes, 0x1 /* GRND_NONBLOCK */) : 0;
+
+    return n < 0 ? errno != EFAULT : (size_t)n == bytes;
+}
+
+bool stepaf_is_writable(uint8_t *at, size_t bytes)
+{
+    uint8_t *end = at + bytes;
+
+    if (__builtin_expect(bytes < WRITTEN, 0))
+        return are_few_writable(at, bytes);
+    while (at < end) {
+        uint8_t *to = end - at < WRITTEN ? end - WRITTEN : at;
+        if (__builtin_expect(syscall(SYS_getcpu, to, NULL, NULL) && errno == EFAULT, 0))
+            return false;
+        at = (uint8_t *)(((uintptr_t)at | (PAGE - 1)) + 1);
+    }
+    return true;
+}
