@@ -57,11 +57,13 @@ STEPAF_API stepaf_status_t stepaf_free(stepaf_context_h ctx, void *ptr);
  *                the caller's, and must stay mapped until stepaf_deregister. A source that is not
  *                mapped fails its operation with STEPAF_ERR_UNREGISTERED where the kernel copies
  *                it (over TCP always); where the library does, it is a SIGSEGV, as in memcpy. With
- *                STEPAF_SHM_COPY=kernel, the kernel does all copies between ranks of a node. If a
- *                destination is not mapped, or is read-only, its rank and the peer that writes to
- *                it lose each other, and stepaf_last_error says why at both. It is a SIGSEGV in its
- *                own rank through the ring, unless the kernel does all copies, and may be one over
- *                libfabric and UCX, which do copies of their own.
+ *                STEPAF_SHM_COPY=kernel, the kernel copies sources between ranks of a node as well.
+ *                If a destination is not mapped, or is read-only, its rank and the peer that writes
+ *                to it lose each other over TCP and by cross-memory attach, through the ring with
+ *                STEPAF_SHM_COPY=kernel, and stepaf_last_error says why at both. Through the ring
+ *                without that setting it is a SIGSEGV in its own rank. So it may be over libfabric
+ *                and UCX, and while another thread is unmapping it. An RDMA device writes to the
+ *                memory that was registered, mapped or not.
  *  @param bytes  1 .. 2^40
  *  @return STEPAF_OK; STEPAF_ERR_HANDLE; STEPAF_ERR_INVALID (NULL, size, overlap, a range that
  *  is GPU memory or mapped only in part); STEPAF_ERR_NO_MEMORY; STEPAF_ERR_UNSUPPORTED (managed

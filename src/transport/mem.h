@@ -29,7 +29,7 @@ struct stepaf_mem {
 /* Where a peer's bytes go. */
 struct stepaf_target {
     uint8_t *at; /* NULL: there is no such place */
-    bool lent;   /* it is the caller's: what copies to it asks stepaf_is_writable first */
+    bool lent;   /* it is the caller's, and may be unmapped or read-only by now */
 };
 
 /* A piece of a peer's memory. Made by import_mem; a transport puts its own after this. */

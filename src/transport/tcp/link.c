@@ -80,7 +80,7 @@ void stepaf_tcp_lost(struct stepaf_tcp_link *link, const char *reason)
 {
     struct stepaf_upcalls *up = link->base.transport->up;
 
-    up->lost(up, &link->base, reason);
+    up->lost(up, &link->base, link->unwritable ? link->trouble : reason);
     stepaf_tcp_link_close(link);
 }
 

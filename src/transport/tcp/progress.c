@@ -23,8 +23,19 @@ static unsigned receive(struct stepaf_tcp_connection *connection)
     return n;
 }
 
+/* Whether the peer of an unwritable link has been told, and its host has all that was sent. */
+static bool knows_why(const struct stepaf_tcp *tcp, struct stepaf_tcp_link *link)
+{
+    bool knows = stepaf_tcp_tell_unwritable(link);
+
+    for (unsigned i = 0; i < tcp->n_connections && knows; i++)
+        knows = stepaf_tcp_socket_is_through(link->connections[i].fd);
+    return knows;
+}
+
 /* Take in what is left of a link that is broken: until all its connections are at their ends, or
- * nothing has come for long. An unwritable one ends as soon as the peer has been told. */
+ * nothing has come for long. Of an unwritable one nothing is taken in but
+ * what makes room for the peer, until it knows why, or for as long. */
 static unsigned hear_last_words(struct stepaf_tcp *tcp, struct stepaf_tcp_link *link)
 {
     uint64_t now = stepaf_ticks();
@@ -35,7 +46,7 @@ static unsigned hear_last_words(struct stepaf_tcp *tcp, struct stepaf_tcp_link *
             n += stepaf_tcp_receive(&link->connections[i]);
     if (n && !link->unwritable)
         link->heard = now;
-    if (!link->base.dead && link->unwritable && stepaf_tcp_say_unwritable(link))
+    if (!link->base.dead && link->unwritable && knows_why(tcp, link))
         stepaf_tcp_lost(link, link->trouble);
     if (!link->base.dead && now - link->heard >= LAST_WORDS_US * tcp->ticks_per_us)
         stepaf_tcp_lost(link, link->trouble);

@@ -264,16 +264,23 @@ static bool finish(struct stepaf_tcp_connection *connection)
 }
 
 /* The place of the payload cannot be written. What is left of the frame goes nowhere, and the link
- * is at its end. */
+ * is at its end: nothing behind the frame is delivered. */
 static __attribute__((cold)) void has_no_pages(struct stepaf_tcp_connection *connection)
 {
+    static const char reason[] =
+        "registered memory of this rank cannot be written: it is unmapped or read-only";
     struct stepaf_tcp_link *link = connection->link;
 
     connection->place = NULL;
     connection->frame.spoiled = true;
-    link->unwritable = link->unwritable || !link->broken;
-    stepaf_tcp_break(link, "registered memory of this rank cannot be written: it is unmapped or "
-                           "read-only");
+    if (link->unwritable)
+        return;
+    if (link->broken || !link->up) { /* so that the peer cannot be told */
+        stepaf_tcp_lost(link, reason);
+        return;
+    }
+    link->unwritable = true;
+    stepaf_tcp_break(link, reason);
 }
 
 /* Put what has come of the payload in its place. */

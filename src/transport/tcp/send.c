@@ -297,6 +297,10 @@ static void broken(struct stepaf_tcp_link *link)
 {
     char reason[STEPAF_REASON_MAX];
 
+    if (link->unwritable) { /* nothing is delivered any more, and the peer cannot be told */
+        stepaf_tcp_lost(link, link->trouble);
+        return;
+    }
     snprintf(reason, sizeof(reason), "sending: %s",
              errno == EFAULT ? "registered memory of this rank cannot be read: it is not mapped "
                                "any more"
@@ -427,12 +431,13 @@ void stepaf_tcp_push_tails(struct stepaf_tcp *tcp)
     }
 }
 
-bool stepaf_tcp_say_unwritable(struct stepaf_tcp_link *link)
+bool stepaf_tcp_tell_unwritable(struct stepaf_tcp_link *link)
 {
     const struct stepaf_tcp_head head = {.kind = STEPAF_TCP_UNWRITABLE};
 
-    if (link->current || link->tail.bytes)
-        return false;
+    if (link->told || link->current || link->tail.bytes)
+        return link->told;
     ssize_t sent = send(link->connections[0].fd, &head, sizeof(head), MSG_NOSIGNAL | MSG_DONTWAIT);
-    return sent >= 0 || (errno != EAGAIN && errno != EINTR && errno != ENOBUFS);
+    link->told = sent >= 0 || (errno != EAGAIN && errno != EINTR && errno != ENOBUFS);
+    return link->told;
 }

@@ -80,10 +80,16 @@ void stepaf_tcp_socket_near(int fd)
         (void)setsockopt(fd, IPPROTO_TCP, TCP_CONGESTION, reno, sizeof(reno) - 1);
 }
 
+bool stepaf_tcp_socket_is_through(int fd)
+{
+    int unsent = 0;
+
+    return ioctl(fd, SIOCOUTQ, &unsent) || !unsent;
+}
+
 bool stepaf_tcp_socket_is_drained(int fd)
 {
     uint8_t sink[4096];
-    int unsent = 0;
     ssize_t got;
 
     if (shutdown(fd, SHUT_WR))
@@ -93,7 +99,7 @@ bool stepaf_tcp_socket_is_drained(int fd)
     while (got == (ssize_t)sizeof(sink));
     if (got == 0 || (got < 0 && errno != EAGAIN && errno != EINTR))
         return true;
-    return ioctl(fd, SIOCOUTQ, &unsent) || !unsent;
+    return stepaf_tcp_socket_is_through(fd);
 }
 
 /* What was sent after the last acknowledgement is unanswered. So is what the kernel could not even

@@ -34,11 +34,11 @@ static bool tcp_probe(const struct stepaf_env *env, char *reason)
 }
 
 /* Whether nothing that was posted could be lost by closing. */
-static bool is_drained(const struct stepaf_tcp_link *link)
+static bool is_drained(struct stepaf_tcp_link *link)
 {
     bool drained = true;
 
-    if (!link->up || link->broken)
+    if (!link->up || (link->broken && !(link->unwritable && stepaf_tcp_tell_unwritable(link))))
         return true;
     if (link->tail.bytes)
         return false;

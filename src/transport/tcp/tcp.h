@@ -126,9 +126,10 @@ struct stepaf_tcp_link {
     bool same_host;  /* the peer runs under the same kernel */
     bool up;         /* all connections are */
     bool opening;    /* counted in tcp->count.opening */
-    bool broken;     /* a send has failed, or one of several connections is at its end; counted in
-                         * tcp->count.broken, the reason is in trouble */
-    bool unwritable; /* broken since memory of this rank cannot be written: the peer is to know */
+    bool broken;     /* a send has failed, one of several connections is at its end, or the link is
+                      * unwritable; counted in tcp->count.broken, the reason is in trouble */
+    bool unwritable; /* memory of this rank cannot be written: nothing is delivered any more */
+    bool told;       /* and the peer has been told */
     uint8_t n_up;    /* connections */
     struct {
         uint8_t at; /* of these, sent */
@@ -160,7 +161,7 @@ struct stepaf_tcp_link {
         uint64_t try_until;                     /* ticks */
     } dial;                                     /* where this side connects */
     char trouble[STEPAF_TCP_ADDRESS_TEXT + 64]; /* with the last one tried; or why it is broken */
-    uint64_t heard;                             /* broken: when something last came, ticks */
+    uint64_t heard; /* broken: when something last came; unwritable: since when; ticks */
     struct stepaf_tcp_connection connections[]; /* tcp->n_connections */
 };
 
@@ -219,7 +220,7 @@ void stepaf_tcp_connection_close(struct stepaf_tcp_connection *connection);
 void stepaf_tcp_link_close(struct stepaf_tcp_link *link);
 /* Tell the core, once, that the link is of no use any more. */
 void stepaf_tcp_lost(struct stepaf_tcp_link *link, const char *reason);
-/* Nothing can be sent any more. What the peer has said before it went may still lie in the sockets,
+/* Nothing is sent any more, but for the frame that is under way over an unwritable link. What the peer has said before it went may still lie in the sockets,
  * or be on its way: it is taken in before the link is lost. */
 void stepaf_tcp_break(struct stepaf_tcp_link *link, const char *reason);
 
@@ -283,6 +284,9 @@ void stepaf_tcp_socket_near(int fd);
 /* Say that nothing more will be sent, and forget what comes. Whether all that was sent is at the
  * peer's host, or the peer does not want it: to close before then could lose it. */
 bool stepaf_tcp_socket_is_drained(int fd);
+/* Whether all that was sent is at the peer's host: to close with something to read would lose the
+ * rest. */
+bool stepaf_tcp_socket_is_through(int fd);
 /* Whether nothing has come from the peer's host since this one last sent something that it has to
  * acknowledge. A host whose program does not read answers all the same, each time it is asked. @a
  * since_ms: the last look was no longer ago. */
@@ -298,8 +302,9 @@ unsigned stepaf_tcp_post(struct stepaf_post *const *posts, unsigned n);
 void stepaf_tcp_push_tails(struct stepaf_tcp *tcp);
 /* Nothing more is sent instead of tensors that cannot be read. */
 void stepaf_tcp_end_zeros(struct stepaf_tcp_link *link);
-/* Tell the peer of an unwritable link. False: not yet, a frame is sent in part, or no room. */
-bool stepaf_tcp_say_unwritable(struct stepaf_tcp_link *link);
+/* Tell the peer of an unwritable link, once. False: not yet, a frame is sent in part, or there is no
+ * room. */
+bool stepaf_tcp_tell_unwritable(struct stepaf_tcp_link *link);
 
 /* zerocopy.c */
 /* Prepare a socket; false if it is not to be, or cannot be. */

@@ -118,10 +118,11 @@ static void write_to(struct stepaf_rmem *rmem, const uint8_t *src)
     struct stepaf_post post = {.link = a.links[0], .xfer = &xfer, .n_xfer = 1}, *posts[] = {&post};
 
     post.msg = (struct stepaf_msg){.type = STEPAF_MSG_START};
-    do {
+    for (int i = 0; i < 100 && (!i || post.state == STEPAF_POST_QUEUED); i++) {
         (void)stepaf_shm_ops.post(posts, 1);
         side_progress(&b);
-    } while (post.state == STEPAF_POST_QUEUED);
+    }
+    CU_ASSERT_NOT_EQUAL(post.state, STEPAF_POST_QUEUED);
 }
 
 /* Whether the kernel does: where it may not be asked, the library copies, and a source that is gone

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 #include "tcp_side.h"
@@ -100,7 +101,8 @@ static void lose_by(const char *n_connections, size_t to, uint32_t bytes, size_t
         spoil(is_read_only, bad);
         send_between(to, bytes);
         expect_both_lost();
-        CU_ASSERT(b.n_messages <= 1); /* what came before it; nothing behind it */
+        /* What came before it; nothing behind it. */
+        CU_ASSERT(b.n_messages == 1 && b.messages[0].seq == 0);
         end();
     }
 }
@@ -126,46 +128,123 @@ static void a_piece_of_one_has_none(void)
         lose_by("3", PAGE, LARGE - PAGE, bad);
 }
 
-/* It is in the middle of a frame of its own, which the peer has to have whole before. */
-static void the_rank_may_be_sending(void)
+/* A tensor of b's own, to a. */
+static struct stepaf_mem *at_a;
+static struct stepaf_rmem *there;
+static struct stepaf_xfer own_xfer;
+static struct stepaf_post own_post;
+
+static unsigned post_own(void)
+{
+    struct stepaf_post *posts[] = {&own_post};
+
+    return side_ops->post(posts, 1);
+}
+
+static void begin_post(uint32_t bytes)
+{
+    at_a = side_memory(&a, LARGE, true);
+    there = side_import(&b, 0, &a, at_a);
+    own_xfer = (struct stepaf_xfer){.src = source, .dst = there, .bytes = bytes};
+    own_post = (struct stepaf_post){.link = b.links[0], .xfer = &own_xfer, .n_xfer = 1};
+    own_post.msg = (struct stepaf_msg){.type = STEPAF_MSG_START, .seq = 9};
+}
+
+/* It is sent in part, and this rank cannot be written. */
+static void begin_own(void)
 {
     begin("1");
     tcp_squeeze(&a, &b);
-    struct stepaf_mem *at_a = side_memory(&a, LARGE, true);
-    struct stepaf_rmem *there = side_import(&b, 0, &a, at_a);
-    struct stepaf_xfer xfer = {.src = source, .dst = there, .bytes = LARGE};
-    struct stepaf_post post = {.link = b.links[0], .xfer = &xfer, .n_xfer = 1}, *posts[] = {&post};
-    post.msg = (struct stepaf_msg){.type = STEPAF_MSG_START, .seq = 9};
-    CU_ASSERT_EQUAL(side_ops->post(posts, 1), 1);
+    begin_post(LARGE);
+    CU_ASSERT_EQUAL(post_own(), 1);
     spoil(true, LARGE / 2);
     send_between(LARGE / 2, SMALL);
-    for (int i = 0; i < 100; i++)
-        (void)side_progress(&b);
-    CU_ASSERT(!b.n_lost && tcp_link(&b, 0)->unwritable);
-    for (int i = 0; i < 1000000 && side_ops->post(posts, 1); i++)
-        (void)side_progress(&a);
-    expect_both_lost();
-    CU_ASSERT(a.n_messages == 1 && a.messages[0].seq == 9 && !memcmp(at_a->base, source, LARGE));
+    (void)side_progress(&b);
+    CU_ASSERT(!b.n_lost && tcp_link(&b, 0)->unwritable && !tcp_link(&b, 0)->told);
+}
+
+static void end_own(void)
+{
     side_ops->release_mem(b.links[0], there);
     end();
+}
+
+/* It is in the middle of a frame of its own, which the peer has to have whole before. */
+static void the_rank_may_be_sending(void)
+{
+    begin_own();
+    for (int i = 0; i < 1000000 && own_post.state == STEPAF_POST_QUEUED; i++) {
+        (void)post_own();
+        (void)side_progress(&a);
+    }
+    expect_both_lost();
+    CU_ASSERT(a.n_messages == 1 && a.messages[0].seq == 9 && !memcmp(at_a->base, source, LARGE));
+    end_own();
+}
+
+/* The peer reads late, and sends meanwhile. To close before its host has all would lose the rest of
+ * the frame, and the reason with it. */
+static void the_peer_may_be_late(void)
+{
+    struct stepaf_xfer xfer;
+    struct stepaf_post post, *posts[] = {&post};
+    int little = 65536;
+
+    begin("1");
+    CU_ASSERT_FALSE(setsockopt(tcp_link(&a, 0)->connections[0].fd, SOL_SOCKET, SO_RCVBUF, &little,
+                               sizeof(little)));
+    begin_post(LARGE / 2);
+    CU_ASSERT_EQUAL(post_own(), 0);
+    spoil(true, LARGE / 2);
+    send_between(LARGE / 2, SMALL);
+    for (int i = 0; i < 10; i++)
+        (void)side_progress(&b);
+    CU_ASSERT(tcp_link(&b, 0)->told && !b.n_lost);
+    xfer = (struct stepaf_xfer){.src = source, .dst = place, .bytes = SMALL};
+    post = (struct stepaf_post){.link = a.links[0], .xfer = &xfer, .n_xfer = 1};
+    CU_ASSERT_EQUAL(side_ops->post(posts, 1), 0);
+    expect_both_lost();
+    CU_ASSERT(a.n_messages == 1 && a.messages[0].seq == 9);
+    CU_ASSERT_EQUAL(memcmp(at_a->base, source, LARGE / 2), 0);
+    end_own();
 }
 
 /* A peer that does not read its frame is not waited for. */
 static void the_peer_may_not_read(void)
 {
-    begin("1");
-    tcp_squeeze(&a, &b);
-    struct stepaf_mem *at_a = side_memory(&a, LARGE, true);
-    struct stepaf_rmem *there = side_import(&b, 0, &a, at_a);
-    struct stepaf_xfer xfer = {.src = source, .dst = there, .bytes = LARGE};
-    struct stepaf_post post = {.link = b.links[0], .xfer = &xfer, .n_xfer = 1}, *posts[] = {&post};
-    CU_ASSERT_EQUAL(side_ops->post(posts, 1), 1);
-    spoil(false, LARGE / 2);
-    send_between(LARGE / 2, SMALL);
+    begin_own();
     CU_ASSERT_TRUE(tcp_until_lost(&b));
     UNIT_CONTAINS(b.lost_reason, own_reason);
     CU_ASSERT_TRUE(tcp_until_lost(&a));
-    side_ops->release_mem(b.links[0], there);
+    end_own();
+}
+
+/* Nor is one that is gone. */
+static void the_peer_may_be_gone(void)
+{
+    begin_own();
+    tcp_reset(tcp_link(&a, 0)->connections[0].fd);
+    tcp_link(&a, 0)->connections[0].fd = -1;
+    for (int i = 0; i < 1000000 && post_own(); i++) {
+    }
+    CU_ASSERT_EQUAL(b.n_lost, 1);
+    UNIT_CONTAINS(b.lost_reason, own_reason);
+    end_own();
+}
+
+/* The rank knows already that the peer is about to be lost, and takes in what it has said last. */
+static void the_link_may_be_broken(void)
+{
+    begin("2");
+    CU_ASSERT_FALSE(shutdown(tcp_link(&a, 0)->connections[1].fd, SHUT_WR));
+    for (int i = 0; i < 1000000 && !tcp_link(&b, 0)->broken; i++)
+        (void)side_progress(&b);
+    CU_ASSERT(tcp_link(&b, 0)->broken && !b.n_lost);
+    spoil(true, LARGE / 2);
+    send_between(LARGE / 2, SMALL);
+    CU_ASSERT_TRUE(tcp_until_lost(&b));
+    UNIT_CONTAINS(b.lost_reason, own_reason);
+    CU_ASSERT(b.n_messages == 1 && b.messages[0].seq == 0);
     end();
 }
 
@@ -212,7 +291,10 @@ int main(void)
         {"a large one has none", a_large_one_has_none},
         {"a piece of one has none", a_piece_of_one_has_none},
         {"the rank may be sending", the_rank_may_be_sending},
+        {"the peer may be late", the_peer_may_be_late},
         {"the peer may not read", the_peer_may_not_read},
+        {"the peer may be gone", the_peer_may_be_gone},
+        {"the link may be broken", the_link_may_be_broken},
         {"the peer may be sending", the_peer_may_be_sending},
         {"a bare peer says so", a_bare_peer_says_so},
         CU_TEST_INFO_NULL,
