@@ -2,7 +2,7 @@
 # Sourced by mpi_launch/quickstart and test/run: Debian and Ubuntu packages, installed only if
 # missing.
 
-packages_test="ccache g++ libcunit1-dev hostname iproute2 patch util-linux procps \
+packages_test="g++ libcunit1-dev hostname iproute2 patch util-linux procps \
 python3-dev python3-matplotlib python3-pip python3-prometheus-client python3-pyte python3-setuptools python3-venv python3-wheel mypy \
 slurmd slurmctld slurm-client slurm-wlm-basic-plugins munge valgrind \
 abigail-tools cmake libudev-dev meson"
