@@ -23,7 +23,9 @@ extern "C" {
     _(STEPAF_EVENT_WAITED, "waited")       /* attention: a wait for it began */
 
 /** Kind of a trace record. If all pushes of an operation are 4 KiB or less, start, posted and
- *  notified have the time of the last of them: taking a time takes about as long as posting. */
+ *  notified have the time of the last of them: taking a time takes about as long as posting. What
+ *  arrived has the time of the last poll before it, which found nothing: if the thread was preempted
+ *  after that poll, it is earlier than the arrival by as long. */
 typedef enum stepaf_event {
 #define STEPAF_EVENT_ENUM(name_, text_) name_,
     STEPAF_EVENT_MAP(STEPAF_EVENT_ENUM)
