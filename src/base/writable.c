@@ -10,6 +10,11 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+const char stepaf_unwritable_own[] =
+    "registered memory of this rank cannot be written: it is unmapped or read-only";
+const char stepaf_unwritable_peers[] =
+    "its registered memory cannot be written: it is unmapped or read-only";
+
 enum { PAGE = 4096, WRITTEN = sizeof(unsigned) /* by getcpu */ };
 
 /* Too few bytes for getcpu: as many random ones. */

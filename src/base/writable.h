@@ -12,4 +12,8 @@
  * copy to it. A system call a page. */
 bool stepaf_is_writable(uint8_t *at, size_t bytes);
 
+/* Why a peer is lost: memory of this rank, or memory of the peer, cannot be written to. */
+extern const char stepaf_unwritable_own[];
+extern const char stepaf_unwritable_peers[];
+
 #endif

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/log.h"
+#include "base/writable.h"
 #include "transport/shm/copy.h"
 #include "transport/shm/shm.h"
 
@@ -60,8 +61,7 @@ static enum outcome write_pages(struct stepaf_shm_link *link, struct stepaf_post
     case STEPAF_SHM_NO_SOURCE:
         return refuse(link, post);
     case STEPAF_SHM_NO_PLACE:
-        stepaf_shm_give_up(link, STEPAF_SHM_UNWRITABLE,
-                           "its registered memory cannot be written: it is unmapped or read-only");
+        stepaf_shm_give_up(link, STEPAF_SHM_UNWRITABLE, stepaf_unwritable_peers);
         return DONE;
     case STEPAF_SHM_GONE:
         stepaf_shm_give_up(link, STEPAF_SHM_GIVEN_UP, "its process has ended");

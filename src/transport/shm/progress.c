@@ -22,9 +22,7 @@ static void take_fragment(struct stepaf_shm_link *link, const struct stepaf_msg 
         return;
     }
     if (shm->kernel_copies && place.lent && !stepaf_is_writable(place.at, bytes)) {
-        stepaf_shm_give_up(link, STEPAF_SHM_OWN_UNWRITABLE,
-                           "registered memory of this rank cannot be written: it is unmapped or "
-                           "read-only");
+        stepaf_shm_give_up(link, STEPAF_SHM_OWN_UNWRITABLE, stepaf_unwritable_own);
         return;
     }
     memcpy(place.at, link->rx_staging + (size_t)(link->rx_next & link->mask) * link->fragment_bytes,

@@ -19,6 +19,7 @@
 #include "base/log.h"
 #include "base/time.h"
 #include "base/why.h"
+#include "base/writable.h"
 #include "transport/shm/shm.h"
 
 #ifndef SYS_pidfd_open /* headers before Linux 5.3; the number is the same on all machines */
@@ -201,7 +202,7 @@ static const char *reason_of(const struct stepaf_shm_link *link)
         return "it has given this rank up: it could not write to registered memory of this rank, "
                "which is unmapped or read-only";
     case STEPAF_SHM_OWN_UNWRITABLE:
-        return "its registered memory cannot be written: it is unmapped or read-only";
+        return stepaf_unwritable_peers;
     default:
         return "it has given this rank up";
     }

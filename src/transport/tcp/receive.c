@@ -135,9 +135,8 @@ static const char *why_no_frame(const void *from)
     struct stepaf_tcp_head head;
 
     memcpy(&head, from, sizeof(head));
-    return head.kind == STEPAF_TCP_UNWRITABLE
-               ? "its registered memory cannot be written: it is unmapped or read-only"
-               : "it sent what is no frame";
+    return head.kind == STEPAF_TCP_UNWRITABLE ? stepaf_unwritable_peers
+                                              : "it sent what is no frame";
 }
 
 static bool take_head(struct stepaf_tcp_connection *connection, const void *from)
@@ -267,8 +266,6 @@ static bool finish(struct stepaf_tcp_connection *connection)
  * is at its end: nothing behind the frame is delivered. */
 static __attribute__((cold)) void has_no_pages(struct stepaf_tcp_connection *connection)
 {
-    static const char reason[] =
-        "registered memory of this rank cannot be written: it is unmapped or read-only";
     struct stepaf_tcp_link *link = connection->link;
 
     connection->place = NULL;
@@ -276,11 +273,11 @@ static __attribute__((cold)) void has_no_pages(struct stepaf_tcp_connection *con
     if (link->unwritable)
         return;
     if (link->broken || !link->up) { /* so that the peer cannot be told */
-        stepaf_tcp_lost(link, reason);
+        stepaf_tcp_lost(link, stepaf_unwritable_own);
         return;
     }
     link->unwritable = true;
-    stepaf_tcp_break(link, reason);
+    stepaf_tcp_break(link, stepaf_unwritable_own);
 }
 
 /* Put what has come of the payload in its place. */

@@ -9,6 +9,7 @@
 #include <poll.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <unistd.h>
 
 #include "base/time.h"
@@ -107,6 +108,15 @@ static bool is_lost(void *arg)
 bool tcp_until_lost(struct side *side)
 {
     return tcp_until(&side, 1, is_lost, side);
+}
+
+uint8_t *tcp_map(size_t bytes)
+{
+    uint8_t *pages = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+
+    side_must(pages != MAP_FAILED, "pages");
+    memset(pages, 7, bytes);
+    return pages;
 }
 
 void tcp_squeeze(const struct side *one, const struct side *other)

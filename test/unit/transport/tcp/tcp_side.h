@@ -52,6 +52,9 @@ void tcp_bare_send(int fd, const void *data, size_t bytes);
 /* Whether the other end has closed it, within the time; reads and forgets. */
 bool tcp_bare_is_closed(struct side *ffn, int fd);
 
+/* Pages of this process, filled with 7. */
+uint8_t *tcp_map(size_t bytes);
+
 /* Close with a reset. */
 void tcp_reset(int fd);
 /* Files that this process has open. */

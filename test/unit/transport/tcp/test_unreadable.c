@@ -44,15 +44,6 @@ static void end(void)
     side_close(&b);
 }
 
-static uint8_t *map_bytes(void)
-{
-    uint8_t *bytes = mmap(NULL, LARGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-
-    CU_ASSERT_FATAL(bytes != MAP_FAILED);
-    memset(bytes, 7, LARGE);
-    return bytes;
-}
-
 /* Offer a post of two tensors until it is through; the peer goes on meanwhile. */
 static void send_two(const uint8_t *first, uint32_t first_bytes, const uint8_t *second,
                      uint32_t second_bytes, uint32_t seq)
@@ -93,12 +84,12 @@ static void check_goes_on(const uint8_t *good, uint32_t seq)
 static void lose_sources(const char *n_connections)
 {
     static const size_t from[] = {0, PAGE, LARGE / 2, LARGE - PAGE};
-    uint8_t *good = map_bytes();
+    uint8_t *good = tcp_map(LARGE);
     uint32_t seq = 0;
 
     begin(n_connections);
     for (unsigned i = 0; i < sizeof(from) / sizeof(from[0]); i++) {
-        uint8_t *bad = map_bytes();
+        uint8_t *bad = tcp_map(LARGE);
         CU_ASSERT_EQUAL(munmap(bad + from[i], LARGE - from[i]), 0);
         send_two(good, LARGE, bad, LARGE, 99);
         CU_ASSERT_EQUAL(n_refused, 3 * i + 1);
@@ -122,7 +113,7 @@ static void a_source_that_is_gone_is_refused(void)
 
 static void also_where_it_goes_in_parts(void)
 {
-    uint8_t *good = map_bytes();
+    uint8_t *good = tcp_map(LARGE);
 
     begin("3");
     send_two(good, LARGE, good, LARGE, 1);
@@ -144,7 +135,7 @@ static void also_without_a_copy(void)
 /* The link ends while zeros are on their way. */
 static void the_end_may_come_before(void)
 {
-    uint8_t *bad = map_bytes();
+    uint8_t *bad = tcp_map(LARGE);
 
     begin("1");
     tcp_squeeze(&a, &b);

@@ -20,15 +20,6 @@ static struct stepaf_mem *region;
 static struct stepaf_rmem *place;
 static uint8_t *source;
 
-static uint8_t *map_bytes(void)
-{
-    uint8_t *bytes = mmap(NULL, LARGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-
-    CU_ASSERT_FATAL(bytes != MAP_FAILED);
-    memset(bytes, 7, LARGE);
-    return bytes;
-}
-
 static void begin(const char *n_connections)
 {
     tcp_set_defaults();
@@ -38,9 +29,9 @@ static void begin(const char *n_connections)
     tcp_join(&a, 0, &b, 0);
     region = side_memory(&b, LARGE, false);
     free(region->base);
-    region->base = map_bytes();
+    region->base = tcp_map(LARGE);
     place = side_import(&a, 0, &b, region);
-    source = map_bytes();
+    source = tcp_map(LARGE);
 }
 
 static void end(void)
