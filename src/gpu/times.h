@@ -36,7 +36,11 @@ struct stepaf_times {
     uint64_t next;        /* of the ring, to read */
     uint64_t n_overtaken; /* not read, since the ring was full */
     uint32_t seq;         /* of the last operation that was read */
-    uint64_t looked;      /* STEPAF_PLAN_ANY: when the last wait was over; 0: none was */
+    struct {
+        uint64_t time; /* by the GPU's clock, as far as a timestamp has it */
+        uint64_t ticks;
+    } last;          /* that was read */
+    uint64_t looked; /* STEPAF_PLAN_ANY: when the last wait was over; 0: none was */
     uint32_t n_slots;
     struct stepaf_times_slot *slots;
     struct stepaf_op_peer *op_peers;        /* attention: of all slots */

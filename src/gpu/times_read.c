@@ -266,6 +266,22 @@ static void take_at_any(const struct stepaf_stream *stream, struct stepaf_times_
     }
 }
 
+/* When a timestamp was written, ticks. The clocks may have been compared anew since the one before was read: what
+ * was behind it by the GPU's clock stays so. */
+static uint64_t written_at(const struct stepaf_stream *stream, uint64_t time)
+{
+    struct stepaf_times *times = stream->times;
+    uint64_t ticks = stepaf_gpu_clock_ticks(stream->plan->ctx, time);
+    int unused = 64 - STEPAF_TIMESTAMP_TIME_BITS;
+
+    if (times->last.ticks && (int64_t)((time - times->last.time) << unused) >= 0 &&
+        (int64_t)(ticks - times->last.ticks) < 0)
+        ticks = times->last.ticks;
+    times->last.time = time;
+    times->last.ticks = ticks;
+    return ticks;
+}
+
 static void take(const struct stepaf_stream *stream, const struct stepaf_timestamp *timestamp)
 {
     struct stepaf_ctx *ctx = stream->plan->ctx;
@@ -283,7 +299,7 @@ static void take(const struct stepaf_stream *stream, const struct stepaf_timesta
         taken.seq = widen(times->seq, low);
         taken.name = timestamp->time;
     } else {
-        taken.ticks = stepaf_gpu_clock_ticks(ctx, timestamp->time);
+        taken.ticks = written_at(stream, timestamp->time);
         times->seq = taken.seq;
     }
     struct stepaf_times_slot *slot = &times->slots[taken.seq % times->n_slots];
