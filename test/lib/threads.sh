@@ -1,7 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
 # What ThreadSanitizer is to see is in the lists thread_unit_tests and thread_cases: unit tests that make
-# threads, themselves or by a header of theirs, and cases with the library's thread or with programs that
+# threads, themselves or by a header of theirs, and cases with the library's threads or with programs that
 # make some. Those of MPI, under mpirun, do not count.
 set -u
 cd "${top_srcdir:-.}/test" || exit 99
@@ -45,7 +45,7 @@ done
 for case in mpi/*.case; do
     # What these libraries do ThreadSanitizer does not see, and takes for races.
     ! grep -Eqx 'ofi|ucx' "$case" || continue
-    ! grep -Eq "^STEPAF_PROGRESS=thread|^fork [0-9]+ ($programs) " "$case" || need "$case"
+    ! grep -Eq "^STEPAF_PROGRESS=thread|^STEPAF_TCP_THREADS=|^fork [0-9]+ ($programs) " "$case" || need "$case"
 done
 echo "$found tests with threads"
 [ $found -gt 0 ] && exit $failed

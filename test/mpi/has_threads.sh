@@ -2,8 +2,9 @@
 # shellcheck shell=sh disable=SC2154
 # Sourced by what has to know which tests have more than one thread in a process: ThreadSanitizer sees nothing in others.
 
-# How sources say so. The library's own thread is STEPAF_PROGRESS=thread; a GPU that is made of memory has one for each stream.
-makes_threads='pthread_create|ranks_expect_threads|PROGRESS", .*"thread"|cpu_device\.runs = true|include "(mpi/)?machine\.h"'
+# How sources say so. The library's own thread is STEPAF_PROGRESS=thread, those that help it STEPAF_TCP_THREADS; a GPU that is
+# made of memory has one for each stream.
+makes_threads='pthread_create|ranks_expect_threads|PROGRESS", .*"thread"|(TCP_THREADS",|tcp_threads =) "[1-9]|cpu_device\.runs = true|include "(mpi/)?machine\.h"'
 
 # program_has_threads PROGRAM: whether this program of test/mpi makes threads, by its main file or by PROGRAM_*.c, but for
 # those of a PROGRAM_... that has a case of its own.

@@ -30,7 +30,7 @@ set -u
 one_thread()
 {
     case ${SANITIZERS:-} in
-    *thread*) [ "${STEPAF_PROGRESS:-}" != thread ] && ! program_has_threads "$2" ;;
+    *thread*) [ "${STEPAF_PROGRESS:-}" != thread ] && [ "${STEPAF_TCP_THREADS:-0}" = 0 ] && ! program_has_threads "$2" ;;
     *) false ;;
     esac
 }

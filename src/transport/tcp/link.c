@@ -56,6 +56,14 @@ void stepaf_tcp_link_close(struct stepaf_tcp_link *link)
     opened(link);
 }
 
+/* There is something for them to do: once, however many there can be. */
+static void start_threads(struct stepaf_tcp *tcp)
+{
+    if (tcp->copiers.wanted)
+        tcp->copiers.it = stepaf_tcp_copiers_start(tcp->copiers.wanted, tcp->ticks_per_us);
+    tcp->copiers.wanted = 0;
+}
+
 void stepaf_tcp_connection_up(struct stepaf_tcp_connection *connection)
 {
     struct stepaf_tcp_link *link = connection->link;
@@ -73,6 +81,7 @@ void stepaf_tcp_connection_up(struct stepaf_tcp_connection *connection)
              stepaf_tcp_interface_of(link->connections[0].fd, &tcp->own));
     stepaf_tcp_address_own(link->connections[0].fd, link->base.address, sizeof(link->base.address));
     link->up = true;
+    start_threads(tcp);
     opened(link);
 }
 

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Looking for what has come: of few connections each is asked, of many epoll tells. */
+#include <string.h>
 #include <sys/epoll.h>
 
 #include "base/time.h"
@@ -12,14 +13,14 @@ enum {
 };
 
 /* Take what has come; a connection that waits for pieces on this one may have all of them now. */
-static unsigned receive(struct stepaf_tcp_connection *connection)
+static unsigned receive(struct stepaf_tcp_connection *connection, bool large)
 {
     struct stepaf_tcp_link *link = connection->link;
-    unsigned n = stepaf_tcp_receive(connection);
+    unsigned n = stepaf_tcp_receive(connection, large);
 
     if (connection->index && link->connections[0].frame.phase == STEPAF_TCP_AT_PARTS &&
         !link->base.dead)
-        n += stepaf_tcp_receive(&link->connections[0]);
+        n += stepaf_tcp_receive(&link->connections[0], large);
     return n;
 }
 
@@ -43,7 +44,7 @@ static unsigned hear_last_words(struct stepaf_tcp *tcp, struct stepaf_tcp_link *
 
     for (unsigned i = tcp->n_connections; i-- && !link->base.dead;)
         if (link->connections[i].fd >= 0)
-            n += stepaf_tcp_receive(&link->connections[i]);
+            n += stepaf_tcp_receive(&link->connections[i], true);
     if (n && !link->unwritable)
         link->heard = now;
     if (!link->base.dead && link->unwritable && knows_why(tcp, link))
@@ -76,13 +77,28 @@ static unsigned hear(struct stepaf_tcp_connection *connection)
         return 0;
     if (!link->base.dead) {
         if (connection->state == STEPAF_TCP_UP)
-            n = receive(connection);
+            n = receive(connection, !stepaf_tcp_of(link)->copiers.it);
         else
             stepaf_tcp_connection_advance(connection);
     }
     if (link->base.dead) /* the core has given it up, now or before */
         stepaf_tcp_link_close(link);
     return n;
+}
+
+/* Read large payloads that this look has left, and what follows them. What is still left then the
+ * next look finds again: until then links may go. */
+static __attribute__((noinline)) unsigned hear_large(struct stepaf_tcp *tcp)
+{
+    struct stepaf_tcp_connection *large[STEPAF_TCP_COPIES + 1];
+    unsigned n = tcp->copiers.n_large, happened = stepaf_tcp_receive_large(tcp);
+
+    memcpy(large, tcp->copiers.large, n * sizeof(large[0])); /* the list begins anew meanwhile */
+    tcp->copiers.n_large = 0;
+    for (unsigned i = 0; i < n; i++)
+        happened += hear(large[i]);
+    tcp->copiers.n_large = 0;
+    return happened;
 }
 
 static unsigned by_epoll(struct stepaf_tcp *tcp, int wait_ms)
@@ -104,6 +120,8 @@ static unsigned by_epoll(struct stepaf_tcp *tcp, int wait_ms)
             happened += stepaf_tcp_accept(tcp);
         }
     }
+    if (__builtin_expect(tcp->copiers.n_large, 0))
+        happened += hear_large(tcp);
     return happened;
 }
 
@@ -113,6 +131,8 @@ static unsigned directly(struct stepaf_tcp *tcp)
 
     for (unsigned i = 0; i < tcp->n_direct; i++)
         happened += hear(tcp->direct[i]);
+    if (__builtin_expect(tcp->copiers.n_large, 0))
+        happened += hear_large(tcp);
     return happened;
 }
 
@@ -205,7 +225,7 @@ static void hear_ended(struct stepaf_tcp *tcp)
             *(uint8_t *)events[i].data.ptr != STEPAF_TCP_CONNECTION)
             continue;
         while (connection->fd >= 0 && connection->state == STEPAF_TCP_UP &&
-               !connection->link->base.dead && receive(connection))
+               !connection->link->base.dead && receive(connection, true))
             ;
     }
     if (tcp->count.broken)

@@ -12,10 +12,9 @@
 #include "base/writable.h"
 #include "transport/tcp/tcp.h"
 
-enum {
-    RECEIVES = 16,         /* in one go: others want to be heard too */
-    READ_BYTES = 128 << 10 /* of a payload at once: the sender hears of the room after each */
-};
+enum { RECEIVES = 16 /* in one go: others want to be heard too */ };
+
+static const char closed_by_peer[] = "it has closed the connection";
 
 /* Bytes that have come and are not taken yet. */
 struct input {
@@ -79,6 +78,13 @@ static void resolve_place(struct stepaf_tcp_connection *connection)
     }
 }
 
+uint8_t *stepaf_tcp_find_place(struct stepaf_tcp_connection *connection)
+{
+    connection->place = NULL;
+    resolve_place(connection);
+    return connection->place;
+}
+
 /* What is spaced goes on at a multiple, so does the next frame. */
 static void take_space(struct stepaf_tcp_connection *connection)
 {
@@ -119,14 +125,22 @@ static void next_payload(struct stepaf_tcp_connection *connection)
         connection->frame.phase = STEPAF_TCP_AT_PAYLOAD;
         connection->left = it->bytes;
         advance_frame(connection, it->bytes);
-        connection->place = NULL;
-        resolve_place(connection);
+        (void)stepaf_tcp_find_place(connection);
         return;
     }
     if (connection->frame.kind == STEPAF_TCP_FRAME)
         connection->frame.phase = STEPAF_TCP_AT_TAIL;
     else
         end_part(connection);
+}
+
+/* All of a payload has come. */
+static inline void end_payload(struct stepaf_tcp_connection *connection)
+{
+    connection->frame.at++;
+    if (connection->frame.spaced)
+        take_space(connection);
+    next_payload(connection);
 }
 
 /* What is wrong with a head that begins neither frame nor PART. */
@@ -319,10 +333,7 @@ static const char *digest(struct stepaf_tcp_connection *connection, struct input
             take_payload(connection, input);
             if (connection->left)
                 return NULL;
-            connection->frame.at++;
-            if (connection->frame.spaced)
-                take_space(connection);
-            next_payload(connection);
+            end_payload(connection);
             continue;
         }
         if (connection->frame.phase == STEPAF_TCP_AT_PARTS) {
@@ -379,8 +390,8 @@ static ssize_t read_some(struct stepaf_tcp_connection *connection, uint8_t *scra
                                                              : STEPAF_TCP_SCRATCH_BYTES;
     if (connection->frame.exact && connection->frame.skip)
         beyond = connection->frame.skip;
-    if (direct > READ_BYTES) {
-        direct = READ_BYTES;
+    if (direct > STEPAF_TCP_READ_BYTES) {
+        direct = STEPAF_TCP_READ_BYTES;
         beyond = 0;
     }
     if (direct)
@@ -399,7 +410,27 @@ static ssize_t read_some(struct stepaf_tcp_connection *connection, uint8_t *scra
     return got;
 }
 
-unsigned stepaf_tcp_receive(struct stepaf_tcp_connection *connection)
+bool stepaf_tcp_is_at_large(const struct stepaf_tcp_connection *connection)
+{
+    return connection->frame.phase == STEPAF_TCP_AT_PAYLOAD && connection->place &&
+           !connection->frame.skip && connection->left >= STEPAF_TCP_SHARED_BYTES;
+}
+
+/* Leave a large payload to the end of this look (receive_large.c). False: there is no room. */
+static bool leave_large(struct stepaf_tcp_connection *connection)
+{
+    struct stepaf_tcp *tcp = stepaf_tcp_of(connection->link);
+
+    for (unsigned i = 0; i < tcp->copiers.n_large; i++)
+        if (tcp->copiers.large[i] == connection)
+            return true;
+    if (tcp->copiers.n_large == sizeof(tcp->copiers.large) / sizeof(tcp->copiers.large[0]))
+        return false;
+    tcp->copiers.large[tcp->copiers.n_large++] = connection;
+    return true;
+}
+
+unsigned stepaf_tcp_receive(struct stepaf_tcp_connection *connection, bool large)
 {
     struct stepaf_tcp_link *link = connection->link;
     struct stepaf_upcalls *up = stepaf_tcp_of(link)->base.up;
@@ -408,16 +439,17 @@ unsigned stepaf_tcp_receive(struct stepaf_tcp_connection *connection)
     bool more = true;
     unsigned n = 0;
 
-    if (connection->frame.phase == STEPAF_TCP_AT_PAYLOAD && connection->place) {
-        connection->place = NULL;
-        resolve_place(connection); /* its memory may be gone since the last look */
-    }
+    if (connection->frame.phase == STEPAF_TCP_AT_PAYLOAD && connection->place)
+        (void)stepaf_tcp_find_place(connection);
     if (connection->frame.phase == STEPAF_TCP_AT_PARTS && pieces_are_here(connection)) {
         (void)finish(connection);
         n++;
     }
     while (more && n < RECEIVES && connection->frame.phase != STEPAF_TCP_AT_PARTS &&
            !link->base.dead) {
+        if (__builtin_expect(!large, 0) && stepaf_tcp_is_at_large(connection) &&
+            leave_large(connection))
+            break;
         ssize_t got = read_some(connection, scratch, &input, &more);
         if (got < 0 && (errno == EAGAIN || errno == EINTR))
             return n;
@@ -426,8 +458,7 @@ unsigned stepaf_tcp_receive(struct stepaf_tcp_connection *connection)
             continue;
         }
         if (got <= 0) {
-            stepaf_tcp_connection_ended(connection,
-                                        got ? stepaf_why(errno) : "it has closed the connection");
+            stepaf_tcp_connection_ended(connection, got ? stepaf_why(errno) : closed_by_peer);
             return n + 1;
         }
         /* Others may have been heard for long since the stamp of before: the sender may have begun
@@ -439,4 +470,26 @@ unsigned stepaf_tcp_receive(struct stepaf_tcp_connection *connection)
         n++;
     }
     return n;
+}
+
+unsigned stepaf_tcp_take_copy(struct stepaf_tcp_connection *connection,
+                              const struct stepaf_tcp_copy *copy)
+{
+    struct stepaf_tcp_link *link = connection->link;
+    bool failed = copy->error && copy->error != EAGAIN && copy->error != EINTR;
+
+    if (link->base.dead || connection->fd < 0) /* by what another one has brought */
+        return 0;
+    if (copy->bytes) {
+        stepaf_tcp_of(link)->base.up->polled = stepaf_ticks();
+        connection->place += copy->bytes;
+        connection->left -= (uint32_t)copy->bytes;
+        if (!connection->left)
+            end_payload(connection);
+    }
+    if (failed && copy->error == EFAULT)
+        has_no_pages(connection);
+    else if (failed || copy->over)
+        stepaf_tcp_connection_ended(connection, failed ? stepaf_why(copy->error) : closed_by_peer);
+    return copy->bytes || failed || copy->over;
 }

@@ -173,21 +173,37 @@ static ssize_t push_run(struct stepaf_tcp_connection *connection, struct share *
     return sendmsg(connection->fd, &message, flags);
 }
 
-/* Send what is left of the share, as far as the socket takes it. False if it is broken. */
-static bool push(struct stepaf_tcp_connection *connection, struct share *share)
+/* Leave out what is sent. What is left begins with iov[i], of which this returns i. */
+static int cut_sent(const struct stepaf_tcp_connection *connection, struct share *share)
 {
     uint64_t skip = connection->sent;
-    int i = 0, next = 0;
+    int i = 0;
 
     while (i < share->n && skip >= share->iov[i].iov_len)
         skip -= share->iov[i++].iov_len;
-    for (; i < share->n; i = next, skip = 0) {
-        size_t wanted = 0;
+    if (i < share->n) {
         share->iov[i].iov_base = (uint8_t *)share->iov[i].iov_base + skip;
         share->iov[i].iov_len -= skip;
+    }
+    return i;
+}
+
+/* Whether a send that has failed may be tried again. */
+static bool is_full(int error)
+{
+    return error == EAGAIN || error == EINTR || error == ENOBUFS;
+}
+
+/* Send what is left of the share, as far as the socket takes it. False if it is broken. */
+static bool push(struct stepaf_tcp_connection *connection, struct share *share)
+{
+    int next = 0;
+
+    for (int i = cut_sent(connection, share); i < share->n; i = next) {
+        size_t wanted = 0;
         ssize_t sent = push_run(connection, share, i, &next);
         if (sent < 0)
-            return errno == EAGAIN || errno == EINTR || errno == ENOBUFS;
+            return is_full(errno);
         connection->sent += (uint64_t)sent;
         for (int k = i; k < next; k++)
             wanted += share->iov[k].iov_len;
@@ -205,7 +221,7 @@ static bool push_tail(struct stepaf_tcp_link *link)
             send(link->connections[0].fd, link->tail.data + link->tail.at,
                  (size_t)(link->tail.bytes - link->tail.at), MSG_NOSIGNAL | MSG_DONTWAIT);
         if (sent < 0)
-            return errno == EAGAIN || errno == EINTR || errno == ENOBUFS;
+            return is_full(errno);
         link->tail.at = (uint8_t)(link->tail.at + sent);
     }
     link->tail.at = link->tail.bytes = 0;
@@ -274,10 +290,78 @@ static bool push_frame(struct stepaf_tcp *tcp, struct stepaf_tcp_link *link,
     return true;
 }
 
+static bool has_parts(const struct stepaf_tcp *tcp, const struct stepaf_tcp_link *link,
+                      const struct stepaf_post *post)
+{
+    for (unsigned i = 0; i < post->n_xfer; i++)
+        if (is_striped(tcp, link, &post->xfer[i]))
+            return true;
+    return false;
+}
+
+/* Have another thread send what is left of the share, if that is much. What goes without a copy is
+ * nothing for it, and is counted here. */
+static const struct stepaf_tcp_copy *offer_share(struct stepaf_tcp_connection *connection,
+                                                 struct share *share)
+{
+    if (share->bytes - connection->sent < STEPAF_TCP_SHARED_BYTES)
+        return NULL;
+    for (int i = 0; i < share->n; i++)
+        if (is_zerocopy(connection, share, i))
+            return NULL;
+    int first = cut_sent(connection, share);
+    struct stepaf_tcp_copy copy = {
+        .fd = connection->fd, .iov = &share->iov[first], .n_iov = (unsigned)(share->n - first)};
+    return stepaf_tcp_copiers_offer(stepaf_tcp_of(connection->link)->copiers.it, &copy);
+}
+
+/* What another thread has sent of a share; false and errno: broken. */
+static bool take_sent(struct stepaf_tcp_connection *connection, const struct stepaf_tcp_copy *copy)
+{
+    connection->sent += copy->bytes;
+    if (!copy->error || is_full(copy->error))
+        return true;
+    errno = copy->error;
+    return false;
+}
+
+/* As push_parts, with the help of other threads; the frame, without its message, goes at the same
+ * time. They are through when this returns. */
+static __attribute__((noinline)) bool push_together(struct stepaf_tcp *tcp,
+                                                    struct stepaf_tcp_link *link,
+                                                    const struct stepaf_post *post, bool *done_p)
+{
+    const struct stepaf_tcp_copy *copies[STEPAF_TCP_CONNECTIONS_MAX];
+    struct share shares[STEPAF_TCP_CONNECTIONS_MAX];
+    bool good = true, any = false, has_gone;
+    int error = 0;
+
+    for (unsigned i = 1; i < tcp->n_connections; i++) {
+        share_clear(&shares[i]);
+        lay_out_parts(tcp, link, post, i, &shares[i]);
+        copies[i] = offer_share(&link->connections[i], &shares[i]);
+        any = any || copies[i];
+    }
+    if (any)
+        good = push_frame(tcp, link, post, false, &has_gone);
+    for (unsigned i = 1; i < tcp->n_connections && good; i++)
+        good = copies[i] || push(&link->connections[i], &shares[i]);
+    error = errno;
+    stepaf_tcp_copiers_join(tcp->copiers.it);
+    errno = error;
+    *done_p = true;
+    for (unsigned i = 1; i < tcp->n_connections; i++) {
+        if (copies[i])
+            good = take_sent(&link->connections[i], copies[i]) && good;
+        *done_p = *done_p && link->connections[i].sent == shares[i].bytes;
+    }
+    return good;
+}
+
 static bool push_post(struct stepaf_tcp *tcp, struct stepaf_tcp_link *link,
                       const struct stepaf_post *post, bool *done_p)
 {
-    bool parts_done = true;
+    bool parts_done = true, good = true;
 
     *done_p = false;
     if (__builtin_expect(link->tail.bytes, 0)) {
@@ -288,9 +372,11 @@ static bool push_post(struct stepaf_tcp *tcp, struct stepaf_tcp_link *link,
     }
     if (link->current != post)
         begin_post(tcp, link, post);
-    if (__builtin_expect(tcp->n_connections > 1, 0) && !push_parts(tcp, link, post, &parts_done))
-        return false;
-    return push_frame(tcp, link, post, parts_done, done_p);
+    if (__builtin_expect(tcp->n_connections > 1, 0))
+        good = tcp->copiers.it && has_parts(tcp, link, post)
+                   ? push_together(tcp, link, post, &parts_done)
+                   : push_parts(tcp, link, post, &parts_done);
+    return good && push_frame(tcp, link, post, parts_done, done_p);
 }
 
 static void broken(struct stepaf_tcp_link *link)

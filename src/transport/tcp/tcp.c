@@ -73,6 +73,7 @@ static void tcp_close(struct stepaf_transport *transport)
     for (unsigned p = 0; p < tcp->n_peers; p++)
         if (tcp->links[p])
             stepaf_tcp_disconnect(&tcp->links[p]->base);
+    stepaf_tcp_copiers_end(tcp->copiers.it);
     stepaf_tcp_unlisten(tcp);
     if (tcp->epoll_fd >= 0)
         stepaf_fork_close(tcp->epoll_fd);
@@ -97,6 +98,7 @@ static stepaf_status_t tcp_open(struct stepaf_upcalls *up, unsigned n_peers,
     tcp->listener.watched = STEPAF_TCP_LISTENER;
     tcp->listener.fd = -1;
     tcp->n_connections = (unsigned)up->env->tcp_connections;
+    tcp->copiers.wanted = tcp->n_connections > 1 ? (unsigned)up->env->tcp_threads : 0;
     tcp->links = calloc(n_peers, sizeof(tcp->links[0]));
     stepaf_clock_calibrate(&clock);
     tcp->ticks_per_us = clock.ticks_per_us > 1 ? (uint64_t)clock.ticks_per_us : 1;

@@ -14,6 +14,7 @@
 #include <stepaf/plan.h>
 
 #include "transport/tcp/address.h"
+#include "transport/tcp/copiers.h"
 #include "transport/tcp/wire.h"
 #include "transport/transport.h"
 
@@ -24,6 +25,7 @@ enum {
     STEPAF_TCP_ZEROCOPY_SENDS = 64,  /* of a connection, that it may still read for */
     STEPAF_TCP_DIRECT = 2,           /* connections: up to here each is asked; beyond, epoll is */
     STEPAF_TCP_SPACED_BYTES = 4096,  /* payloads from here on are worth a place of their own */
+    STEPAF_TCP_SHARED_BYTES = 16384, /* copies from here on are worth another thread's attention */
     /* Head, descriptors, payloads and message of a frame, with spaces; on other connections a head
      * and a space for every payload. */
     STEPAF_TCP_IOVECS = 3 * STEPAF_MAX_TENSORS + 4
@@ -207,6 +209,12 @@ struct stepaf_tcp {
     uint64_t ticks_per_us;
     struct stepaf_tcp_stranger *strangers; /* accepted, unproven; NULL: never listened */
     unsigned n_strangers;
+    struct {
+        unsigned wanted;               /* threads, before they are made */
+        struct stepaf_tcp_copiers *it; /* NULL: there are none */
+        unsigned n_large;              /* connections at large payloads, of this look */
+        struct stepaf_tcp_connection *large[STEPAF_TCP_COPIES + 1];
+    } copiers;
     uint8_t scratch[STEPAF_TCP_SCRATCH_BYTES];
 };
 
@@ -318,8 +326,21 @@ void stepaf_tcp_retire(struct stepaf_post *post);
 /* The link closes: its posts are SENT. */
 void stepaf_tcp_zerocopy_drop(struct stepaf_tcp_link *link);
 
-/* receive.c: take in what is there; return whether there was something. */
-unsigned stepaf_tcp_receive(struct stepaf_tcp_connection *connection);
+/* receive.c */
+/* Take in what is there; return whether there was something. Without @a large, large payloads are
+ * left to the end of this look, when several are read at a time: see receive_large.c. */
+unsigned stepaf_tcp_receive(struct stepaf_tcp_connection *connection, bool large);
+/* Whether it is at such a payload. */
+bool stepaf_tcp_is_at_large(const struct stepaf_tcp_connection *connection);
+/* Ask for the place of the payload once more, since its memory may be gone since the last look.
+ * NULL: there is none. */
+uint8_t *stepaf_tcp_find_place(struct stepaf_tcp_connection *connection);
+/* Take what a read of the payload to its place has brought; return whether that was something. */
+unsigned stepaf_tcp_take_copy(struct stepaf_tcp_connection *connection,
+                              const struct stepaf_tcp_copy *copy);
+
+/* receive_large.c: read large payloads that a look has left; return how many had something. */
+unsigned stepaf_tcp_receive_large(struct stepaf_tcp *tcp);
 
 /* progress.c */
 unsigned stepaf_tcp_progress(struct stepaf_transport *transport, unsigned polls);

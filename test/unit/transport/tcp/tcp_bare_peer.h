@@ -15,6 +15,7 @@ static struct side b;
 static int fds[STEPAF_TCP_CONNECTIONS_MAX];
 static struct stepaf_mem *region;
 static uint8_t data[BYTES], frame[ROOM];
+static const char *tcp_threads = "0";
 
 /* A peer of bare sockets. */
 static inline void begin(unsigned n_connections)
@@ -23,6 +24,7 @@ static inline void begin(unsigned n_connections)
 
     tcp_set_defaults();
     tcp_set("STEPAF_TCP_CONNECTIONS", numbers[n_connections]);
+    tcp_set("STEPAF_TCP_THREADS", tcp_threads);
     tcp_open(&b, false, 1);
     tcp_expect_bare(&b, 0);
     for (unsigned i = 0; i < n_connections; i++)

@@ -110,6 +110,22 @@ static void a_child_does_its_parent_no_harm(void)
     end();
 }
 
+/* Nor has it the threads that help, and can close all the same. */
+static void a_child_has_no_threads(void)
+{
+    tcp_set_defaults();
+    tcp_set("STEPAF_TCP_CONNECTIONS", "2");
+    tcp_set("STEPAF_TCP_THREADS", "2");
+    tcp_open(&a, true, 1);
+    tcp_open(&b, false, 1);
+    tcp_join(&a, 0, &b, 0);
+    CU_ASSERT(tcp_of(&a)->copiers.it && tcp_of(&b)->copiers.it);
+    let_go(child_that(end));
+    CU_ASSERT_EQUAL(side_say(&a, 0, 5), STEPAF_POST_SENT);
+    CU_ASSERT_TRUE(tcp_until_messages(&a, &b, 1));
+    end();
+}
+
 /* What is closed is nothing to later children, whatever has its number now. */
 static void later_files_are_kept(void)
 {
@@ -187,6 +203,7 @@ int main(void)
         {"a death is noticed though a child lives", a_death_is_noticed_though_a_child_lives},
         {"a port is free though a child lives", a_port_is_free_though_a_child_lives},
         {"a child does its parent no harm", a_child_does_its_parent_no_harm},
+        {"a child has no threads", a_child_has_no_threads},
         {"later files are kept", later_files_are_kept},
         {"a child's files are its own", a_childs_files_are_its_own},
         {"any number of them is given up", any_number_of_them_is_given_up},

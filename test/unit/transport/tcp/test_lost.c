@@ -70,6 +70,49 @@ static void a_peer_that_goes_is_lost(void)
         }
 }
 
+/* In the middle of pieces that several threads read. What has come of them is in its place, and no
+ * message is. */
+static void a_peer_that_goes_amid_pieces_is_lost(void)
+{
+    enum { PIECE = 400000, SENT = 300000 };
+    uint8_t *piece = malloc(PIECE);
+
+    side_must(piece != NULL, "memory");
+    memset(piece, 0xa5, PIECE);
+    tcp_threads = "2";
+    for (int polite = 0; polite < 2; polite++) {
+        begin(3);
+        side_must(tcp_of(&b)->copiers.it != NULL, "threads");
+        struct stepaf_mem *place = side_memory(&b, 3 * PIECE, false);
+        for (uint32_t i = 0; i < 3; i++) {
+            struct stepaf_tcp_head head = {
+                .kind = i ? STEPAF_TCP_PART : STEPAF_TCP_FRAME, .n_xfer = 1, .parts = !i};
+            struct stepaf_tcp_descriptor descriptor = {place->id, PIECE, (uint64_t)i * PIECE};
+            tcp_bare_send(fds[i], &head, sizeof head);
+            tcp_bare_send(fds[i], &descriptor, sizeof descriptor);
+            tcp_bare_send(fds[i], piece, SENT);
+        }
+        settle();
+        CU_ASSERT(b.n_lost == 0 && b.n_messages == 0);
+        for (size_t i = 0; i < 3; i++)
+            CU_ASSERT(!memcmp((uint8_t *)place->base + i * PIECE, piece, SENT));
+        for (unsigned i = 0; i < 3; i++) {
+            tcp_bare_send(fds[i], piece, PIECE - SENT - 1000);
+            if (polite)
+                close(fds[i]);
+            else
+                tcp_reset(fds[i]);
+            fds[i] = -1;
+        }
+        CU_ASSERT_TRUE(tcp_until_lost(&b));
+        CU_ASSERT(b.n_lost == 1 && b.n_messages == 0);
+        UNIT_CONTAINS(b.lost_reason, polite ? "closed" : "reset");
+        end();
+    }
+    tcp_threads = "0";
+    free(piece);
+}
+
 /* What has come from a peer is taken, even if it is by a send that its end shows first. */
 static void what_a_lost_peer_has_said_is_heard(void)
 {
@@ -339,6 +382,7 @@ int main(void)
 {
     CU_TestInfo tests[] = {
         {"a peer that goes is lost", a_peer_that_goes_is_lost},
+        {"a peer that goes amid pieces is lost", a_peer_that_goes_amid_pieces_is_lost},
         {"what a lost peer has said is heard", what_a_lost_peer_has_said_is_heard},
         {"an end is seen without reading", an_end_is_seen_without_reading},
         {"the end of one connection is not the last word",

@@ -3,6 +3,7 @@
  * cut. */
 #include <errno.h>
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <sys/syscall.h>
 #include <sys/uio.h>
@@ -17,14 +18,31 @@ enum { ROOM = 1100000, SMALL = 160 };
 static struct side a, b; /* a: attention, dials */
 
 /* The kernel takes and gives as much as it likes; here, as much as the test likes. */
-static size_t send_budget = SIZE_MAX;          /* bytes until the socket is full */
+static _Atomic size_t send_budget = SIZE_MAX;  /* bytes until the socket is full */
 static size_t send_most = SIZE_MAX, recv_most; /* in one call; 0: as it is */
-static uint32_t random_state = 1;
+static _Thread_local uint32_t random_state = 1;
+
+/* Calls of threads that help. */
+static pthread_t own_thread;
+static _Atomic unsigned n_sent_by_others, n_read_by_others;
 
 static size_t random_below(size_t n)
 {
     random_state = random_state * 1664525u + 1013904223u;
     return (random_state >> 8) % n;
+}
+
+/* Take @a most bytes of the budget, or what there is. */
+static size_t take_budget(size_t most)
+{
+    size_t budget = send_budget, taken;
+
+    do {
+        if (budget == SIZE_MAX)
+            return most;
+        taken = most < budget ? most : budget;
+    } while (!atomic_compare_exchange_weak(&send_budget, &budget, budget - taken));
+    return taken;
 }
 
 /* The first @a most bytes of what @a message is about. */
@@ -46,17 +64,20 @@ static struct msghdr cut(const struct msghdr *message, size_t most, struct iovec
 ssize_t sendmsg(int fd, const struct msghdr *message, int flags)
 {
     struct iovec iov[STEPAF_TCP_IOVECS];
-    size_t most = send_most == SIZE_MAX ? SIZE_MAX : 1 + random_below(send_most);
+    size_t most = send_most == SIZE_MAX ? SIZE_MAX : 1 + random_below(send_most), all = 0;
 
-    most = most < send_budget ? most : send_budget;
+    for (size_t i = 0; i < message->msg_iovlen; i++)
+        all += message->msg_iov[i].iov_len;
+    most = take_budget(most < all ? most : all);
+    n_sent_by_others += !pthread_equal(pthread_self(), own_thread);
     if (!most) {
         errno = EAGAIN;
         return -1;
     }
     struct msghdr shorter = cut(message, most, iov);
     ssize_t sent = syscall(SYS_sendmsg, fd, &shorter, flags);
-    if (sent > 0 && send_budget != SIZE_MAX)
-        send_budget -= (size_t)sent;
+    if (send_budget != SIZE_MAX)
+        send_budget += most - (sent > 0 ? (size_t)sent : 0);
     return sent;
 }
 
@@ -74,6 +95,7 @@ ssize_t recvmsg(int fd, struct msghdr *message, int flags)
     struct msghdr shorter = cut(message, recv_most ? 1 + random_below(recv_most) : SIZE_MAX, iov);
     ssize_t got = syscall(SYS_recvmsg, fd, &shorter, flags);
 
+    n_read_by_others += !pthread_equal(pthread_self(), own_thread);
     message->msg_controllen = shorter.msg_controllen;
     message->msg_flags = shorter.msg_flags;
     return got;
@@ -85,12 +107,13 @@ static void as_the_kernel_likes(void)
     recv_most = 0;
 }
 
-static const char *tcp_zerocopy = "off";
+static const char *tcp_zerocopy = "off", *tcp_threads = "0";
 
 static void begin(const char *n_connections)
 {
     tcp_set_defaults();
     tcp_set("STEPAF_TCP_CONNECTIONS", n_connections);
+    tcp_set("STEPAF_TCP_THREADS", tcp_threads);
     tcp_set("STEPAF_TCP_ZEROCOPY", tcp_zerocopy);
     tcp_set("STEPAF_TCP_ZEROCOPY_BYTES", "4096");
     tcp_open(&a, true, 1);
@@ -377,6 +400,39 @@ static void stripes_are_cut_anywhere(void)
     end();
 }
 
+/* The same by several threads: of what the tests above do, that is what they have a part in. */
+static void threads_may_help(void)
+{
+    tcp_threads = "2";
+    tensors_land();
+    tensors_land_through_small_sockets();
+    tensors_land_without_a_copy();
+    tensors_land_in_crumbs();
+    stripes_are_cut_anywhere();
+    tcp_threads = "0";
+}
+
+/* Whether they do is up to the scheduler, in each single case. */
+static void and_they_do(void)
+{
+    int64_t deadline_ns = stepaf_monotonic_ns() + TCP_WAIT_MS * 1000000LL;
+    uint32_t bytes = 1000003;
+
+    tcp_threads = "1";
+    n_sent_by_others = n_read_by_others = 0;
+    while ((!n_sent_by_others || !n_read_by_others) && stepaf_monotonic_ns() < deadline_ns) {
+        begin("2");
+        CU_ASSERT(tcp_of(&a)->copiers.it && tcp_of(&b)->copiers.it);
+        check_sizes(&a, &b, &bytes, 1);
+        end();
+    }
+    CU_ASSERT(n_sent_by_others && n_read_by_others);
+    begin("1"); /* there is nothing for them to do */
+    CU_ASSERT(!tcp_of(&a)->copiers.it && !tcp_of(&b)->copiers.it);
+    end();
+    tcp_threads = "0";
+}
+
 static void *take_in(void *arg)
 {
     (void)arg;
@@ -415,8 +471,11 @@ int main(void)
         {"a send is cut anywhere", a_send_is_cut_anywhere},
         {"what follows a cut message waits", what_follows_a_cut_message_waits},
         {"stripes are cut anywhere", stripes_are_cut_anywhere},
+        {"threads may help", threads_may_help},
+        {"and they do", and_they_do},
         {"closing loses no message", closing_loses_no_message},
         CU_TEST_INFO_NULL,
     };
+    own_thread = pthread_self();
     return unit_run(tests);
 }

@@ -15,6 +15,7 @@ static struct side a, b;
 static struct stepaf_mem *region;
 static struct stepaf_rmem *place;
 static unsigned n_refused;
+static const char *tcp_threads = "0";
 
 static void refused(struct stepaf_upcalls *up, struct stepaf_post *post)
 {
@@ -27,6 +28,7 @@ static void begin(const char *n_connections)
 {
     tcp_set_defaults();
     tcp_set("STEPAF_TCP_CONNECTIONS", n_connections);
+    tcp_set("STEPAF_TCP_THREADS", tcp_threads);
     tcp_open(&a, true, 1);
     tcp_open(&b, false, 1);
     tcp_join(&a, 0, &b, 0);
@@ -124,6 +126,13 @@ static void also_where_it_goes_in_parts(void)
     lose_sources("3");
 }
 
+static void also_where_threads_help(void)
+{
+    tcp_threads = "2";
+    also_where_it_goes_in_parts();
+    tcp_threads = "0";
+}
+
 static void also_without_a_copy(void)
 {
     tcp_set_defaults();
@@ -180,6 +189,7 @@ int main(void)
     CU_TestInfo tests[] = {
         {"a source that is gone is refused", a_source_that_is_gone_is_refused},
         {"also where it goes in parts", also_where_it_goes_in_parts},
+        {"also where threads help", also_where_threads_help},
         {"also without a copy", also_without_a_copy},
         {"the end may come before", the_end_may_come_before},
         {"nothing else is no message", nothing_else_is_no_message},

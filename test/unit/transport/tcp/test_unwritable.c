@@ -19,11 +19,13 @@ static struct side a, b; /* b has the memory */
 static struct stepaf_mem *region;
 static struct stepaf_rmem *place;
 static uint8_t *source;
+static const char *tcp_threads = "0";
 
 static void begin(const char *n_connections)
 {
     tcp_set_defaults();
     tcp_set("STEPAF_TCP_CONNECTIONS", n_connections);
+    tcp_set("STEPAF_TCP_THREADS", tcp_threads);
     tcp_open(&a, true, 1);
     tcp_open(&b, false, 1);
     tcp_join(&a, 0, &b, 0);
@@ -117,6 +119,13 @@ static void a_piece_of_one_has_none(void)
 {
     for (size_t bad = PAGE; bad < LARGE; bad += LARGE / 5 / PAGE * PAGE)
         lose_by("3", PAGE, LARGE - PAGE, bad);
+}
+
+static void also_where_threads_help(void)
+{
+    tcp_threads = "2";
+    a_piece_of_one_has_none();
+    tcp_threads = "0";
 }
 
 /* A tensor of b's own, to a. */
@@ -281,6 +290,7 @@ int main(void)
         {"a small tensor has no pages", a_small_tensor_has_no_pages},
         {"a large one has none", a_large_one_has_none},
         {"a piece of one has none", a_piece_of_one_has_none},
+        {"also where threads help", also_where_threads_help},
         {"the rank may be sending", the_rank_may_be_sending},
         {"the peer may be late", the_peer_may_be_late},
         {"the peer may not read", the_peer_may_not_read},

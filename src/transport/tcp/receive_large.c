@@ -1,0 +1,58 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Receiving large payloads with the help of other threads (copiers.h). A look leaves those that it
+ * finds, and reads them here at its end, all at the same time. A thread has the place of one
+ * payload and its socket, nothing else, and only for as long as nothing else happens here: no link
+ * ends, no memory is withdrawn, no message is delivered before it is through. */
+#include <sys/ioctl.h>
+#include <sys/socket.h>
+
+#include "transport/tcp/tcp.h"
+
+/* Whether another thread is worth its while. What has an end has to be read to be known. */
+static bool has_much(const struct stepaf_tcp_connection *connection)
+{
+    int bytes = 0;
+
+    return !ioctl(connection->fd, FIONREAD, &bytes) && bytes >= STEPAF_TCP_SHARED_BYTES;
+}
+
+static bool is_to_be_read(struct stepaf_tcp_connection *connection)
+{
+    return !connection->link->base.dead && connection->fd >= 0 &&
+           stepaf_tcp_is_at_large(connection) && stepaf_tcp_find_place(connection);
+}
+
+unsigned stepaf_tcp_receive_large(struct stepaf_tcp *tcp)
+{
+    struct {
+        struct stepaf_tcp_connection *connection;
+        const struct stepaf_tcp_copy *copy;
+        struct stepaf_tcp_copy own;
+        struct iovec iov;
+    } reads[STEPAF_TCP_COPIES + 1];
+    unsigned n = 0, happened = 0;
+    bool has_own = false; /* so far, for this thread */
+
+    for (unsigned i = 0; i < tcp->copiers.n_large; i++) {
+        struct stepaf_tcp_connection *connection = tcp->copiers.large[i];
+        if (!is_to_be_read(connection))
+            continue;
+        bool is_much = has_much(connection);
+        reads[n].connection = connection;
+        reads[n].iov = (struct iovec){connection->place, connection->left};
+        reads[n].own = (struct stepaf_tcp_copy){
+            .fd = connection->fd, .receives = true, .n_iov = 1, .iov = &reads[n].iov};
+        reads[n].copy = is_much && has_own
+                            ? stepaf_tcp_copiers_offer(tcp->copiers.it, &reads[n].own)
+                            : &reads[n].own;
+        has_own = has_own || is_much;
+        n++;
+    }
+    for (unsigned i = 0; i < n; i++)
+        if (reads[i].copy == &reads[i].own)
+            stepaf_tcp_copy_run(&reads[i].own);
+    stepaf_tcp_copiers_join(tcp->copiers.it);
+    for (unsigned i = 0; i < n; i++)
+        happened += stepaf_tcp_take_copy(reads[i].connection, reads[i].copy);
+    return happened;
+}
