@@ -30,6 +30,14 @@ static struct {
     pthread_t thread;
 } killer;
 
+int fault_rounds(const struct fault *fault)
+{
+    enum { ROUNDS = 50, ROUNDS_MIN = 3, BYTES = 10000000 };
+    size_t rounds = BYTES / (fault->bytes ? fault->bytes : 1);
+
+    return rounds > ROUNDS ? ROUNDS : rounds < ROUNDS_MIN ? ROUNDS_MIN : (int)rounds;
+}
+
 int fault_world(const struct fault *fault, stepaf_role_t role, int rank)
 {
     stepaf_group_t group = role == STEPAF_FFN ? STEPAF_GROUP_FFN : STEPAF_GROUP_ATTENTION;

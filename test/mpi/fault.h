@@ -24,6 +24,9 @@ struct fault {
     const char *mend;
 };
 
+/* Operations that show that all goes on: fewer of large tensors, which take their time. */
+int fault_rounds(const struct fault *fault);
+
 /* World rank of a member of a group. */
 int fault_world(const struct fault *fault, stepaf_role_t role, int rank);
 

@@ -10,21 +10,12 @@ static int victim(const struct fault *fault)
     return fault->job->ffn - 1;
 }
 
-/* Operations that show that all else goes on: fewer of large tensors, which take their time. */
-static int rounds_after(const struct fault *fault)
-{
-    enum { ROUNDS = 50, ROUNDS_MIN = 3, BYTES = 10000000 };
-    size_t rounds = BYTES / (fault->bytes ? fault->bytes : 1);
-
-    return rounds > ROUNDS ? ROUNDS : rounds < ROUNDS_MIN ? ROUNDS_MIN : (int)rounds;
-}
-
 /* What an attention rank can still do, and what not. */
 static void carry_on(struct fault *fault)
 {
     struct fx_plan *all = &fault->plans[F_ALL], *sliced = &fault->plans[F_SLICED];
     struct fx_plan *lenient = &fault->plans[F_LENIENT];
-    int gone = victim(fault), rounds = rounds_after(fault);
+    int gone = victim(fault), rounds = fault_rounds(fault);
     stepaf_request_h request = NULL;
     stepaf_counters_t counters = {.size = sizeof(counters)};
 

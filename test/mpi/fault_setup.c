@@ -86,10 +86,11 @@ static void stop_and_go(struct fault *fault)
     struct hs_job *job = fault->job;
     struct fx_plan *plan = &fault->plans[F_ALL];
     int last = job->ffn - 1, world = fault_world(fault, STEPAF_FFN, last);
+    int rounds = fault_rounds(fault);
     stepaf_request_h request = NULL;
     stepaf_counters_t counters = {.size = sizeof(counters)};
 
-    for (int i = 0; i < 20 && fx_exchange(plan); i++)
+    for (int i = 0; i < rounds && fx_exchange(plan); i++)
         ;
     hs_signal(job, world, SIGSTOP);
     hs_sleep_us(20000);
@@ -110,7 +111,7 @@ static void stop_and_go(struct fault *fault)
     hs_signal(job, world, SIGCONT);
     HS_OK(stepaf_wait(request, STEPAF_TIMEOUT_DEFAULT));
     fx_verify(plan, plan->next - 1, -1);
-    for (int i = 0; i < 20 && fx_exchange(plan); i++)
+    for (int i = 0; i < rounds && fx_exchange(plan); i++)
         ;
     HS_OK(stepaf_counters_query(job->ctx, &counters));
     HS_INT(counters.peers_lost, ==, 0);
