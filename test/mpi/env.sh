@@ -42,6 +42,13 @@ mpi_breaks_apps()
     [ "$mpi_apps_code" -eq 139 ]
 }
 
+# mpi_has_crashed FILE: whether MPI itself has crashed in a rank, by what the rank says there (harness_crash.c). Now and then,
+# beside much else, Open MPI 4.1.4 calls a function that is not there, in MPI_Init, for what has come by its TCP.
+mpi_has_crashed()
+{
+    grep -q '^crash: signal 11 at (nil)' "$1" && grep -q '^  stack .*/mca_btl_tcp\.so' "$1" && grep -q '^  stack .* ompi_mpi_init$' "$1"
+}
+
 # mpi_start COMMAND... -n N PROGRAM [ARGUMENT...] [: -n N PROGRAM [ARGUMENT...]]: what begins with mpirun and its options;
 # of two programs one application where mpirun cannot have two. They have no application numbers then.
 mpi_start()

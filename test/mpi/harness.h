@@ -77,6 +77,9 @@ struct hs_test {
 
 int hs_main(int argc, char **argv, const struct hs_test *test);
 
+/* A crash says where it was. */
+void hs_catch_crashes(void);
+
 /* Values of the program's own options. */
 long long hs_option_int(const struct hs_job *job, const char *name, long long fallback);
 const char *hs_option_text(const struct hs_job *job, const char *name, const char *fallback);

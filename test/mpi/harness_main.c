@@ -205,6 +205,7 @@ int hs_main(int argc, char **argv, const struct hs_test *test)
 {
     int procs = 0, bad;
 
+    hs_catch_crashes();
     job.argc = argc;
     job.argv = argv;
     bad = parse(argc, argv, test, &procs);

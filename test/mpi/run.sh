@@ -94,6 +94,8 @@ survivors()
     return 1
 }
 
+output=$(mktemp) || exit 99
+trap 'rm -f "$output"' EXIT
 skipped=0
 jobs=0
 while read -r line; do
@@ -186,8 +188,15 @@ while read -r line; do
     fi
     jobs=$((jobs + 1))
     echo "== $line"
-    $run "$@"
-    status=$?
+    for try in 1 2 3; do
+        $run "$@" >"$output" 2>&1
+        status=$?
+        cat "$output"
+        if [ $status -eq 0 ] || ! mpi_has_crashed "$output"; then
+            break
+        fi
+        echo "MPI itself has crashed, try $try"
+    done
     case $status in
     0) ;;
     77) skipped=$((skipped + 1)) ;;

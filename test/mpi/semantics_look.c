@@ -117,19 +117,19 @@ static void check_attention(struct hs_job *job, const stepaf_trace_record_t *rec
     }
 }
 
-/* How often this process has been made to give up its processor. */
-static long count_preemptions(void)
+/* How often this process has given up its processor, or was made to. */
+static long count_switches(void)
 {
     struct rusage usage;
 
     getrusage(RUSAGE_SELF, &usage);
-    return usage.ru_nivcsw;
+    return usage.ru_nivcsw + usage.ru_nvcsw;
 }
 
-/* An arrival has the time of the last poll before it, which may be long ago if this rank was preempted
- * in between. */
+/* An arrival has the time of the last poll before it, which may be long ago if this rank slept or was
+ * preempted in between. */
 static void check_ffn(struct hs_job *job, const stepaf_trace_record_t *records, size_t n,
-                      bool preempted)
+                      bool switched)
 {
     HS_INT(count(records, n, STEPAF_EVENT_ARRIVED), ==, 1);
     HS_INT(count(records, n, STEPAF_EVENT_HANDLED), ==, 1);
@@ -138,7 +138,7 @@ static void check_ffn(struct hs_job *job, const stepaf_trace_record_t *records, 
     HS_INT(count(records, n, STEPAF_EVENT_START), ==, 0);
     for (size_t i = 0; i < n; i++) {
         HS_INT(records[i].peer, ==, 0); /* attention rank 0 */
-        if (records[i].event == STEPAF_EVENT_ARRIVED && !preempted)
+        if (records[i].event == STEPAF_EVENT_ARRIVED && !switched)
             HS_INT(records[i].time_ns, >=,
                    atomic_load(&job->shared->stamp[STAMP_START]) - slack_ns());
     }
@@ -154,19 +154,19 @@ void sem_trace(struct hs_job *job)
     HS_OK(stepaf_trace_read(job->ctx, records, sizeof(*records), RECORDS, &n));
     HS_INT(n, ==, 0);
     hs_sync(job);
-    long preemptions = count_preemptions();
+    long switches = count_switches();
     if (sem_actor(job))
         fx_exchange(&sem_plans[P_ONE]);
     else if (sem_ffn(job))
         fx_serve(job, 1);
-    bool preempted = count_preemptions() != preemptions;
+    bool switched = count_switches() != switches;
     hs_sync(job);
     HS_OK(stepaf_trace_read(job->ctx, records, sizeof(*records), RECORDS, &n));
     if (sem_actor(job))
         check_attention(job, records, n);
     hs_sync(job);
     if (sem_ffn(job))
-        check_ffn(job, records, n, preempted);
+        check_ffn(job, records, n, switched);
     for (size_t i = 1; i < n; i++)
         HS_INT(records[i].time_ns, >=, records[i - 1].time_ns);
     if (n >= 2) {

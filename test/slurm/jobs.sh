@@ -59,7 +59,7 @@ job()
         code=$?
         kill $watcher 2>/dev/null
         srun_has_failed || break
-        echo "srun has failed by itself, try $try: exit code $code"
+        echo "srun or MPI has failed by itself, try $try: exit code $code"
     done
     if [ $code -eq "$want" ]; then
         echo "ok    $words ($(($(date +%s) - began)) s)"
