@@ -266,16 +266,17 @@ static void take_at_any(const struct stepaf_stream *stream, struct stepaf_times_
     }
 }
 
-/* When a timestamp was written, ticks. The clocks may have been compared anew since the one before was read: what
- * was behind it by the GPU's clock stays so. */
+/* When a timestamp was written, ticks. The clocks may have been compared anew since the latest one was read:
+ * what is behind it by the GPU's clock stays so. */
 static uint64_t written_at(const struct stepaf_stream *stream, uint64_t time)
 {
     struct stepaf_times *times = stream->times;
     uint64_t ticks = stepaf_gpu_clock_ticks(stream->plan->ctx, time);
     int unused = 64 - STEPAF_TIMESTAMP_TIME_BITS;
 
-    if (times->last.ticks && (int64_t)((time - times->last.time) << unused) >= 0 &&
-        (int64_t)(ticks - times->last.ticks) < 0)
+    if (times->last.ticks && (int64_t)((time - times->last.time) << unused) < 0)
+        return ticks; /* of another stream, and before it */
+    if (times->last.ticks && (int64_t)(ticks - times->last.ticks) < 0)
         ticks = times->last.ticks;
     times->last.time = time;
     times->last.ticks = ticks;

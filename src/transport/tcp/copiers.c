@@ -12,6 +12,7 @@
 #include <string.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "base/log.h"
@@ -21,7 +22,9 @@ enum {
     LINE_BYTES = 64,
     IDLE_US = 100, /* for which a thread looks for copies before it sleeps */
     READS = 4,     /* of one copy: the caller may be through with its own */
-    SPINS = 1000   /* for a copy that a thread has begun: some 10 to 40 us */
+    SPINS = 1000,  /* for a copy that a thread has begun: some 10 to 40 us */
+    YIELDS = 100,  /* behind them; then sleeps, for a thread of a lower class */
+    SLEEP_NS = 20000
 };
 
 /* The word: bits, and the number of offers above them. */
@@ -120,7 +123,8 @@ static void sleep_until_offer(struct stepaf_tcp_copiers *copiers, uint32_t word)
 static void *copier_main(void *arg)
 {
     struct stepaf_tcp_copiers *copiers = arg;
-    uint64_t since = stepaf_ticks();
+    uint64_t since = stepaf_ticks(),
+             idle_ticks = copiers->idle_ticks; /* the caller writes beside */
     uint32_t seen = 0, word;
 
     /* What is offered after the word was read changes it. */
@@ -130,7 +134,7 @@ static void *copier_main(void *arg)
                 (void)run_slot(&copiers->slots[i]);
             seen = word & ~ASLEEP;
             since = stepaf_ticks();
-        } else if (stepaf_ticks() - since < copiers->idle_ticks) {
+        } else if (stepaf_ticks() - since < idle_ticks) {
             stepaf_cpu_relax();
         } else {
             sleep_until_offer(copiers, word);
@@ -163,6 +167,18 @@ static int start_copiers(struct stepaf_tcp_copiers *copiers, unsigned n)
     return error;
 }
 
+/* Threads are where the calling thread may be. */
+static void warn_of_one_core(unsigned n)
+{
+    cpu_set_t cpus;
+
+    if (!sched_getaffinity(0, sizeof(cpus), &cpus) && CPU_COUNT(&cpus) == 1)
+        stepaf_log_warn("STEPAF_TCP_THREADS=%u: this rank is bound to one core, which these "
+                        "threads share with it: "
+                        "it is faster without them",
+                        n);
+}
+
 struct stepaf_tcp_copiers *stepaf_tcp_copiers_start(unsigned n, uint64_t ticks_per_us)
 {
     struct stepaf_tcp_copiers *copiers = aligned_alloc(LINE_BYTES, sizeof(*copiers));
@@ -172,6 +188,7 @@ struct stepaf_tcp_copiers *stepaf_tcp_copiers_start(unsigned n, uint64_t ticks_p
         memset(copiers, 0, sizeof(*copiers));
         copiers->idle_ticks = IDLE_US * ticks_per_us;
         copiers->process = getpid();
+        warn_of_one_core(n);
         error = start_copiers(copiers, n);
     }
     if (error)
@@ -211,12 +228,16 @@ const struct stepaf_tcp_copy *stepaf_tcp_copiers_offer(struct stepaf_tcp_copiers
  * deadline; but the thread may have lost its core. */
 static void await_slot(const struct slot *slot)
 {
+    const struct timespec sleep = {.tv_nsec = SLEEP_NS};
+
     for (unsigned tries = 0; atomic_load_explicit(&slot->state, memory_order_acquire) != DONE;
          tries++) {
         if (tries < SPINS)
             stepaf_cpu_relax();
-        else
+        else if (tries < SPINS + YIELDS)
             sched_yield();
+        else
+            nanosleep(&sleep, NULL);
     }
 }
 

@@ -22,7 +22,7 @@ struct stepaf_tcp_copy {
     int fd;
     bool receives;
     unsigned n_iov;    /* one, where it receives */
-    struct iovec *iov; /* the caller's, and used up */
+    struct iovec *iov; /* the caller's, until the join */
     /* What has come of it. */
     size_t bytes; /* sent or received */
     int error;    /* errno of the call that ended it; 0: none failed */

@@ -26,33 +26,35 @@ unsigned stepaf_tcp_receive_large(struct stepaf_tcp *tcp)
 {
     struct {
         struct stepaf_tcp_connection *connection;
-        const struct stepaf_tcp_copy *copy;
-        struct stepaf_tcp_copy own;
+        const struct stepaf_tcp_copy *offered; /* NULL: this thread does it */
+        struct stepaf_tcp_copy copy;
         struct iovec iov;
     } reads[STEPAF_TCP_COPIES + 1];
     unsigned n = 0, happened = 0;
     bool has_own = false; /* so far, for this thread */
 
-    for (unsigned i = 0; i < tcp->copiers.n_large; i++) {
-        struct stepaf_tcp_connection *connection = tcp->copiers.large[i];
-        if (!is_to_be_read(connection))
-            continue;
+    /* The core is asked before, and hears of it behind. */
+    for (unsigned i = 0; i < tcp->copiers.n_large; i++)
+        if (is_to_be_read(tcp->copiers.large[i]))
+            reads[n++].connection = tcp->copiers.large[i];
+    for (unsigned i = 0; i < n; i++) {
+        struct stepaf_tcp_connection *connection = reads[i].connection;
         bool is_much = has_much(connection);
-        reads[n].connection = connection;
-        reads[n].iov = (struct iovec){connection->place, connection->left};
-        reads[n].own = (struct stepaf_tcp_copy){
-            .fd = connection->fd, .receives = true, .n_iov = 1, .iov = &reads[n].iov};
-        reads[n].copy = is_much && has_own
-                            ? stepaf_tcp_copiers_offer(tcp->copiers.it, &reads[n].own)
-                            : &reads[n].own;
+        reads[i].iov = (struct iovec){connection->place, connection->left};
+        reads[i].copy = (struct stepaf_tcp_copy){
+            .fd = connection->fd, .receives = true, .n_iov = 1, .iov = &reads[i].iov};
+        reads[i].offered =
+            is_much && has_own ? stepaf_tcp_copiers_offer(tcp->copiers.it, &reads[i].copy) : NULL;
         has_own = has_own || is_much;
-        n++;
     }
     for (unsigned i = 0; i < n; i++)
-        if (reads[i].copy == &reads[i].own)
-            stepaf_tcp_copy_run(&reads[i].own);
+        if (!reads[i].offered)
+            stepaf_tcp_copy_run(&reads[i].copy);
     stepaf_tcp_copiers_join(tcp->copiers.it);
     for (unsigned i = 0; i < n; i++)
-        happened += stepaf_tcp_take_copy(reads[i].connection, reads[i].copy);
+        if (reads[i].offered)
+            reads[i].copy = *reads[i].offered;
+    for (unsigned i = 0; i < n; i++)
+        happened += stepaf_tcp_take_copy(reads[i].connection, &reads[i].copy);
     return happened;
 }

@@ -3,6 +3,7 @@
  * without a copy). Where the socket takes only a part, the post stays QUEUED and the connection
  * remembers how much of it is gone; offered again, it goes on from there. */
 #include <errno.h>
+#include <poll.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -299,19 +300,32 @@ static bool has_parts(const struct stepaf_tcp *tcp, const struct stepaf_tcp_link
     return false;
 }
 
-/* Have another thread send what is left of the share, if that is much. What goes without a copy is
- * nothing for it, and is counted here. */
+/* Whether what is left of the share is for another thread. What goes without a copy is nothing for it,
+ * and is counted here. */
+static bool is_for_thread(const struct stepaf_tcp_connection *connection, const struct share *share)
+{
+    for (int i = 0; i < share->n; i++)
+        if (is_zerocopy(connection, share, i))
+            return false;
+    return share->bytes - connection->sent >= STEPAF_TCP_SHARED_BYTES;
+}
+
+/* Whether the socket takes much, or has failed. Until it does nothing is sent: else small pieces would go as
+ * room for them appears, and threads be kept awake by a peer that is slow. */
+static bool socket_has_room(const struct stepaf_tcp_connection *connection)
+{
+    struct pollfd socket = {.fd = connection->fd, .events = POLLOUT};
+
+    return poll(&socket, 1, 0) == 1;
+}
+
 static const struct stepaf_tcp_copy *offer_share(struct stepaf_tcp_connection *connection,
                                                  struct share *share)
 {
-    if (share->bytes - connection->sent < STEPAF_TCP_SHARED_BYTES)
-        return NULL;
-    for (int i = 0; i < share->n; i++)
-        if (is_zerocopy(connection, share, i))
-            return NULL;
     int first = cut_sent(connection, share);
     struct stepaf_tcp_copy copy = {
         .fd = connection->fd, .iov = &share->iov[first], .n_iov = (unsigned)(share->n - first)};
+
     return stepaf_tcp_copiers_offer(stepaf_tcp_of(connection->link)->copiers.it, &copy);
 }
 
@@ -331,21 +345,25 @@ static __attribute__((noinline)) bool push_together(struct stepaf_tcp *tcp,
                                                     struct stepaf_tcp_link *link,
                                                     const struct stepaf_post *post, bool *done_p)
 {
-    const struct stepaf_tcp_copy *copies[STEPAF_TCP_CONNECTIONS_MAX];
+    const struct stepaf_tcp_copy *copies[STEPAF_TCP_CONNECTIONS_MAX] = {NULL};
     struct share shares[STEPAF_TCP_CONNECTIONS_MAX];
+    bool theirs[STEPAF_TCP_CONNECTIONS_MAX];
     bool good = true, any = false, has_gone;
     int error = 0;
 
     for (unsigned i = 1; i < tcp->n_connections; i++) {
+        struct stepaf_tcp_connection *connection = &link->connections[i];
         share_clear(&shares[i]);
         lay_out_parts(tcp, link, post, i, &shares[i]);
-        copies[i] = offer_share(&link->connections[i], &shares[i]);
+        theirs[i] = is_for_thread(connection, &shares[i]);
+        if (theirs[i] && socket_has_room(connection))
+            copies[i] = offer_share(connection, &shares[i]);
         any = any || copies[i];
     }
     if (any)
         good = push_frame(tcp, link, post, false, &has_gone);
     for (unsigned i = 1; i < tcp->n_connections && good; i++)
-        good = copies[i] || push(&link->connections[i], &shares[i]);
+        good = theirs[i] || push(&link->connections[i], &shares[i]);
     error = errno;
     stepaf_tcp_copiers_join(tcp->copiers.it);
     errno = error;

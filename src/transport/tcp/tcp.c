@@ -11,6 +11,7 @@
 
 #include "base/error.h"
 #include "base/fork.h"
+#include "base/log.h"
 #include "base/proof.h"
 #include "base/time.h"
 #include "base/why.h"
@@ -120,6 +121,10 @@ static stepaf_status_t tcp_open(struct stepaf_upcalls *up, unsigned n_peers,
     }
     if (!up->initiates && (status = stepaf_tcp_listen(tcp)))
         goto err_tcp;
+    if (up->env->tcp_threads && tcp->n_connections == 1)
+        stepaf_log_warn(
+            "STEPAF_TCP_THREADS=%d has no effect without STEPAF_TCP_CONNECTIONS above 1",
+            (int)up->env->tcp_threads);
     *transport_p = &tcp->base;
     return STEPAF_OK;
 

@@ -433,6 +433,38 @@ static void and_they_do(void)
     tcp_threads = "0";
 }
 
+/* A peer that reads nothing: the threads are not asked again and again. */
+static void a_full_socket_wakes_nobody(void)
+{
+    enum { BYTES = 1000003, FILL = 100, TRIES = 1000 };
+    uint8_t *src = malloc(BYTES);
+
+    tcp_threads = "1";
+    begin("2");
+    tcp_threads = "0";
+    tcp_squeeze(&a, &b);
+    struct stepaf_mem *region = side_memory(&b, BYTES, false);
+    struct stepaf_rmem *rmem = side_import(&a, 0, &b, region);
+    side_must(src != NULL, "memory");
+    fill(src, BYTES);
+    struct stepaf_xfer xfer = {.src = src, .dst = rmem, .bytes = BYTES};
+    struct stepaf_post post = {.link = a.links[0], .xfer = &xfer, .n_xfer = 1};
+    struct stepaf_post *posts[] = {&post};
+    post.msg = (struct stepaf_msg){.type = STEPAF_MSG_START, .seq = 1};
+    for (int i = 0; i < FILL; i++)
+        stepaf_tcp_ops.post(posts, 1);
+    unsigned before = n_sent_by_others;
+    for (int i = 0; i < TRIES; i++)
+        stepaf_tcp_ops.post(posts, 1);
+    CU_ASSERT_EQUAL(post.state, STEPAF_POST_QUEUED);
+    CU_ASSERT_EQUAL(n_sent_by_others, before);
+    post_whole(&a, &b, &post);
+    CU_ASSERT_EQUAL(memcmp(region->base, src, BYTES), 0);
+    stepaf_tcp_ops.release_mem(a.links[0], rmem);
+    free(src);
+    end();
+}
+
 static void *take_in(void *arg)
 {
     (void)arg;
@@ -473,6 +505,7 @@ int main(void)
         {"stripes are cut anywhere", stripes_are_cut_anywhere},
         {"threads may help", threads_may_help},
         {"and they do", and_they_do},
+        {"a full socket wakes nobody", a_full_socket_wakes_nobody},
         {"closing loses no message", closing_loses_no_message},
         CU_TEST_INFO_NULL,
     };
