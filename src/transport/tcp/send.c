@@ -8,136 +8,12 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
-#include <sys/uio.h>
 
-#include "transport/tcp/tcp.h"
-
-/* A post's share of one connection: what is to be sent, from its beginning. */
-struct share {
-    struct iovec iov[STEPAF_TCP_IOVECS];
-    uint32_t payloads; /* bit i: iov[i] is one; heads and messages have to be copied */
-    int n;
-    uint64_t bytes;
-    struct stepaf_tcp_head head;
-    struct stepaf_tcp_descriptor descriptors[STEPAF_MAX_TENSORS];
-    struct {
-        struct stepaf_tcp_head head;
-        struct stepaf_tcp_descriptor descriptor;
-    } parts[STEPAF_MAX_TENSORS];
-};
-
-static void share_add(struct share *share, const void *data, size_t bytes)
-{
-    if (!bytes)
-        return;
-    share->iov[share->n++] = (struct iovec){(void *)(uintptr_t)data, bytes};
-    share->bytes += bytes;
-}
-
-/* Of a post that cannot be read zeros are sent. */
-static void add_payload(const struct stepaf_tcp_link *link, struct share *share, const void *data,
-                        size_t bytes)
-{
-    share->payloads |= 1u << share->n;
-    share_add(share, __builtin_expect(link->zeros.base != NULL, 0) ? link->zeros.base : data,
-              bytes);
-}
-
-static void share_clear(struct share *share)
-{
-    share->n = 0;
-    share->payloads = 0;
-    share->bytes = 0;
-}
-
-static inline bool is_striped(const struct stepaf_tcp *tcp, const struct stepaf_tcp_link *link,
-                              const struct stepaf_xfer *xfer)
-{
-    return __builtin_expect(tcp->n_connections > 1, 0) && !link->whole &&
-           xfer->bytes >= (uint64_t)tcp->base.up->env->tcp_stripe_bytes;
-}
-
-/* Up to the next place where a payload, or another frame, may begin. */
-static void add_space(struct share *share)
-{
-    static const uint8_t space[STEPAF_TCP_ALIGN];
-
-    share_add(share, space, stepaf_tcp_space(share->bytes));
-}
-
-static bool is_spaced(const struct stepaf_post *post)
-{
-    for (unsigned i = 0; i < post->n_xfer; i++)
-        if (post->xfer[i].bytes >= STEPAF_TCP_SPACED_BYTES)
-            return true;
-    return false;
-}
-
-/* Head, descriptors and payloads of the frame, with the first pieces of what is striped. */
-static void lay_out_frame(const struct stepaf_tcp *tcp, const struct stepaf_tcp_link *link,
-                          const struct stepaf_post *post, struct share *share)
-{
-    bool spaced = is_spaced(post);
-
-    share->head = (struct stepaf_tcp_head){.kind = STEPAF_TCP_FRAME,
-                                           .n_xfer = post->n_xfer,
-                                           .layout = spaced ? STEPAF_TCP_SPACED : STEPAF_TCP_DENSE,
-                                           .parts = link->tx_parts};
-    share_add(share, &share->head, sizeof(share->head));
-    share_add(share, share->descriptors, post->n_xfer * sizeof(share->descriptors[0]));
-    if (spaced)
-        add_space(share);
-    for (unsigned i = 0; i < post->n_xfer; i++) {
-        const struct stepaf_xfer *xfer = &post->xfer[i];
-        uint32_t bytes = xfer->bytes, at = 0;
-        if (is_striped(tcp, link, xfer))
-            bytes = stepaf_tcp_piece(xfer->bytes, tcp->n_connections, 0, &at);
-        share->descriptors[i] = (struct stepaf_tcp_descriptor){
-            .region = xfer->bytes ? xfer->dst->id : 0, .bytes = bytes, .offset = xfer->dst_offset};
-        add_payload(link, share, xfer->src, bytes);
-        if (spaced)
-            add_space(share);
-    }
-}
-
-/* The pieces that go over another connection. */
-static void lay_out_parts(const struct stepaf_tcp *tcp, const struct stepaf_tcp_link *link,
-                          const struct stepaf_post *post, unsigned index, struct share *share)
-{
-    for (unsigned i = 0; i < post->n_xfer; i++) {
-        const struct stepaf_xfer *xfer = &post->xfer[i];
-        uint32_t at;
-        if (!is_striped(tcp, link, xfer))
-            continue;
-        uint32_t bytes = stepaf_tcp_piece(xfer->bytes, tcp->n_connections, index, &at);
-        share->parts[i].head = (struct stepaf_tcp_head){
-            .kind = STEPAF_TCP_PART, .n_xfer = 1, .layout = STEPAF_TCP_SPACED};
-        share->parts[i].descriptor = (struct stepaf_tcp_descriptor){
-            .region = xfer->dst->id, .bytes = bytes, .offset = xfer->dst_offset + at};
-        share_add(share, &share->parts[i], sizeof(share->parts[i]));
-        add_space(share);
-        add_payload(link, share, (const uint8_t *)xfer->src + at, bytes);
-        add_space(share);
-    }
-}
-
-/* The message, and what fills the frame, of which @a before bytes go before it. */
-static uint32_t lay_out_message(const struct stepaf_msg *msg, uint64_t before, uint8_t *tail_p)
-{
-    struct stepaf_tcp_tail tail = {.seq = msg->seq, .n_words = msg->n_words};
-    uint32_t bytes = (uint32_t)(sizeof(tail) + tail.n_words * sizeof(msg->word[0]));
-    uint32_t space = stepaf_tcp_space(before + bytes);
-
-    memcpy(&tail.head, msg, sizeof(tail.head));
-    memcpy(tail_p, &tail, sizeof(tail));
-    memcpy(tail_p + sizeof(tail), msg->word, tail.n_words * sizeof(msg->word[0]));
-    memset(tail_p + bytes, 0, space);
-    return bytes + space;
-}
+#include "transport/tcp/layout.h"
 
 /* Whether iov[i] is worth sending without a copy. */
 static inline bool is_zerocopy(const struct stepaf_tcp_connection *connection,
-                               const struct share *share, int i)
+                               const struct stepaf_tcp_share *share, int i)
 {
     const struct stepaf_tcp_link *link = connection->link;
 
@@ -150,8 +26,8 @@ static inline bool is_zerocopy(const struct stepaf_tcp_connection *connection,
 
 /* Send from iov[i] on as much as goes in one call: a payload without a copy, or all before the next
  * such. Returns as sendmsg; *next_p: what follows it. */
-static ssize_t push_run(struct stepaf_tcp_connection *connection, struct share *share, int i,
-                        int *next_p)
+static ssize_t push_run(struct stepaf_tcp_connection *connection, struct stepaf_tcp_share *share,
+                        int i, int *next_p)
 {
     bool zerocopy = is_zerocopy(connection, share, i);
     int next = i + 1, flags = MSG_NOSIGNAL | MSG_DONTWAIT;
@@ -175,7 +51,7 @@ static ssize_t push_run(struct stepaf_tcp_connection *connection, struct share *
 }
 
 /* Leave out what is sent. What is left begins with iov[i], of which this returns i. */
-static int cut_sent(const struct stepaf_tcp_connection *connection, struct share *share)
+static int cut_sent(const struct stepaf_tcp_connection *connection, struct stepaf_tcp_share *share)
 {
     uint64_t skip = connection->sent;
     int i = 0;
@@ -196,7 +72,7 @@ static bool is_full(int error)
 }
 
 /* Send what is left of the share, as far as the socket takes it. False if it is broken. */
-static bool push(struct stepaf_tcp_connection *connection, struct share *share)
+static bool push(struct stepaf_tcp_connection *connection, struct stepaf_tcp_share *share)
 {
     int next = 0;
 
@@ -239,7 +115,7 @@ static void begin_post(const struct stepaf_tcp *tcp, struct stepaf_tcp_link *lin
     for (unsigned i = 0; i < tcp->n_connections; i++)
         link->connections[i].sent = 0;
     for (unsigned i = 0; tcp->n_connections > 1 && i < post->n_xfer; i++)
-        link->tx_parts += is_striped(tcp, link, &post->xfer[i]);
+        link->tx_parts += stepaf_tcp_is_striped(tcp, link, &post->xfer[i]);
 }
 
 /* Send the pieces of other connections; *done_p: all are with the kernel. False: broken. */
@@ -248,9 +124,9 @@ static bool push_parts(struct stepaf_tcp *tcp, struct stepaf_tcp_link *link,
 {
     *done_p = true;
     for (unsigned i = 1; i < tcp->n_connections; i++) {
-        struct share share;
-        share_clear(&share);
-        lay_out_parts(tcp, link, post, i, &share);
+        struct stepaf_tcp_share share;
+        stepaf_tcp_share_clear(&share);
+        stepaf_tcp_lay_out_parts(tcp, link, post, i, &share);
         if (!push(&link->connections[i], &share))
             return false;
         *done_p = *done_p && link->connections[i].sent == share.bytes;
@@ -265,17 +141,17 @@ static bool push_frame(struct stepaf_tcp *tcp, struct stepaf_tcp_link *link,
 {
     struct stepaf_tcp_connection *connection = &link->connections[0];
     uint32_t tail_bytes = 0;
-    struct share share;
+    struct stepaf_tcp_share share;
 
-    share_clear(&share);
-    lay_out_frame(tcp, link, post, &share);
+    stepaf_tcp_share_clear(&share);
+    stepaf_tcp_lay_out_frame(tcp, link, post, &share);
     uint64_t before_message = share.bytes;
     if (with_message) {
         static const struct stepaf_msg nothing = {.type = STEPAF_TCP_VOID};
-        tail_bytes =
-            lay_out_message(__builtin_expect(link->zeros.base != NULL, 0) ? &nothing : &post->msg,
-                            before_message, link->tail.data);
-        share_add(&share, link->tail.data, tail_bytes);
+        tail_bytes = stepaf_tcp_lay_out_message(
+            __builtin_expect(link->zeros.base != NULL, 0) ? &nothing : &post->msg, before_message,
+            link->tail.data);
+        stepaf_tcp_share_add(&share, link->tail.data, tail_bytes);
     }
     if (!push(connection, &share))
         return false;
@@ -295,14 +171,15 @@ static bool has_parts(const struct stepaf_tcp *tcp, const struct stepaf_tcp_link
                       const struct stepaf_post *post)
 {
     for (unsigned i = 0; i < post->n_xfer; i++)
-        if (is_striped(tcp, link, &post->xfer[i]))
+        if (stepaf_tcp_is_striped(tcp, link, &post->xfer[i]))
             return true;
     return false;
 }
 
 /* Whether what is left of the share is for another thread. What goes without a copy is nothing for it,
  * and is counted here. */
-static bool is_for_thread(const struct stepaf_tcp_connection *connection, const struct share *share)
+static bool is_for_thread(const struct stepaf_tcp_connection *connection,
+                          const struct stepaf_tcp_share *share)
 {
     for (int i = 0; i < share->n; i++)
         if (is_zerocopy(connection, share, i))
@@ -320,7 +197,7 @@ static bool socket_has_room(const struct stepaf_tcp_connection *connection)
 }
 
 static const struct stepaf_tcp_copy *offer_share(struct stepaf_tcp_connection *connection,
-                                                 struct share *share)
+                                                 struct stepaf_tcp_share *share)
 {
     int first = cut_sent(connection, share);
     struct stepaf_tcp_copy copy = {
@@ -346,15 +223,15 @@ static __attribute__((noinline)) bool push_together(struct stepaf_tcp *tcp,
                                                     const struct stepaf_post *post, bool *done_p)
 {
     const struct stepaf_tcp_copy *copies[STEPAF_TCP_CONNECTIONS_MAX] = {NULL};
-    struct share shares[STEPAF_TCP_CONNECTIONS_MAX];
+    struct stepaf_tcp_share shares[STEPAF_TCP_CONNECTIONS_MAX];
     bool theirs[STEPAF_TCP_CONNECTIONS_MAX];
     bool good = true, any = false, has_gone;
     int error = 0;
 
     for (unsigned i = 1; i < tcp->n_connections; i++) {
         struct stepaf_tcp_connection *connection = &link->connections[i];
-        share_clear(&shares[i]);
-        lay_out_parts(tcp, link, post, i, &shares[i]);
+        stepaf_tcp_share_clear(&shares[i]);
+        stepaf_tcp_lay_out_parts(tcp, link, post, i, &shares[i]);
         theirs[i] = is_for_thread(connection, &shares[i]);
         if (theirs[i] && socket_has_room(connection))
             copies[i] = offer_share(connection, &shares[i]);
@@ -462,7 +339,8 @@ static void count_parts(struct stepaf_tcp_link *link, const struct stepaf_post *
     uint32_t at;
 
     for (unsigned i = 0; i < post->n_xfer; i++)
-        for (unsigned c = 1; is_striped(tcp, link, &post->xfer[i]) && c < tcp->n_connections; c++)
+        for (unsigned c = 1;
+             stepaf_tcp_is_striped(tcp, link, &post->xfer[i]) && c < tcp->n_connections; c++)
             link->connections[c].parts_sent +=
                 stepaf_tcp_piece(post->xfer[i].bytes, tcp->n_connections, c, &at);
 }
