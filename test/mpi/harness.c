@@ -213,8 +213,10 @@ void hs_signal(struct hs_job *job, int victim, int signal_number)
 {
     pid_t pid = atomic_load(&job->shared->pid[victim]);
 
-    if (signal_number == SIGKILL)
+    if (signal_number == SIGKILL) {
         atomic_store(&job->shared->killed[victim], 1);
+        atomic_store(&job->shared->died[victim], 1);
+    }
     atomic_store(&job->shared->stamp[0], hs_now_ns());
     if (pid <= 1 || kill(pid, signal_number) != 0)
         HS_FAILED("signal %d to rank %d (process %d): %s", signal_number, victim, (int)pid,

@@ -34,6 +34,7 @@ struct hs_shared {
     _Atomic int verdict[HS_MAX_RANKS]; /* enum hs_verdict + 1 once a rank is through */
     _Atomic int doomed[HS_MAX_RANKS];  /* not to be waited for: it leaves early, or is to die */
     _Atomic int killed[HS_MAX_RANKS];  /* hs_signal has killed it */
+    _Atomic int died[HS_MAX_RANKS];    /* by such a signal, once or more; it may have returned */
     _Atomic int pid[HS_MAX_RANKS];
     _Atomic uint64_t host[HS_MAX_RANKS]; /* follows from its name */
     _Atomic int64_t stamp[HS_STAMPS];    /* for tests */
@@ -203,7 +204,8 @@ void hs_mpi_share_page(struct hs_job *job);
 /* The page of those: rank 0 makes it and tells the others where it is. */
 void hs_page_create(int where_p[2]);
 bool hs_page_open(struct hs_job *job, const int where[2]);
-/* Wait for the verdicts of all ranks that are not doomed; the first of them prints the worst. */
+/* Wait for the verdicts of all ranks that are not doomed; the first of them prints the worst, of those that never
+ * died, if there are any: a launcher may no longer pass on what processes say that are left of others. */
 int hs_page_verdict(const struct hs_job *job, const char *name);
 int hs_exit_code(int verdict);
 

@@ -47,8 +47,7 @@ int hs_exit_code(int verdict)
 int hs_page_verdict(const struct hs_job *job, const char *name)
 {
     static const char *words[] = {"PASS", "SKIP", "FAIL"};
-    int verdict = hs_verdict();
-    bool first = true;
+    int verdict = hs_verdict(), first = -1, first_alive = -1;
 
     for (int rank = 0, turns = 0; rank < job->size; turns++) {
         int other = atomic_load(&job->shared->verdict[rank]);
@@ -60,11 +59,13 @@ int hs_page_verdict(const struct hs_job *job, const char *name)
             verdict = HS_FAIL;
         if (other - 1 > verdict)
             verdict = other - 1;
-        if (other != 0 && rank < job->rank)
-            first = false;
+        if (other != 0 && first < 0)
+            first = rank;
+        if (other != 0 && first_alive < 0 && !atomic_load(&job->shared->died[rank]))
+            first_alive = rank;
         rank++;
     }
-    if (first) {
+    if (job->rank == (first_alive >= 0 ? first_alive : first)) {
         printf("%s %s\n", words[verdict], name);
         fflush(stdout);
     }
