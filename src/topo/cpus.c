@@ -7,7 +7,7 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { WORD_BITS = 8 * sizeof(unsigned long) };
+enum { WORD_BITS = 8 * (int)sizeof(unsigned long) };
 
 /* Read a number at *c and move past it. Return -1 if there is none or it is too large. */
 static int parse_number(const char **c)
@@ -60,9 +60,11 @@ int stepaf_cpus_count(const struct stepaf_cpus *cpus)
 
 int stepaf_cpus_next(const struct stepaf_cpus *cpus, int from)
 {
-    for (int cpu = from; cpu < STEPAF_CPUS_MAX; cpu++)
-        if (cpus->bits[cpu / WORD_BITS] >> (cpu % WORD_BITS) & 1)
-            return cpu;
+    unsigned long above = ~0ul << (from % WORD_BITS); /* in the first word */
+
+    for (int i = from / WORD_BITS; i < STEPAF_CPUS_MAX / WORD_BITS; i++, above = ~0ul)
+        if (cpus->bits[i] & above)
+            return i * WORD_BITS + __builtin_ctzl(cpus->bits[i] & above);
     return -1;
 }
 
