@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "topo/sys.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <limits.h>
 #include <stdio.h>
@@ -104,6 +105,48 @@ void stepaf_sys_near(const char *root, const struct stepaf_cpus *own, struct ste
             stepaf_cpus_add(&shared, &sharers);
     stepaf_cpus_add(&shared, own);
     *near_p = shared;
+}
+
+static bool is_any(const char *root, const char *name)
+{
+    (void)root;
+    (void)name;
+    return true;
+}
+
+static bool is_gpu_class(const char *root, const char *name)
+{
+    enum { DISPLAY = 0x03, ACCELERATOR = 0x12, CLASS_SHIFT = 16 };
+    char text[16];
+
+    if (stepaf_sys_read(text, sizeof text, root, "/sys/bus/pci/devices/%s/class", name) <= 0)
+        return true; /* it may be one */
+    unsigned long class = strtoul(text, NULL, 16) >> CLASS_SHIFT;
+    return class == DISPLAY || class == ACCELERATOR;
+}
+
+/* Whether the directory has an entry that is such a one. */
+static bool has_entry(const char *root, const char *path,
+                      bool (*is_one)(const char *root, const char *name))
+{
+    char name[PATH_MAX];
+    const struct dirent *entry;
+    bool has = false;
+
+    snprintf(name, sizeof name, "%s%s", root, path);
+    DIR *directory = opendir(name);
+    if (!directory)
+        return false;
+    while (!has && (entry = readdir(directory)))
+        has = entry->d_name[0] != '.' && is_one(root, entry->d_name);
+    closedir(directory);
+    return has;
+}
+
+bool stepaf_sys_may_have_devices(const char *root)
+{
+    return has_entry(root, "/sys/class/infiniband", is_any) ||
+           has_entry(root, "/sys/bus/pci/devices", is_gpu_class);
 }
 
 static int at_least_1(int count)

@@ -97,10 +97,11 @@ static void list_devices(hwloc_topology_t topology, hwloc_const_bitmap_t near, c
 void stepaf_topo_devices(const char *xml, const char *binding, char *gpus_p, char *nics_p,
                          size_t capacity)
 {
+    gpus_p[0] = nics_p[0] = '\0';
+    if (!xml && !stepaf_sys_may_have_devices(""))
+        return;
     hwloc_topology_t topology = stepaf_topo_load(xml, 0, true);
     hwloc_bitmap_t near = hwloc_bitmap_alloc();
-
-    gpus_p[0] = nics_p[0] = '\0';
     if (topology && near && hwloc_bitmap_list_sscanf(near, binding) == 0)
         list_devices(topology, near, gpus_p, nics_p, capacity);
     if (topology)

@@ -277,6 +277,29 @@ static void near_units(void)
     tree_remove(root);
 }
 
+static void possible_devices(void)
+{
+    char root[256];
+
+    tree_make(root, sizeof root);
+    CU_ASSERT(!stepaf_sys_may_have_devices(root)); /* no sysfs at all */
+    tree_write(root, "sys/bus/pci/devices/0000:00:01.0/class", "0x020000\n");
+    CU_ASSERT(!stepaf_sys_may_have_devices(root)); /* an Ethernet card */
+    tree_write(root, "sys/bus/pci/devices/0000:00:02.0/class", "0x030200\n");
+    CU_ASSERT(stepaf_sys_may_have_devices(root));
+    tree_write(root, "sys/bus/pci/devices/0000:00:02.0/class", "0x120000\n");
+    CU_ASSERT(stepaf_sys_may_have_devices(root));
+    tree_write(root, "sys/bus/pci/devices/0000:00:02.0/class", "0x060400\n");
+    CU_ASSERT(!stepaf_sys_may_have_devices(root));
+    tree_write(root, "sys/bus/pci/devices/0000:00:03.0/vendor", "0x10de\n");
+    CU_ASSERT(stepaf_sys_may_have_devices(root)); /* of no class */
+    tree_write(root, "sys/bus/pci/devices/0000:00:03.0/class", "0x068000\n");
+    CU_ASSERT(!stepaf_sys_may_have_devices(root));
+    tree_write(root, "sys/class/infiniband/mlx5_0/node_type", "1: CA\n");
+    CU_ASSERT(stepaf_sys_may_have_devices(root));
+    tree_remove(root);
+}
+
 /* Not from core to core either, to ask each what it is: ranks that do so end up on the last one
  * together. */
 static void looking_moves_no_thread(void)
@@ -356,6 +379,7 @@ int main(void)
         {"facts from files", facts_from_files},
         {"node ids", node_ids},
         {"near units", near_units},
+        {"possible devices", possible_devices},
         {"looking moves no thread", looking_moves_no_thread},
         {"binding", binding},
         {"printing", printing},
