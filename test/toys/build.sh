@@ -139,4 +139,4 @@ if ! is_new; then
     configure
     touch "$work/built"
 fi
-make -s -C "$build" -j2 stepaf_info test/toys/stream "$@" || fail make
+make -s -C "$build" -j2 LIBTOOL="sh $tree/test/libtool.sh" stepaf_info test/toys/stream "$@" || fail make
