@@ -7,7 +7,9 @@
 # XML take the one that reads them: unit_with_xml.
 TEST_HWLOC_BLACKLIST=hwloc_cuda.so,hwloc_gl.so,hwloc_levelzero.so,hwloc_nvml.so,hwloc_opencl.so,hwloc_pci.so,hwloc_rsmi.so
 HWLOC_PLUGINS_BLACKLIST=$TEST_HWLOC_BLACKLIST,hwloc_xml_libxml.so
-export TEST_HWLOC_BLACKLIST HWLOC_PLUGINS_BLACKLIST
+# It reads the configuration of all PCI devices, at each start of mpirun, say: in a virtual machine milliseconds for each.
+HWLOC_COMPONENTS=-linux:pci
+export TEST_HWLOC_BLACKLIST HWLOC_PLUGINS_BLACKLIST HWLOC_COMPONENTS
 
 # UCX's way between processes of one machine.
 export TEST_UCX_SHM=posix,cma,self
