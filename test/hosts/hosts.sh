@@ -163,7 +163,7 @@ hosts_need_mpirun()
 # env.sh keeps MPI on the loopback interface; here it cannot get out of the script's network.
 hosts_mpirun()
 {
-    unset OMPI_MCA_btl_tcp_if_include OMPI_MCA_oob_tcp_if_include
+    unset OMPI_MCA_btl OMPI_MCA_pml OMPI_MCA_btl_tcp_if_include OMPI_MCA_oob_tcp_if_include
     unset PMIX_MCA_ptl_tcp_if_include
     hosts_spec=$1
     shift

@@ -382,6 +382,7 @@ int main(int argc, char **argv)
         printf("skipped: needs to be started by a launcher\n");
         return 77;
     }
+    hs_catch_crashes();
     CHECK(stepaf_init_mpi(MPI_COMM_WORLD, NULL, &ctx) == STEPAF_ERR_INVALID);
     MPI_Init(&argc, &argv);
     MPI_Comm_rank(MPI_COMM_WORLD, &world_rank);

@@ -7,6 +7,7 @@ set -u
 : "${top_srcdir:=.}" "${top_builddir:=.}"
 top_builddir=$(cd "$top_builddir" && pwd) || exit # by that name job finds its tasks
 . "$top_srcdir/test/mpi/env.sh"
+unset OMPI_MCA_btl OMPI_MCA_pml # jobs have several nodes
 export STEPAF_NET_IF=lo STEPAF_TRANSPORTS=shm,tcp
 mpi=$top_builddir/test/mpi
 pmix=$top_builddir/test/pmix
