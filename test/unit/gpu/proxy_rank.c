@@ -436,7 +436,8 @@ int proxy_rank_open(struct proxy_rank *rank, const struct proxy_job *job, const 
 
 void proxy_rank_close(struct proxy_rank *rank)
 {
+    (void)cpu_queue_sync(PROXY_SYNC_MS);
+    stepaf_finalize(rank->ctx); /* until then the library's thread may use a stream */
     cpu_queue_end();
-    stepaf_finalize(rank->ctx);
     cpu_device_end();
 }

@@ -65,18 +65,48 @@ static void one_peer_out_of_reach_is_no_harm(void)
     end();
 }
 
-/* The port of a socket that has just been closed: nobody listens there. */
-static uint16_t dead_port(void)
+/* A socket that is bound to @a port, of the kernel's choice if it is 0; -1: that one is taken. */
+static int bind_port(uint16_t port, uint16_t *port_p)
 {
-    struct sockaddr_in address = {.sin_family = AF_INET};
+    struct sockaddr_in address = {.sin_family = AF_INET, .sin_port = htons(port)};
     socklen_t length = sizeof address;
     int fd = socket(AF_INET, SOCK_STREAM, 0);
 
-    side_must(!bind(fd, (struct sockaddr *)&address, length) &&
-                  !getsockname(fd, (struct sockaddr *)&address, &length),
-              "port");
+    side_must(fd >= 0, "socket");
+    if (bind(fd, (struct sockaddr *)&address, length)) {
+        close(fd);
+        return -1;
+    }
+    side_must(!getsockname(fd, (struct sockaddr *)&address, &length), "port");
+    *port_p = ntohs(address.sin_port);
+    return fd;
+}
+
+/* The port of a socket that has just been closed: nobody listens there. */
+static uint16_t dead_port(void)
+{
+    uint16_t port;
+    int fd = bind_port(0, &port);
+
+    side_must(fd >= 0, "port");
     close(fd);
-    return ntohs(address.sin_port);
+    return port;
+}
+
+/* The first of two such ports. */
+static uint16_t two_dead_ports(void)
+{
+    for (;;) {
+        uint16_t first, second;
+        int fd = bind_port(0, &first);
+        int other = fd < 0 || first == UINT16_MAX ? -1 : bind_port(first + 1, &second);
+        if (fd >= 0)
+            close(fd);
+        if (other < 0)
+            continue;
+        close(other);
+        return first;
+    }
 }
 
 static void the_next_address_is_tried(void)
@@ -224,9 +254,8 @@ static void settings_that_cannot_be_are_refused(void)
 static void ports_run_out(void)
 {
     char range[32];
-    uint16_t first = dead_port();
+    uint16_t first = two_dead_ports();
 
-    first = first < 65000 ? first : 65000;
     tcp_set_defaults();
     snprintf(range, sizeof range, "%u-%u", first, first + 1u);
     tcp_set("STEPAF_NET_PORTS", range);
