@@ -7,9 +7,9 @@
 
 #include "base/fd.h"
 #include "base/time.h"
-#include "device/gpu.h"
+#include "transport/try_gpu.h"
 
-enum { CQ_ENTRIES = 4096, PAGE = 4096, CLOSE_MS = 1000, TRY_BYTES = 64 << 10 };
+enum { CQ_ENTRIES = 4096, PAGE = 4096, CLOSE_MS = 1000 };
 
 static bool ofi_probe(const struct stepaf_env *env, char *reason)
 {
@@ -257,23 +257,7 @@ static stepaf_status_t ofi_open(struct stepaf_upcalls *up, unsigned n_peers,
 
 static void ofi_probe_gpu(const struct stepaf_env *env, struct stepaf_gpu *gpu, char *text)
 {
-    struct stepaf_upcalls up = {.env = env, .gpu = stepaf_gpu_facts(gpu)->bus};
-    struct stepaf_mem region = {.bytes = TRY_BYTES, .kind = STEPAF_MEM_CUDA, .fd = -1, .gpu = gpu};
-    struct stepaf_transport *transport;
-    stepaf_status_t status = ofi_open(&up, 1, &transport);
-    void *base = NULL;
-
-    if (!status) {
-        status = stepaf_gpu_alloc(gpu, TRY_BYTES, &base);
-        region.base = base;
-        if (!status)
-            status = stepaf_ofi_reg_mem(transport, &region);
-        stepaf_ofi_describe_gpu(transport, text);
-        ofi_close(transport);
-        stepaf_gpu_free(gpu, base);
-    }
-    if (status)
-        snprintf(text, STEPAF_REASON_MAX, "%.180s", stepaf_last_error()->text);
+    stepaf_transport_try_gpu(&stepaf_ofi_ops, env, gpu, NULL, text);
 }
 
 /* All links are proven: what libfabric connects has been connected. */

@@ -11,10 +11,11 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "base/time.h"
+#include "transport/try_gpu.h"
 #include "transport/verbs/cm.h"
 #include "transport/verbs/rail.h"
 
-enum { CLOSE_US = 1000000, TRY_BYTES = 65536 };
+enum { CLOSE_US = 1000000 };
 
 static void verbs_close(struct stepaf_transport *transport)
 {
@@ -93,29 +94,19 @@ err_verbs:
     return status;
 }
 
+/* Why it has chosen these devices. */
+static void add_choice(const struct stepaf_transport *transport, char *text)
+{
+    const char *why = ((const struct stepaf_verbs *)transport)->choice.why;
+    size_t used = strlen(text);
+
+    if (why[0])
+        snprintf(text + used, STEPAF_REASON_MAX - used, ", %s", why);
+}
+
 static void verbs_probe_gpu(const struct stepaf_env *env, struct stepaf_gpu *gpu, char *text)
 {
-    struct stepaf_upcalls up = {.env = env, .gpu = stepaf_gpu_facts(gpu)->bus};
-    struct stepaf_mem region = {.bytes = TRY_BYTES, .kind = STEPAF_MEM_CUDA, .fd = -1, .gpu = gpu};
-    struct stepaf_transport *transport;
-    stepaf_status_t status = verbs_open(&up, 1, &transport);
-    void *base = NULL;
-
-    if (!status) {
-        status = stepaf_gpu_alloc(gpu, TRY_BYTES, &base);
-        region.base = base;
-        if (!status)
-            status = stepaf_verbs_reg_mem(transport, &region);
-        stepaf_verbs_describe_gpu(transport, text);
-        size_t used = strlen(text);
-        const char *why = ((const struct stepaf_verbs *)transport)->choice.why;
-        if (why[0])
-            snprintf(text + used, STEPAF_REASON_MAX - used, ", %s", why);
-        verbs_close(transport);
-        stepaf_gpu_free(gpu, base);
-    }
-    if (status)
-        snprintf(text, STEPAF_REASON_MAX, "%.180s", stepaf_last_error()->text);
+    stepaf_transport_try_gpu(&stepaf_verbs_ops, env, gpu, add_choice, text);
 }
 
 static void verbs_query_memory(struct stepaf_transport *transport, size_t *per_link_p,
