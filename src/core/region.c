@@ -203,6 +203,7 @@ stepaf_status_t stepaf_region_register(struct stepaf_ctx *ctx, void *base, size_
     status = stepaf_ctx_place(ctx, &model);
     if (status)
         return status;
+    model.mem.lent = model.mem.kind == STEPAF_MEM_HOST;
     return region_add(ctx, &model, &region);
 }
 
@@ -286,7 +287,7 @@ struct stepaf_target stepaf_region_resolve(struct stepaf_upcalls *up, uint32_t i
     if (!region || region->mem.id != id || !region->target || offset > region->mem.bytes ||
         bytes > region->mem.bytes - offset)
         return nowhere;
-    if (region->mem.kind != STEPAF_MEM_HOST)
-        region = region->bounce;
-    return region ? (struct stepaf_target){region->mem.base + offset, !region->library} : nowhere;
+    const struct stepaf_region *host =
+        region->mem.kind == STEPAF_MEM_HOST ? region : region->bounce;
+    return (struct stepaf_target){host ? host->mem.base + offset : NULL, &region->mem};
 }

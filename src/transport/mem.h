@@ -20,7 +20,8 @@ struct stepaf_mem {
     uint8_t *base;
     size_t bytes;
     stepaf_mem_kind_t kind;
-    int fd;                 /* file that holds it from offset 0, or -1 */
+    int fd;    /* file that holds it from offset 0, or -1 */
+    bool lent; /* host memory of the caller's: it may be unmapped or read-only by now */
     struct stepaf_gpu *gpu; /* GPU memory: whose */
     /* What each transport's reg_mem has made of it, by the transport's index; NULL: nothing. */
     void *registration[STEPAF_MAX_TRANSPORTS];
@@ -29,7 +30,9 @@ struct stepaf_mem {
 /* Where a peer's bytes go. */
 struct stepaf_target {
     uint8_t *at; /* NULL: there is no such place */
-    bool lent;   /* it is the caller's, and may be unmapped or read-only by now */
+    /* That the place is in. Of GPU memory, at is in the bounce buffer, or NULL where there is none;
+     * a transport that has registered it takes the place in the memory itself. */
+    const struct stepaf_mem *mem;
 };
 
 /* A piece of a peer's memory. Made by import_mem; a transport puts its own after this. */

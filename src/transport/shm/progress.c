@@ -21,7 +21,7 @@ static void take_fragment(struct stepaf_shm_link *link, const struct stepaf_msg 
         up->dropped_malformed++;
         return;
     }
-    if (shm->kernel_copies && place.lent && !stepaf_is_writable(place.at, bytes)) {
+    if (shm->kernel_copies && place.mem->lent && !stepaf_is_writable(place.at, bytes)) {
         stepaf_shm_give_up(link, STEPAF_SHM_OWN_UNWRITABLE, stepaf_unwritable_own);
         return;
     }

@@ -69,7 +69,7 @@ static void resolve_place(struct stepaf_tcp_connection *connection)
     if (connection->frame.spoiled)
         return;
     struct stepaf_target place = up->resolve(up, it->region, it->offset, it->bytes);
-    connection->frame.lent = place.lent;
+    connection->frame.lent = place.at && place.mem->lent;
     if (place.at) {
         connection->place = place.at + (it->bytes - connection->left);
     } else {

@@ -220,8 +220,8 @@ static void a_target_is_the_callers_or_the_librarys(void)
     struct stepaf_region *lent = add(1000, 100);
     CU_ASSERT_EQUAL_FATAL(stepaf_region_alloc(job->ctx, 5000, STEPAF_MEM_HOST, &own), STEPAF_OK);
     lent->target = own->target = true;
-    CU_ASSERT_TRUE(up->resolve(up, lent->mem.id, 0, 1).lent);
-    CU_ASSERT_FALSE(up->resolve(up, own->mem.id, 0, 1).lent);
+    CU_ASSERT_TRUE(up->resolve(up, lent->mem.id, 0, 1).mem->lent);
+    CU_ASSERT_FALSE(up->resolve(up, own->mem.id, 0, 1).mem->lent);
     end();
 }
 

@@ -69,10 +69,12 @@ static struct stepaf_target resolve(struct stepaf_upcalls *up, uint32_t id, uint
 {
     struct side *side = (struct side *)up;
 
-    for (unsigned i = 0; i < side->n_regions; i++)
-        if (side->regions[i].id == id && offset <= side->regions[i].bytes &&
-            bytes <= side->regions[i].bytes - offset)
-            return (struct stepaf_target){side->regions[i].base + offset, side->regions[i].fd < 0};
+    for (unsigned i = 0; i < side->n_regions; i++) {
+        const struct stepaf_mem *mem = &side->regions[i];
+        uint8_t *base = mem->kind == STEPAF_MEM_HOST ? mem->base : side->bounce;
+        if (mem->id == id && offset <= mem->bytes && bytes <= mem->bytes - offset)
+            return (struct stepaf_target){base ? base + offset : NULL, mem};
+    }
     return (struct stepaf_target){.at = NULL};
 }
 
@@ -109,6 +111,8 @@ void side_close(struct side *side)
         struct stepaf_mem *region = &side->regions[i];
         struct stepaf_device_mem mem = {
             .base = region->base, .bytes = region->bytes, .fd = region->fd};
+        if (region->kind != STEPAF_MEM_HOST)
+            continue;
         if (region->fd >= 0)
             stepaf_device_free(&mem);
         else
@@ -154,8 +158,11 @@ struct stepaf_mem *side_memory(struct side *side, size_t bytes, bool shareable)
     else
         mem.base = calloc(bytes, 1);
     side_must(mem.base != NULL, "memory");
-    *region = (struct stepaf_mem){
-        .id = 100 + side->n_regions++, .base = mem.base, .bytes = mem.bytes, .fd = mem.fd};
+    *region = (struct stepaf_mem){.id = 100 + side->n_regions++,
+                                  .base = mem.base,
+                                  .bytes = mem.bytes,
+                                  .fd = mem.fd,
+                                  .lent = !shareable};
     return region;
 }
 

@@ -23,6 +23,7 @@ struct side {
     struct stepaf_link *links[SIDE_PEERS];
     struct stepaf_mem regions[SIDE_REGIONS];
     unsigned n_regions;
+    uint8_t *bounce; /* where what is for its GPU memory goes, for who has not registered that */
     unsigned n_messages;
     struct stepaf_msg messages[SIDE_MESSAGES]; /* as they came, of all links */
     unsigned n_by_imm;                         /* of them */
@@ -50,7 +51,8 @@ const char *side_connect(struct side *from, uint32_t peer, struct side *to, uint
 /* Both ways, as peer 0 of each other. */
 void side_join(struct side *one, struct side *other);
 
-/* Give @a side memory that peers may write to: shareable, or pages of this process. */
+/* Give @a side memory that peers may write to: shareable, or pages of this process. Who makes GPU
+ * memory of it ends that. */
 struct stepaf_mem *side_memory(struct side *side, size_t bytes, bool shareable);
 /* Make it writable from @a from's link @a peer. */
 struct stepaf_rmem *side_import(struct side *from, uint32_t peer, struct side *to,
