@@ -10,6 +10,7 @@
     CALL(get_version)                \
     CALL(init_version)               \
     CALL(cleanup)                    \
+    CALL(context_query)              \
     CALL(context_print_info)         \
     CALL(worker_create)              \
     CALL(worker_destroy)             \

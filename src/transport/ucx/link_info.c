@@ -48,7 +48,14 @@ static const char *next_line(const char *text, const char *word, char *line)
 
 struct resources {
     char transports[STEPAF_REASON_MAX / 3], devices[STEPAF_REASON_MAX / 3];
+    bool have_rdma;
 };
+
+/* Of those that have no connections, only Mellanox's dc reads and writes a peer's memory. */
+static bool is_rdma(const char *name)
+{
+    return !strncmp(name, "rc_", 3) || !strncmp(name, "dc_", 3);
+}
 
 /* "self" is within this process, and what goes by memory has no device to speak of. */
 static void look_at_resource(struct resources *all, const char *line)
@@ -58,27 +65,40 @@ static void look_at_resource(struct resources *all, const char *line)
 
     if (!kind || name[kind] != '/' || !strncmp(name, "self/", 5))
         return;
+    all->have_rdma = all->have_rdma || is_rdma(name);
     add_word(all->transports, sizeof(all->transports), name, kind);
     name += kind + 1;
     if (strncmp(name, "memory", 6) != 0)
         add_word(all->devices, sizeof(all->devices), name, strcspn(name, " "));
 }
 
-void stepaf_ucx_resources_text(const struct stepaf_ucx *ucx, char *text, size_t room)
+static struct resources find_resources(const struct stepaf_ucx *ucx)
 {
     struct resources all = {.transports = ""};
     char *words = NULL, line[LINE];
     size_t bytes = 0;
     FILE *stream = open_memstream(&words, &bytes);
 
-    text[0] = '\0';
     if (!stream)
-        return;
+        return all;
     ucx->calls->context_print_info(ucx->context, stream);
     if (!fclose(stream))
         for (const char *at = words; (at = next_line(at, "resource ", line));)
             look_at_resource(&all, line);
     free(words);
+    return all;
+}
+
+bool stepaf_ucx_has_rdma(const struct stepaf_ucx *ucx)
+{
+    return find_resources(ucx).have_rdma;
+}
+
+void stepaf_ucx_resources_text(const struct stepaf_ucx *ucx, char *text, size_t room)
+{
+    const struct resources all = find_resources(ucx);
+
+    text[0] = '\0';
     if (all.transports[0])
         snprintf(text, room, ", transports %s%s%s", all.transports,
                  all.devices[0] ? ", devices " : "", all.devices);

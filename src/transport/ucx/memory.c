@@ -3,35 +3,56 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/time.h"
 #include "transport/ucx/ucx.h"
+
+enum { END_MS = 1000 };
+
+static stepaf_status_t map_host(struct stepaf_ucx *ucx, const struct stepaf_mem *mem,
+                                ucp_mem_h *memh_p)
+{
+    ucp_mem_map_params_t params = {.field_mask = UCP_MEM_MAP_PARAM_FIELD_ADDRESS |
+                                                 UCP_MEM_MAP_PARAM_FIELD_LENGTH,
+                                   .address = mem->base,
+                                   .length = mem->bytes};
+    ucs_status_t status = ucx->calls->mem_map(ucx->context, &params, memh_p);
+
+    if (status == UCS_ERR_NO_MEMORY)
+        return stepaf_error_no_memory(STEPAF_PHASE_NONE);
+    if (status != UCS_OK)
+        return stepaf_error_set(STEPAF_ERR_TRANSPORT, STEPAF_PHASE_NONE,
+                                "ucx: cannot register %zu bytes: %s", mem->bytes,
+                                ucx->calls->status_string(status));
+    return STEPAF_OK;
+}
 
 stepaf_status_t stepaf_ucx_reg_mem(struct stepaf_transport *transport, struct stepaf_mem *mem)
 {
     struct stepaf_ucx *ucx = (struct stepaf_ucx *)transport;
     struct stepaf_ucx_registration *registration = calloc(1, sizeof(*registration));
-    ucp_mem_map_params_t params = {.field_mask = UCP_MEM_MAP_PARAM_FIELD_ADDRESS |
-                                                 UCP_MEM_MAP_PARAM_FIELD_LENGTH,
-                                   .address = mem->base,
-                                   .length = mem->bytes};
+    bool is_gpu = mem->kind == STEPAF_MEM_CUDA, is_there;
+    stepaf_status_t status = STEPAF_OK;
 
     if (!registration)
         return stepaf_error_no_memory(STEPAF_PHASE_NONE);
-    ucs_status_t status = ucx->calls->mem_map(ucx->context, &params, &registration->memh);
-    if (status != UCS_OK) {
-        free(registration);
-        if (status == UCS_ERR_NO_MEMORY)
-            return stepaf_error_no_memory(STEPAF_PHASE_NONE);
-        return stepaf_error_set(STEPAF_ERR_TRANSPORT, STEPAF_PHASE_NONE,
-                                "ucx: cannot register %zu bytes: %s", mem->bytes,
-                                ucx->calls->status_string(status));
+    if (is_gpu) {
+        registration->gpu = mem->gpu;
+        is_there = stepaf_ucx_map_gpu(ucx, mem, &registration->memh);
+    } else {
+        status = map_host(ucx, mem, &registration->memh);
+        is_there = !status;
     }
-    registration->next = ucx->registrations;
-    registration->back = &ucx->registrations;
-    if (registration->next)
-        registration->next->back = &registration->next;
-    ucx->registrations = registration;
-    mem->registration[transport->index] = registration;
-    return STEPAF_OK;
+    if (is_there) {
+        registration->next = ucx->registrations;
+        registration->back = &ucx->registrations;
+        if (registration->next)
+            registration->next->back = &registration->next;
+        ucx->registrations = registration;
+        mem->registration[transport->index] = registration;
+    } else {
+        free(registration);
+    }
+    return is_gpu ? stepaf_ucx_note_gpu(ucx, mem, is_there) : status;
 }
 
 void stepaf_ucx_unregister(struct stepaf_ucx *ucx, struct stepaf_ucx_registration *registration)
@@ -39,18 +60,38 @@ void stepaf_ucx_unregister(struct stepaf_ucx *ucx, struct stepaf_ucx_registratio
     *registration->back = registration->next;
     if (registration->next)
         registration->next->back = registration->back;
-    (void)ucx->calls->mem_unmap(ucx->context, registration->memh);
+    if (registration->gpu)
+        stepaf_ucx_unmap_gpu(ucx, registration->gpu, registration->memh);
+    else
+        (void)ucx->calls->mem_unmap(ucx->context, registration->memh);
     free(registration);
 }
 
-void stepaf_ucx_dereg_mem(struct stepaf_transport *transport, struct stepaf_mem *mem)
+/* Requests of UCX's that move GPU memory hold its handle, also those of peers that are lost. What
+ * comes meanwhile is delivered by the next progress. */
+static void await_gpu(struct stepaf_ucx *ucx)
 {
-    if (mem->registration[transport->index])
-        stepaf_ucx_unregister((struct stepaf_ucx *)transport, mem->registration[transport->index]);
-    mem->registration[transport->index] = NULL;
+    int64_t end = stepaf_monotonic_ns() + END_MS * 1000000LL;
+
+    while (ucx->gpu.n_under_way && stepaf_monotonic_ns() < end)
+        (void)stepaf_ucx_turn(ucx);
 }
 
-/* A key that UCX does not give, or that is too long, is an empty one: active messages need none. */
+/* A handle that UCX still holds is left to it until the transport is closed. */
+void stepaf_ucx_dereg_mem(struct stepaf_transport *transport, struct stepaf_mem *mem)
+{
+    struct stepaf_ucx *ucx = (struct stepaf_ucx *)transport;
+    struct stepaf_ucx_registration *registration = mem->registration[transport->index];
+
+    mem->registration[transport->index] = NULL;
+    if (registration && registration->gpu)
+        await_gpu(ucx);
+    if (registration && (!registration->gpu || !ucx->gpu.n_under_way))
+        stepaf_ucx_unregister(ucx, registration);
+}
+
+/* A key that UCX does not give, or that is too long, is an empty one: active messages need none. GPU
+ * memory has none, since all that goes to it is fetched. */
 void stepaf_ucx_pack_mem(struct stepaf_transport *transport, const struct stepaf_mem *mem,
                          struct stepaf_pack *pack)
 {
@@ -59,10 +100,12 @@ void stepaf_ucx_pack_mem(struct stepaf_transport *transport, const struct stepaf
     void *key = NULL;
     size_t bytes = 0;
 
-    if (ucx->calls->rkey_pack(ucx->context, registration->memh, &key, &bytes) != UCS_OK)
+    if (registration->gpu ||
+        ucx->calls->rkey_pack(ucx->context, registration->memh, &key, &bytes) != UCS_OK)
         key = NULL;
     if (!key || bytes > STEPAF_UCX_ADDRESS)
         bytes = 0;
+    stepaf_pack_u32(pack, (uint32_t)mem->kind);
     stepaf_pack_u64(pack, (uint64_t)(uintptr_t)mem->base);
     stepaf_pack_u32(pack, (uint32_t)bytes);
     stepaf_pack_bytes(pack, key, bytes);
@@ -73,18 +116,24 @@ void stepaf_ucx_pack_mem(struct stepaf_transport *transport, const struct stepaf
 stepaf_status_t stepaf_ucx_import_mem(struct stepaf_link *base, uint32_t id, uint64_t bytes,
                                       struct stepaf_unpack *unpack, struct stepaf_rmem **rmem_p)
 {
-    const struct stepaf_ucx_link *link = (struct stepaf_ucx_link *)base;
+    struct stepaf_ucx_link *link = (struct stepaf_ucx_link *)base;
     /* UCX is not told how long a key is: behind a short one are zeros. */
     uint8_t copy[2 * STEPAF_UCX_ADDRESS] = {0};
-    struct stepaf_ucx_rmem *rmem = calloc(1, sizeof(*rmem));
+    uint32_t kind = stepaf_unpack_u32(unpack);
 
+    if (kind != STEPAF_MEM_HOST && kind != STEPAF_MEM_CUDA)
+        return stepaf_error_set(STEPAF_ERR_PROTOCOL, STEPAF_PHASE_COMMIT,
+                                "ucx: its memory is of no known kind (%u)", kind);
+    struct stepaf_ucx_rmem *rmem = calloc(1, sizeof(*rmem));
     if (!rmem)
         return stepaf_error_no_memory(STEPAF_PHASE_COMMIT);
     rmem->base = (struct stepaf_rmem){id, bytes};
+    rmem->is_gpu = kind == STEPAF_MEM_CUDA;
+    link->has_gpu = link->has_gpu || rmem->is_gpu;
     rmem->address = stepaf_unpack_u64(unpack);
     uint32_t key_bytes = stepaf_unpack_u32(unpack);
     const void *key = stepaf_unpack_bytes(unpack, key_bytes);
-    if (key && key_bytes && key_bytes <= STEPAF_UCX_ADDRESS) {
+    if (!rmem->is_gpu && key && key_bytes && key_bytes <= STEPAF_UCX_ADDRESS) {
         memcpy(copy, key, key_bytes);
         if (stepaf_ucx_of(link)->calls->ep_rkey_unpack(link->ep, copy, &rmem->rkey) != UCS_OK)
             rmem->rkey = NULL;

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Sends under way: from being handed to UCX until it has told of their end. */
+/* Sends under way: from being handed to UCX until it has told of their end; and what is noted of
+ * links meanwhile. */
 #include "transport/ucx/ucx.h"
 
 void stepaf_ucx_note(struct stepaf_ucx_link *link)
@@ -16,6 +17,15 @@ void stepaf_ucx_note(struct stepaf_ucx_link *link)
 void stepaf_ucx_has_no_place(struct stepaf_ucx_link *link)
 {
     link->fault = "it has sent something that has no place here";
+    stepaf_ucx_note(link);
+}
+
+void stepaf_ucx_has_come(struct stepaf_ucx_link *link, uint32_t place, ucs_status_t status)
+{
+    if (status != UCS_OK)
+        link->failed = status;
+    else
+        link->shared.due[place].landed++;
     stepaf_ucx_note(link);
 }
 

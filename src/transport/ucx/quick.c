@@ -93,7 +93,8 @@ bool stepaf_ucx_take_quick(struct stepaf_ucx *ucx, const uint8_t *header, size_t
         struct stepaf_target to =
             up->resolve(up, head.whose >> STEPAF_UCX_ID_SHIFT & (STEPAF_UCX_QUICK_IDS - 1),
                         head.offset, (uint32_t)bytes);
-        if (!to.at) {
+        if (!to.at ||
+            __builtin_expect(link->has_gpu && stepaf_ucx_gpu_named(link, &to) != NULL, 0)) {
             stepaf_ucx_has_no_place(link);
             return false;
         }

@@ -85,13 +85,23 @@ static bool find_places(struct stepaf_upcalls *up, const struct arrival *it, siz
     return !bytes;
 }
 
-static void has_come(struct stepaf_ucx_link *link, uint32_t place, ucs_status_t status)
+/* What is registered of the GPU memory that some place of a message is in, and the first place; NULL:
+ * none is. */
+static __attribute__((noinline, cold)) const struct stepaf_ucx_registration *find_gpu(
+    const struct stepaf_ucx_link *link, const uint8_t *places, unsigned n, struct part *first_p)
 {
-    if (status != UCS_OK)
-        link->failed = status;
-    else
-        link->shared.due[place].landed++;
-    stepaf_ucx_note(link);
+    struct stepaf_upcalls *up = stepaf_ucx_of(link)->shared.base.up;
+    const struct stepaf_ucx_registration *own = NULL;
+
+    for (unsigned i = 0; i < n && !own; i++) {
+        struct stepaf_ucx_place place;
+        memcpy(&place, places + i * sizeof(place), sizeof(place));
+        struct stepaf_target named = up->resolve(up, place.id, place.offset, place.bytes);
+        own = stepaf_ucx_gpu_named(link, &named);
+        if (own)
+            *first_p = (struct part){named.mem->base + place.offset, place.bytes};
+    }
+    return own;
 }
 
 static void fetched(void *request, ucs_status_t status, size_t bytes, void *user_data)
@@ -100,22 +110,24 @@ static void fetched(void *request, ucs_status_t status, size_t bytes, void *user
 
     (void)bytes;
     stepaf_ucx_of(in->link)->calls->request_free(request);
-    has_come(in->link, in->place, status);
+    stepaf_ucx_has_come(in->link, in->place, status);
 }
 
-/* UCX has only told that there is something: it is to fetch it to its place. */
-static void fetch(struct stepaf_ucx_link *link, uint32_t place, void *data, uint8_t *to,
-                  size_t bytes)
+/* UCX has only told that there is something: it is to fetch it to its place. What UCX is to be
+ * answered is returned. */
+static ucs_status_t fetch(struct stepaf_ucx_link *link, uint32_t place, void *data,
+                          const struct part *part)
 {
     const struct stepaf_ucx *ucx = stepaf_ucx_of(link);
     const ucp_request_param_t param = {.op_attr_mask =
                                            UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA,
                                        .cb.recv_am = fetched,
                                        .user_data = &link->in[place]};
-    ucs_status_ptr_t request = ucx->calls->am_recv_data_nbx(ucx->worker, data, to, bytes, &param);
-
+    ucs_status_ptr_t request =
+        ucx->calls->am_recv_data_nbx(ucx->worker, data, part->to, part->bytes, &param);
     if (!UCS_PTR_IS_PTR(request))
-        has_come(link, place, UCS_PTR_STATUS(request));
+        stepaf_ucx_has_come(link, place, UCS_PTR_STATUS(request));
+    return UCS_INPROGRESS;
 }
 
 /* @a n_told: of its pieces, those that are to be fetched with it. */
@@ -135,19 +147,21 @@ static void keep_message(struct stepaf_ucx_link *link, const struct arrival *it,
     stepaf_fabric_count(&link->shared, STEPAF_FABRIC_MESSAGE, head->number);
 }
 
-/* A piece or a message. UCS_INPROGRESS: @a data stays UCX's until it is fetched. */
+/* A piece or a message. @a beside_gpu: of a rank with GPU memory; @a own: for it. UCS_INPROGRESS: @a
+ * data stays UCX's until it is fetched. */
 static ucs_status_t take_data(struct stepaf_ucx_link *link, const struct arrival *it,
-                              const struct part *parts, void *data, size_t bytes, bool is_told_only)
+                              const struct part *parts, void *data, bool is_told_only,
+                              bool beside_gpu, const struct stepaf_ucx_registration *own)
 {
     uint32_t number = it->head.number, place = number % STEPAF_FABRIC_RING;
     const uint8_t *from = it->more_bytes ? it->more : data;
 
     if (it->head.kind == STEPAF_FABRIC_MESSAGE)
         keep_message(link, it, is_told_only);
-    if (is_told_only) {
-        fetch(link, place, data, parts[0].to, bytes);
-        return UCS_INPROGRESS;
-    }
+    if (is_told_only && beside_gpu)
+        return stepaf_ucx_fetch_inside(link, place, data, own, parts[0].to, parts[0].bytes);
+    if (is_told_only)
+        return fetch(link, place, data, &parts[0]);
     for (unsigned i = 0; i < it->head.n_places; i++) {
         if (parts[i].bytes)
             memcpy(parts[i].to, from, parts[i].bytes);
@@ -174,16 +188,16 @@ static inline bool is_quick(const uint8_t *header, size_t bytes)
     return whose & stepaf_ucx_is_quick;
 }
 
-ucs_status_t stepaf_ucx_take(void *arg, const void *header, size_t header_bytes, void *data,
-                             size_t bytes, const ucp_am_recv_param_t *param)
+/* A message that is not quick. @a beside_gpu, which the compiler knows: this rank has GPU memory that
+ * UCX moves. */
+static ucs_status_t take_arrival(struct stepaf_ucx *ucx, const void *header, size_t header_bytes,
+                                 void *data, size_t bytes, bool is_told_only, bool beside_gpu)
 {
-    struct stepaf_ucx *ucx = arg;
-    bool is_told_only = param->recv_attr & UCP_AM_RECV_ATTR_FLAG_RNDV;
+    const struct stepaf_ucx_registration *own = NULL;
     struct part parts[STEPAF_UCX_PLACES];
     struct arrival it;
+    bool good;
 
-    if (is_quick(header, header_bytes))
-        return !bytes && stepaf_ucx_take_quick(ucx, header, header_bytes) ? UCS_OK : drop(ucx);
     if (!parse(header, header_bytes, &it) || it.head.token != ucx->shared.token ||
         it.head.peer >= ucx->shared.n_peers)
         return drop(ucx);
@@ -201,13 +215,49 @@ ucs_status_t stepaf_ucx_take(void *arg, const void *header, size_t header_bytes,
     if (!stepaf_fabric_is_due(&link->shared, it.head.kind, it.head.number))
         return drop(ucx);
     link->shared.heard++;
-    if ((it.more_bytes && bytes) ||
-        !find_places(ucx->shared.base.up, &it, bytes + it.more_bytes, parts) ||
-        (is_told_only && it.head.n_places != 1)) {
+    /* What is for GPU memory has one place, and its bytes are still with the peer. */
+    if (beside_gpu && (own = find_gpu(link, it.places, it.head.n_places, &parts[0])))
+        good = is_told_only && !it.more_bytes && it.head.n_places == 1 && parts[0].bytes == bytes;
+    else
+        good = !(it.more_bytes && bytes) &&
+               find_places(ucx->shared.base.up, &it, bytes + it.more_bytes, parts) &&
+               !(is_told_only && it.head.n_places != 1);
+    if (!good) {
         stepaf_ucx_has_no_place(link);
         return drop(ucx);
     }
-    return take_data(link, &it, parts, data, bytes, is_told_only);
+    return take_data(link, &it, parts, data, is_told_only, beside_gpu, own);
+}
+
+static __attribute__((noinline)) ucs_status_t take_beside_gpu(struct stepaf_ucx *ucx,
+                                                              const void *header,
+                                                              size_t header_bytes, void *data,
+                                                              size_t bytes, uint64_t attr)
+{
+    return take_arrival(ucx, header, header_bytes, data, bytes, attr & UCP_AM_RECV_ATTR_FLAG_RNDV,
+                        true);
+}
+
+/* One function, so that what is said of GPUs costs the others nothing. */
+static __attribute__((noinline, flatten)) ucs_status_t take_plain(struct stepaf_ucx *ucx,
+                                                                  const void *header,
+                                                                  size_t header_bytes, void *data,
+                                                                  size_t bytes, uint64_t attr)
+{
+    return take_arrival(ucx, header, header_bytes, data, bytes, attr & UCP_AM_RECV_ATTR_FLAG_RNDV,
+                        false);
+}
+
+ucs_status_t stepaf_ucx_take(void *arg, const void *header, size_t header_bytes, void *data,
+                             size_t bytes, const ucp_am_recv_param_t *param)
+{
+    struct stepaf_ucx *ucx = arg;
+
+    if (is_quick(header, header_bytes))
+        return !bytes && stepaf_ucx_take_quick(ucx, header, header_bytes) ? UCS_OK : drop(ucx);
+    if (__builtin_expect(ucx->gpu.device != NULL, 0))
+        return take_beside_gpu(ucx, header, header_bytes, data, bytes, param->recv_attr);
+    return take_plain(ucx, header, header_bytes, data, bytes, param->recv_attr);
 }
 
 static bool has_failed(const struct stepaf_ucx_link *link)
@@ -251,7 +301,7 @@ void stepaf_ucx_set_aside(struct stepaf_fabric *fabric)
     struct stepaf_ucx *ucx = (struct stepaf_ucx *)fabric;
     unsigned left = ASIDE_ROUNDS;
 
-    while (ucx->calls->worker_progress(ucx->worker) && --left)
+    while (stepaf_ucx_turn(ucx) && --left)
         ;
     for (struct stepaf_ucx_link *link = ucx->news; link; link = link->next_news) {
         if (!has_failed(link))
@@ -265,7 +315,7 @@ static unsigned ucx_take_in(struct stepaf_ucx *ucx)
 {
     unsigned before = ucx->counted;
 
-    (void)ucx->calls->worker_progress(ucx->worker);
+    (void)stepaf_ucx_turn(ucx);
     if (ucx->news)
         settle_links(ucx);
     return ucx->counted - before;

@@ -3,8 +3,10 @@
  * an active message, the last of them with the post's own message; or, where UCX writes straight
  * into the peer's memory, tensors are put, and the message follows when a flush has shown that they
  * are in place. */
+#include <stdio.h>
 #include <string.h>
 
+#include "device/gpu.h"
 #include "transport/ucx/ucx.h"
 
 static struct stepaf_ucx_head head_of(struct stepaf_ucx_link *link, enum stepaf_fabric_kind kind,
@@ -105,8 +107,12 @@ static unsigned last_of(const struct stepaf_post *post)
     return last;
 }
 
-static bool send_pieces(struct stepaf_ucx_link *link, struct stepaf_ucx_out *out,
-                        struct stepaf_post *post)
+/* @a is_fetched, which the compiler knows: UCX is to leave bytes where they are until the peer
+ * fetches them; else it does as it likes. */
+static inline __attribute__((always_inline)) bool send_pieces_so(struct stepaf_ucx_link *link,
+                                                                 struct stepaf_ucx_out *out,
+                                                                 struct stepaf_post *post,
+                                                                 bool is_fetched)
 {
     struct stepaf_fabric_flight *flight = link->shared.open;
     unsigned last = last_of(post);
@@ -124,16 +130,26 @@ static bool send_pieces(struct stepaf_ucx_link *link, struct stepaf_ucx_out *out
         add_place(op->head, 0, xfer);
         flight->pieces++;
         link->shared.base.bytes_sent += xfer->bytes;
-        if (!stepaf_ucx_send_am(op, op->head, sizeof(op->head), xfer->src, xfer->bytes))
+        if (!(is_fetched
+                  ? stepaf_ucx_send_fetched(op, op->head, sizeof(op->head), xfer)
+                  : stepaf_ucx_send_am(op, op->head, sizeof(op->head), xfer->src, xfer->bytes)))
             return false;
     }
     const struct stepaf_xfer *xfer = &post->xfer[last];
     add_place(out->head, 0, xfer);
     compose(link, out, out->head, post, 1);
     link->shared.base.bytes_sent += xfer->bytes;
-    bool good = stepaf_ucx_send_am(&out->op, out->head, out->head_bytes, xfer->src, xfer->bytes);
+    bool good = is_fetched ? stepaf_ucx_send_fetched(&out->op, out->head, out->head_bytes, xfer)
+                           : stepaf_ucx_send_am(&out->op, out->head, out->head_bytes, xfer->src,
+                                                xfer->bytes);
     stepaf_fabric_end_post(flight, post);
     return good;
+}
+
+static bool send_pieces(struct stepaf_ucx_link *link, struct stepaf_ucx_out *out,
+                        struct stepaf_post *post)
+{
+    return send_pieces_so(link, out, post, false);
 }
 
 static bool ucx_put(struct stepaf_ucx_link *link, const struct stepaf_xfer *xfer)
@@ -229,6 +245,16 @@ static uint64_t weigh(const struct stepaf_post *post, unsigned *parts_p, bool *c
     return bytes;
 }
 
+/* UCX may have done all of it at once. */
+static inline void end_at_once(struct stepaf_fabric_flight *flight, struct stepaf_post *post,
+                               bool good)
+{
+    if (!good || flight->pending)
+        return;
+    flight->post = NULL;
+    post->state = STEPAF_POST_SENT;
+}
+
 /* False: there is no room now, or the link is lost. */
 static bool ucx_send_post(struct stepaf_ucx_link *link, struct stepaf_post *post)
 {
@@ -253,11 +279,59 @@ static bool ucx_send_post(struct stepaf_ucx_link *link, struct stepaf_post *post
         good = send_puts(link, out, post);
     else
         good = send_pieces(link, out, post);
-    if (good && !flight->pending) { /* UCX has done all of it at once */
-        flight->post = NULL;
-        post->state = STEPAF_POST_SENT;
-    }
+    end_at_once(flight, post, good);
     return good;
+}
+
+/* Whether a tensor of the post is in GPU memory, or goes to it. */
+static bool touches_gpu(const struct stepaf_post *post)
+{
+    bool does = false;
+
+    for (unsigned i = 0; i < post->n_xfer && !does; i++) {
+        const struct stepaf_xfer *xfer = &post->xfer[i];
+        does = xfer->bytes && (xfer->src_mem->kind != STEPAF_MEM_HOST ||
+                               ((const struct stepaf_ucx_rmem *)xfer->dst)->is_gpu);
+    }
+    return does;
+}
+
+struct gpu_post {
+    struct stepaf_ucx_link *link;
+    struct stepaf_post *post;
+    bool good; /* else there is no room now, or the link is lost */
+};
+
+static void send_gpu_post(void *arg)
+{
+    struct gpu_post *job = arg;
+    struct stepaf_fabric_flight *flight = stepaf_fabric_begin(&job->link->shared, job->post);
+
+    if (!flight)
+        return;
+    struct stepaf_ucx_out *out = &job->link->out[flight - job->link->shared.flight];
+    if (out->due || out->waits)
+        return;
+    job->good = send_pieces_so(job->link, out, job->post, true);
+    end_at_once(flight, job->post, job->good);
+}
+
+/* All of it by pieces that the peer fetches. False: as above. */
+static __attribute__((noinline)) bool ucx_post_gpu(struct stepaf_ucx_link *link,
+                                                   struct stepaf_post *post)
+{
+    const struct stepaf_ucx *ucx = stepaf_ucx_of(link);
+    struct stepaf_upcalls *up = ucx->shared.base.up;
+    struct gpu_post job = {link, post, false};
+    char reason[STEPAF_REASON_MAX];
+
+    if (!ucx->gpu.device) {
+        send_gpu_post(&job); /* only the peer has a GPU */
+    } else if (stepaf_gpu_inside(ucx->gpu.device, send_gpu_post, &job)) {
+        snprintf(reason, sizeof(reason), "%.180s", stepaf_last_error()->text);
+        up->lost(up, &link->shared.base, reason);
+    }
+    return job.good;
 }
 
 unsigned stepaf_ucx_post(struct stepaf_post *const *posts, unsigned n)
@@ -267,8 +341,12 @@ unsigned stepaf_ucx_post(struct stepaf_post *const *posts, unsigned n)
     for (unsigned i = 0; i < n; i++) {
         struct stepaf_ucx_link *link = (struct stepaf_ucx_link *)posts[i]->link;
         posts[i]->state = STEPAF_POST_SENT; /* also what nobody will read */
-        if (link->shared.base.dead || stepaf_ucx_post_quick(link, posts[i]) ||
-            ucx_send_post(link, posts[i]) || link->shared.base.dead)
+        if (link->shared.base.dead)
+            continue;
+        bool is_sent = __builtin_expect(link->has_gpu, 0) && touches_gpu(posts[i])
+                           ? ucx_post_gpu(link, posts[i])
+                           : stepaf_ucx_post_quick(link, posts[i]) || ucx_send_post(link, posts[i]);
+        if (is_sent || link->shared.base.dead)
             continue;
         posts[i]->state = STEPAF_POST_QUEUED;
         n_queued++;

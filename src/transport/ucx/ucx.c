@@ -7,6 +7,7 @@
 
 #include "base/fd.h"
 #include "base/time.h"
+#include "transport/try_gpu.h"
 
 enum { CLOSE_MS = 1000 };
 
@@ -59,19 +60,33 @@ static void end_connects(struct stepaf_ucx *ucx)
     ucx->connects = false;
 }
 
-/* A worker that is ended while something is under way ends the process: then it is left as it
- * is. */
+static void destroy_worker(void *arg)
+{
+    const struct stepaf_ucx *ucx = arg;
+
+    ucx->calls->worker_destroy(ucx->worker);
+}
+
+/* Streams that UCX has made are ended where the GPU is current, else they are left. */
+static void end_worker(struct stepaf_ucx *ucx)
+{
+    if (!ucx->gpu.device || stepaf_gpu_inside(ucx->gpu.device, destroy_worker, ucx))
+        destroy_worker(ucx);
+}
+
+/* A worker that is ended while something is under way ends the process: then it is left as it is,
+ * with the memory that it may be moving. */
 static void ucx_close(struct stepaf_transport *transport)
 {
     struct stepaf_ucx *ucx = (struct stepaf_ucx *)transport;
     bool can_end = !ucx->worker || !ucx->links || close_links(ucx);
 
-    while (ucx->registrations)
+    while (ucx->registrations && (can_end || !ucx->gpu.n_under_way))
         stepaf_ucx_unregister(ucx, ucx->registrations);
     if (ucx->address)
         ucx->calls->worker_release_address(ucx->worker, ucx->address);
     if (ucx->worker && can_end)
-        ucx->calls->worker_destroy(ucx->worker);
+        end_worker(ucx);
     if (ucx->context && can_end)
         ucx->calls->cleanup(ucx->context);
     end_connects(ucx);
@@ -192,8 +207,14 @@ static stepaf_status_t ucx_open(struct stepaf_upcalls *up, unsigned n_peers,
         return stepaf_error_set(STEPAF_ERR_NO_TRANSPORT, STEPAF_PHASE_COMMIT,
                                 "ucx: cannot open: %s", reason);
     }
+    stepaf_ucx_open_gpu(ucx);
     *transport_p = &ucx->shared.base;
     return STEPAF_OK;
+}
+
+static void ucx_probe_gpu(const struct stepaf_env *env, struct stepaf_gpu *gpu, char *text)
+{
+    stepaf_transport_try_gpu(&stepaf_ucx_ops, env, gpu, NULL, text);
 }
 
 static void ucx_shrink(struct stepaf_transport *transport)
@@ -221,7 +242,7 @@ static void ucx_query_memory(struct stepaf_transport *transport, size_t *per_lin
 
 const struct stepaf_transport_ops stepaf_ucx_ops = {
     .name = "ucx",
-    .caps = STEPAF_TRANSPORT_ASKED,
+    .caps = STEPAF_TRANSPORT_ASKED | STEPAF_TRANSPORT_GPU,
     .probe = ucx_probe,
     .open = ucx_open,
     .close = ucx_close,
@@ -229,6 +250,8 @@ const struct stepaf_transport_ops stepaf_ucx_ops = {
     .reg_mem = stepaf_ucx_reg_mem,
     .dereg_mem = stepaf_ucx_dereg_mem,
     .is_quiet = stepaf_fabric_is_quiet,
+    .describe_gpu = stepaf_ucx_describe_gpu,
+    .probe_gpu = ucx_probe_gpu,
     .pack_address = stepaf_ucx_pack_address,
     .pack_mem = stepaf_ucx_pack_mem,
     .connect = stepaf_ucx_connect,

@@ -105,6 +105,7 @@ struct stepaf_ucx_link {
     ucp_ep_h ep;
     struct stepaf_ucx_link *next_news;
     bool has_news, has_puts;
+    bool has_gpu;   /* some GPU memory of this rank's, or the peer's, is registered */
     bool can_force; /* close, whatever is under way */
     ucs_status_t failed;
     const char *fault; /* of what the peer has sent */
@@ -116,6 +117,7 @@ struct stepaf_ucx_link {
 
 struct stepaf_ucx_registration {
     ucp_mem_h memh;
+    struct stepaf_gpu *gpu; /* whose memory; NULL: the host's */
     struct stepaf_ucx_registration *next, **back;
 };
 
@@ -123,6 +125,18 @@ struct stepaf_ucx_rmem {
     struct stepaf_rmem base;
     uint64_t address;
     ucp_rkey_h rkey; /* NULL: it cannot be written to straight */
+    bool is_gpu;     /* the peer fetches what is for it */
+};
+
+enum stepaf_ucx_gpu_way { STEPAF_UCX_GPU_UNKNOWN, STEPAF_UCX_GPU_DIRECT, STEPAF_UCX_GPU_STAGED };
+
+struct stepaf_ucx_gpu {
+    unsigned n_under_way;        /* sends from GPU memory, and fetches: UCX needs its context */
+    struct stepaf_gpu *device;   /* whose memory is registered; NULL: none is, or was */
+    enum stepaf_ucx_gpu_way way; /* of the memory that was offered last */
+    bool has_rdma, takes_dmabuf; /* UCX; where it has CUDA */
+    const char *never;           /* why none is taken, as is known since UCX was opened; "" */
+    char why[STEPAF_REASON_MAX]; /* staged */
 };
 
 struct stepaf_ucx {
@@ -140,12 +154,22 @@ struct stepaf_ucx {
     unsigned counted;  /* sends that have ended, and links of which something new was seen to */
     unsigned n_ending; /* flushes and closes of endpoints */
     bool connects;     /* the first commit is not done: see end_connects */
+    struct stepaf_ucx_gpu gpu;
     char version[STEPAF_UCX_TEXT];
 };
 
 static inline struct stepaf_ucx *stepaf_ucx_of(const struct stepaf_ucx_link *link)
 {
     return (struct stepaf_ucx *)link->shared.base.transport;
+}
+
+/* What this rank has registered of GPU memory that a peer names; NULL: it is none, or is staged. */
+static inline const struct stepaf_ucx_registration *stepaf_ucx_gpu_named(
+    const struct stepaf_ucx_link *link, const struct stepaf_target *target)
+{
+    return target->mem && target->mem->kind != STEPAF_MEM_HOST
+               ? target->mem->registration[link->shared.base.transport->index]
+               : NULL;
 }
 
 extern const struct stepaf_transport_ops stepaf_ucx_ops;
@@ -160,9 +184,40 @@ stepaf_status_t stepaf_ucx_import_mem(struct stepaf_link *link, uint32_t id, uin
                                       struct stepaf_unpack *unpack, struct stepaf_rmem **rmem_p);
 void stepaf_ucx_release_mem(struct stepaf_link *link, struct stepaf_rmem *rmem);
 
-/* link_info.c: what UCX can carry links by, ", transports a,b, devices c"; what it carries one
+/* gpu.c. Find out whether GPU memory may be registered. */
+void stepaf_ucx_open_gpu(struct stepaf_ucx *ucx);
+/* Have UCX register GPU memory. False: it does not, and ucx->gpu.why says why. */
+bool stepaf_ucx_map_gpu(struct stepaf_ucx *ucx, const struct stepaf_mem *mem, ucp_mem_h *memh_p);
+void stepaf_ucx_unmap_gpu(struct stepaf_ucx *ucx, struct stepaf_gpu *gpu, ucp_mem_h memh);
+/* GPU memory was registered, or was not: then it goes another way, but where this one was asked
+ * for. */
+stepaf_status_t stepaf_ucx_note_gpu(struct stepaf_ucx *ucx, const struct stepaf_mem *mem,
+                                    bool is_taken);
+void stepaf_ucx_describe_gpu(const struct stepaf_transport *transport, char *text);
+
+/* gpu_move.c. UCX's progress, in the GPU's context. */
+unsigned stepaf_ucx_turn_inside(struct stepaf_ucx *ucx);
+static inline unsigned stepaf_ucx_turn(struct stepaf_ucx *ucx)
+{
+    if (__builtin_expect(ucx->gpu.n_under_way, 0))
+        return stepaf_ucx_turn_inside(ucx);
+    return ucx->calls->worker_progress(ucx->worker);
+}
+/* Send an active message with a tensor that the peer is to fetch; the caller is in the GPU's context
+ * where the tensor is in GPU memory. False: it has failed. */
+bool stepaf_ucx_send_fetched(struct stepaf_ucx_op *op, const void *head, size_t head_bytes,
+                             const struct stepaf_xfer *xfer);
+/* Fetch @a data, which UCX has only told of, in the GPU's context. @a own: to GPU memory; NULL: to
+ * the host's. What UCX is to be answered is returned. */
+ucs_status_t stepaf_ucx_fetch_inside(struct stepaf_ucx_link *link, uint32_t place, void *data,
+                                     const struct stepaf_ucx_registration *own, void *to,
+                                     size_t bytes);
+
+/* link_info.c: what UCX can carry links by, ", transports a,b, devices c"; whether there is one
+ * among these that reads and writes a peer's memory by a network card; what it carries a link
  * by. */
 void stepaf_ucx_resources_text(const struct stepaf_ucx *ucx, char *text, size_t room);
+bool stepaf_ucx_has_rdma(const struct stepaf_ucx *ucx);
 void stepaf_ucx_look_at(struct stepaf_fabric_link *link);
 
 /* connect.c */
@@ -179,6 +234,8 @@ void stepaf_ucx_flush(struct stepaf_ucx_link *link);
 void stepaf_ucx_note(struct stepaf_ucx_link *link);
 /* The peer has sent what can lie nowhere: the operation cannot be completed any more. */
 void stepaf_ucx_has_no_place(struct stepaf_ucx_link *link);
+/* A piece that was fetched for the message in @a place has come, or has failed to. */
+void stepaf_ucx_has_come(struct stepaf_ucx_link *link, uint32_t place, ucs_status_t status);
 /* One of the pool; NULL: all are under way. */
 struct stepaf_ucx_op *stepaf_ucx_take_op(struct stepaf_ucx *ucx,
                                          struct stepaf_fabric_flight *flight);

@@ -26,6 +26,13 @@ struct stream {
     struct stepaf_xfer xfers[AREAS][XFERS];
 };
 
+static uint8_t *itself(const void *at)
+{
+    return (uint8_t *)(uintptr_t)at;
+}
+
+struct stepaf_mem *(*fabric_order_memory)(struct side *side, size_t bytes) = fabric_memory;
+uint8_t *(*fabric_order_view)(const void *at) = itself;
 struct side fabric_sides[FABRIC_SIDES];
 static struct stream streams[STREAMS];
 static uint32_t n_wrong;
@@ -66,8 +73,8 @@ static void open_stream(uint32_t s, struct side *from, uint32_t peer, struct sid
     struct stream *stream = &streams[s];
 
     *stream = (struct stream){.from = from, .to = to, .peer = peer};
-    stream->source = fabric_memory(from, (size_t)AREAS * AREA);
-    stream->target = fabric_memory(to, (size_t)AREAS * AREA);
+    stream->source = fabric_order_memory(from, (size_t)AREAS * AREA);
+    stream->target = fabric_order_memory(to, (size_t)AREAS * AREA);
     stream->rmem = side_import(from, peer, to, stream->target);
 }
 
@@ -125,6 +132,7 @@ static struct stepaf_post *compose(struct stream *stream)
     uint32_t s = (uint32_t)(stream - streams), op = stream->begun++, at = 0;
     unsigned area = op % AREAS;
     struct stepaf_post *post = &stream->posts[area];
+    uint8_t *bytes_at = fabric_order_view(stream->source->base) + (size_t)area * AREA;
 
     *post = (struct stepaf_post){.link = stream->from->links[stream->peer],
                                  .xfer = stream->xfers[area],
@@ -139,7 +147,7 @@ static struct stepaf_post *compose(struct stream *stream)
             (struct stepaf_xfer){stream->source->base + (size_t)area * AREA + at, stream->source,
                                  stream->rmem, (uint64_t)area * AREA + at, bytes};
         for (uint32_t end = at + bytes; at < end; at++)
-            stream->source->base[(size_t)area * AREA + at] = byte_of(s, op, at);
+            bytes_at[at] = byte_of(s, op, at);
     }
     return post;
 }
@@ -169,14 +177,14 @@ static void spoil_sources(struct stream *stream)
     for (uint32_t op = stream->posted < AREAS ? 0 : stream->posted - AREAS; op < stream->posted;
          op++)
         if (stream->posts[op % AREAS].state == STEPAF_POST_SENT)
-            memset(stream->source->base + (size_t)(op % AREAS) * AREA, 0xee, 64);
+            memset(fabric_order_view(stream->source->base) + (size_t)(op % AREAS) * AREA, 0xee, 64);
 }
 
 static void look_at(const struct side *side, const struct stepaf_msg *msg)
 {
     struct stream *stream = &streams[msg->plan % STREAMS];
     uint32_t s = msg->plan, op = stream->delivered, at = 0;
-    uint8_t *area = stream->target->base + (size_t)(op % AREAS) * AREA;
+    uint8_t *area = fabric_order_view(stream->target->base) + (size_t)(op % AREAS) * AREA;
 
     if (s >= STREAMS || stream->to != side || ((msg->seq - op) & STEPAF_IMM_SEQ_MASK) != 0 ||
         (!is_short(s, op) && (msg->n_words != 1 || msg->word[0] != op))) {

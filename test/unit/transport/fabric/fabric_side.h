@@ -58,6 +58,9 @@ void fabric_ask_starved(const char *name, void (*reset)(void), const int *n_open
 /* fabric_order.c: three sides, a link from the first to each other one, both ways. Each byte of
  * each operation is looked at when its message is delivered. */
 enum { FABRIC_SIDES = 3 };
+/* What the memory is, and where its bytes can be touched: a test may put others here. */
+extern struct stepaf_mem *(*fabric_order_memory)(struct side *side, size_t bytes);
+extern uint8_t *(*fabric_order_view)(const void *at);
 extern struct side fabric_sides[FABRIC_SIDES];
 void fabric_order_begin(void);
 void fabric_order_exchange(uint32_t ops);

@@ -37,6 +37,8 @@ static bool exchange(uint32_t seq)
     return fabric_exchange(&a, &b, seq);
 }
 
+static bool all_are_fetched; /* as if they were for GPU memory */
+
 /* A post of three tensors, of @a bytes in all. */
 static void send_tensors(struct stepaf_mem *source, struct stepaf_mem *target, uint32_t bytes)
 {
@@ -48,6 +50,8 @@ static void send_tensors(struct stepaf_mem *source, struct stepaf_mem *target, u
     struct stepaf_post post = {.link = a.links[0], .xfer = xfers, .n_xfer = 3}, *posts[] = {&post};
     unsigned n = b.n_messages;
 
+    ((struct stepaf_ucx_rmem *)rmem)->is_gpu = all_are_fetched;
+    ucx_link(&a, 0)->has_gpu = all_are_fetched;
     post.msg = (struct stepaf_msg){.type = STEPAF_MSG_START, .seq = bytes};
     for (uint32_t i = 0; i < bytes; i++)
         source->base[i] = (uint8_t)(i * 7 + bytes);
@@ -74,8 +78,9 @@ static void messages_and_tensors_come_by(const char *transports, const char *nam
     struct stepaf_mem *source = fabric_memory(&a, LARGE), *target = fabric_memory(&b, LARGE);
     for (uint32_t seq = 0; seq < 100; seq++)
         CU_ASSERT_TRUE(exchange(seq));
-    for (int puts = 0; puts < 2; puts++) { /* UCX puts by messages of its own where no device can */
-        ucx_link(&a, 0)->has_puts = puts;
+    for (int way = 0; way < 3; way++) {
+        ucx_link(&a, 0)->has_puts = way == 1; /* by messages of UCX's own, where no device can */
+        all_are_fetched = way == 2;
         for (size_t i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++)
             send_tensors(source, target, sizes[i]);
     }

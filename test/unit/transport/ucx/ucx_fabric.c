@@ -164,11 +164,15 @@ static ucs_status_t fake_mem_map(ucp_context_h context, const ucp_mem_map_params
     (void)context;
     if (ucx_fake_refuses())
         return UCS_ERR_IO_ERROR;
+    if (ucx_gpu_map(params) != UCS_OK)
+        return ucx_gpu.refuse;
     while (at < REGIONS && ucx_made.regions[at].used)
         at++;
     side_must(at < REGIONS, "regions");
     ucx_made.regions[at] =
-        (struct region){true, params->address, params->length, ++ucx_made.key_number};
+        (struct region){true, params->address, params->length, ++ucx_made.key_number,
+                        params->field_mask & UCP_MEM_MAP_PARAM_FIELD_MEMORY_TYPE};
+    ucx_gpu.n_mapped += ucx_made.regions[at].is_gpu;
     *memh_p = (ucp_mem_h)(void *)&ucx_made.regions[at];
     ucx_fabric.n_open++;
     return UCS_OK;
@@ -176,8 +180,17 @@ static ucs_status_t fake_mem_map(ucp_context_h context, const ucp_mem_map_params
 
 static ucs_status_t fake_mem_unmap(ucp_context_h context, ucp_mem_h memh)
 {
+    struct region *region = (struct region *)memh;
+
     (void)context;
-    ((struct region *)memh)->used = false;
+    for (unsigned i = 0; i < ucx_made.n_active; i++)
+        ucx_fabric.n_misused += ucx_made.requests[ucx_made.active[i]].memh == region &&
+                                !ucx_made.requests[ucx_made.active[i]].told_source;
+    if (region->is_gpu) {
+        ucx_gpu_called();
+        ucx_gpu.n_mapped--;
+    }
+    region->used = false;
     ucx_fabric.n_open--;
     return UCS_OK;
 }
@@ -188,6 +201,7 @@ static ucs_status_t fake_rkey_pack(ucp_context_h context, ucp_mem_h memh, void *
     struct blob *blob = malloc(sizeof(*blob));
 
     (void)context;
+    ucx_fabric.n_misused += ((struct region *)memh)->is_gpu; /* nobody is to put to it */
     if (!blob)
         return UCS_ERR_NO_MEMORY;
     *blob = (struct blob){MARK, (uint64_t)((struct region *)memh - ucx_made.regions)};
@@ -229,10 +243,20 @@ static const char *fake_status_string(ucs_status_t status)
                                               : "an error";
 }
 
+static ucs_status_t fake_context_query(ucp_context_h context, ucp_context_attr_t *attr)
+{
+    (void)context;
+    side_must(attr->field_mask == UCP_ATTR_FIELD_MEMORY_TYPES, "memory types");
+    attr->memory_types =
+        1u << UCS_MEMORY_TYPE_HOST | (ucx_gpu.has_cuda ? 1u << UCS_MEMORY_TYPE_CUDA : 0u);
+    return UCS_OK;
+}
+
 const struct stepaf_ucx_library ucx_fabric_library = {
     .get_version = fake_get_version,
     .init_version = fake_init,
     .cleanup = fake_cleanup,
+    .context_query = fake_context_query,
     .worker_create = fake_worker_create,
     .worker_destroy = fake_worker_destroy,
     .worker_query = fake_worker_query,
@@ -263,6 +287,7 @@ void ucx_fabric_reset(uint32_t seed)
     memset(ucx_made.requests, 0, sizeof(ucx_made.requests));
     ucx_made.n_active = 0;
     ucx_made.random_state = seed;
+    ucx_gpu = (struct ucx_gpu){.has_cuda = false};
     ucx_fabric = (struct ucx_fabric){
         .minor = 13,
         .resources = "#     component 0  :  self\n"

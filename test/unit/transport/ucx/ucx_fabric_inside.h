@@ -5,6 +5,7 @@
 #define STEPAF_TEST_UCX_FABRIC_INSIDE_H
 
 #include "ucx_fabric.h"
+#include "ucx_gpu.h"
 
 enum {
     WORKERS = 8,
@@ -22,6 +23,7 @@ struct region {
     uint8_t *base;
     size_t bytes;
     uint64_t key;
+    bool is_gpu;
 };
 
 struct worker {
@@ -54,11 +56,14 @@ struct request {
     uint8_t *copy; /* once the sender has been told */
     uint8_t *target;
     size_t bytes;
-    unsigned placed; /* a bit for each part */
+    unsigned placed;           /* a bit for each part */
+    const struct region *memh; /* of GPU memory */
     const void *header;
     uint8_t head[STEPAF_UCX_HEAD_MAX];
     size_t header_bytes;
     bool told_source, at_target, fails;
+    bool is_kept; /* MESSAGE: its data stay with the sender until they are fetched */
+    bool is_gpu;  /* the memory of whoever is to be told is a GPU's */
     struct request *fetched_by, *of; /* MESSAGE that is told only; FETCH */
     ucp_send_nbx_callback_t sent;
     ucp_am_recv_data_nbx_callback_t received;

@@ -116,7 +116,7 @@ static bool all_placed(struct request *request)
     while (request->placed & 1u << part)
         part = (part + 1) % PARTS;
     size_t from = request->bytes * part / PARTS, to = request->bytes * (part + 1) / PARTS;
-    memcpy(request->target + from, request->source + from, to - from);
+    memcpy(ucx_gpu_view(request->target) + from, ucx_gpu_view(request->source) + from, to - from);
     request->placed |= 1u << part;
     return false;
 }
@@ -125,13 +125,14 @@ static bool all_placed(struct request *request)
 static void deliver(struct request *request)
 {
     struct worker *to = request->endpoint->to;
-    bool told_only = !request->told_source && request->bytes > 1000 && one_in(ucx_fabric.told_in);
+    bool told_only = request->is_kept ||
+                     (!request->told_source && request->bytes > 1000 && one_in(ucx_fabric.told_in));
     ucp_am_recv_param_t param = {.recv_attr = told_only ? UCP_AM_RECV_ATTR_FLAG_RNDV : 0};
     struct stepaf_ucx_head head = {0};
     uint8_t *data = malloc(request->bytes + 1); /* UCX's own buffer */
 
     side_must(data != NULL, "memory");
-    if (request->bytes)
+    if (request->bytes && !request->is_kept)
         memcpy(data, request->source, request->bytes);
     if (request->header_bytes >= sizeof(head))
         memcpy(&head, request->header, sizeof(head));
@@ -157,7 +158,7 @@ static void advance_message(struct request *request)
     if (!request->at_target && to == in_progress && at_will())
         deliver(request);
     else if (!request->told_source && request->endpoint->from == in_progress &&
-             !request->fetched_by && (request->at_target || at_will()))
+             !request->fetched_by && (request->at_target || (!request->is_kept && at_will())))
         tell(request, UCS_OK);
     if (request->at_target && request->told_source)
         ucx_fake_end(request);
@@ -243,6 +244,18 @@ static void advance_all(void)
             advance(request);
 }
 
+/* Whether UCX has to have the GPU for what is under way. */
+static bool moves_gpu(const struct worker *worker)
+{
+    bool does = false;
+
+    for (unsigned i = 0; i < ucx_made.n_active && !does; i++) {
+        const struct request *request = &ucx_made.requests[ucx_made.active[i]];
+        does = request->is_gpu && !request->told_source && ucx_fake_owner(request) == worker;
+    }
+    return does;
+}
+
 unsigned ucx_fake_progress(ucp_worker_h worker)
 {
     unsigned steps = ucx_fabric.prompt ? 0 : draw(STEPS);
@@ -250,6 +263,8 @@ unsigned ucx_fake_progress(ucp_worker_h worker)
     if (in_progress)
         ucx_fabric.n_misused++;
     in_progress = (struct worker *)worker;
+    if (moves_gpu(in_progress))
+        ucx_gpu_called();
     if (ucx_fabric.prompt)
         advance_all();
     for (unsigned i = 0; i < steps && ucx_made.n_active; i++)
@@ -300,6 +315,20 @@ ucs_status_ptr_t ucx_fake_put(ucp_ep_h ep, const void *buffer, size_t count, uin
     return ucx_fake_send(request, param);
 }
 
+static void note_gpu(struct request *request, const void *at, size_t bytes,
+                     const ucp_request_param_t *param)
+{
+    bool good;
+
+    request->is_gpu = bytes && ucx_gpu_is_meant(at, param, &good);
+    if (bytes && !good)
+        ucx_fabric.n_misused++;
+    if (!request->is_gpu || !good)
+        return;
+    request->memh = (struct region *)param->memh;
+    ucx_fabric.n_foreign += !request->memh->is_gpu || !is_own(at, bytes, request->memh);
+}
+
 ucs_status_ptr_t ucx_fake_am_send(ucp_ep_h ep, unsigned id, const void *header, size_t header_bytes,
                                   const void *buffer, size_t count,
                                   const ucp_request_param_t *param)
@@ -313,9 +342,14 @@ ucs_status_ptr_t ucx_fake_am_send(ucp_ep_h ep, unsigned id, const void *header, 
     request->header_bytes = header_bytes;
     request->source = buffer;
     request->bytes = count;
+    request->is_kept =
+        param->op_attr_mask & UCP_OP_ATTR_FIELD_FLAGS && param->flags & UCP_AM_SEND_FLAG_RNDV;
+    note_gpu(request, buffer, count, param);
+    ucx_gpu.n_sent += request->is_gpu;
+    ucx_fabric.n_misused += request->is_gpu && !request->is_kept;
     (void)ucx_fake_send(request, param);
     bool at_once = ucx_fabric.prompt ? !count : one_in(ucx_fabric.at_once_in);
-    if (request->fails || !at_once)
+    if (request->fails || !at_once || request->is_kept)
         return request;
     request->copy = malloc(count + 1); /* done, as far as the sender is concerned */
     side_must(request->copy != NULL, "memory");
@@ -336,11 +370,19 @@ ucs_status_ptr_t ucx_fake_am_recv_data(ucp_worker_h worker, void *data, void *bu
     side_must(message == taking && count == message->bytes &&
                   (struct worker *)worker == message->endpoint->to,
               "a message to fetch");
+    bool good, is_gpu = ucx_gpu_is_meant(buffer, param, &good);
+    ucx_gpu.n_fetched += is_gpu;
+    bool takes_gpu = is_gpu || (ucx_gpu.helps && message->is_gpu);
+    if (takes_gpu && !is_gpu)
+        ucx_gpu_called();
     if (one_in(ucx_fabric.at_once_in)) {
-        memcpy(buffer, message->source, count);
+        ucx_fabric.n_misused += !good;
+        memcpy(ucx_gpu_view(buffer), ucx_gpu_view(message->source), count);
         return NULL;
     }
     struct request *request = ucx_fake_request(FETCH, message->endpoint);
+    note_gpu(request, buffer, count, param);
+    request->is_gpu = takes_gpu;
     request->of = message;
     request->source = message->source;
     request->target = buffer;

@@ -1,0 +1,138 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* GPU memory under way. A tensor that lies in it, or goes to it, is an active message whose data UCX's
+ * receiver fetches to their place: nothing here reads or writes such memory.
+ *
+ * UCX 1.13 to 1.18 copies where the thread that calls it has the GPU's context, and nowhere else; newer
+ * ones enter it themselves. So UCX is called inside it, for its progress only while something of the
+ * GPU is under way. Host memory may come from a peer's GPU, and UCX may take the own GPU's help to
+ * fetch it: where this rank has GPU memory, what is fetched counts as its as well. */
+#include "base/log.h"
+#include "device/gpu.h"
+#include "transport/ucx/ucx.h"
+
+static const char *const gone = "this rank's GPU has no context any more";
+
+/* The context is gone: what is under way for the GPU has no end. */
+static __attribute__((noinline, cold)) void give_gpu_up(struct stepaf_ucx *ucx)
+{
+    stepaf_log_info("ucx: %s", stepaf_last_error()->text);
+    for (uint32_t p = 0; p < ucx->shared.n_peers; p++) {
+        struct stepaf_ucx_link *link = &ucx->links[p];
+        if (!link->shared.used || link->shared.base.dead || link->fault)
+            continue;
+        link->fault = gone;
+        stepaf_ucx_note(link);
+    }
+}
+
+struct turn {
+    const struct stepaf_ucx *ucx;
+    unsigned n;
+};
+
+static void take_turn(void *arg)
+{
+    struct turn *job = arg;
+
+    job->n = job->ucx->calls->worker_progress(job->ucx->worker);
+}
+
+unsigned stepaf_ucx_turn_inside(struct stepaf_ucx *ucx)
+{
+    struct turn job = {.ucx = ucx};
+
+    if (stepaf_gpu_inside(ucx->gpu.device, take_turn, &job))
+        give_gpu_up(ucx);
+    return job.n;
+}
+
+/* ---- sending ---- */
+
+static void sent_from_gpu(void *request, ucs_status_t status, void *user_data)
+{
+    const struct stepaf_ucx_op *op = user_data;
+
+    stepaf_ucx_of((struct stepaf_ucx_link *)op->flight->link)->gpu.n_under_way--;
+    stepaf_ucx_has_been_sent(request, status, user_data);
+}
+
+bool stepaf_ucx_send_fetched(struct stepaf_ucx_op *op, const void *head, size_t head_bytes,
+                             const struct stepaf_xfer *xfer)
+{
+    const struct stepaf_ucx_link *link = (struct stepaf_ucx_link *)op->flight->link;
+    struct stepaf_ucx *ucx = stepaf_ucx_of(link);
+    const struct stepaf_ucx_registration *own = xfer->src_mem->registration[ucx->shared.base.index];
+    ucp_request_param_t param = {.op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK |
+                                                 UCP_OP_ATTR_FIELD_USER_DATA |
+                                                 UCP_OP_ATTR_FIELD_FLAGS,
+                                 .flags = UCP_AM_SEND_FLAG_RNDV,
+                                 .cb.send = stepaf_ucx_has_been_sent,
+                                 .user_data = op};
+
+    if (own->gpu) {
+        param.op_attr_mask |= UCP_OP_ATTR_FIELD_MEMH | UCP_OP_ATTR_FIELD_MEMORY_TYPE;
+        param.memh = own->memh;
+        param.memory_type = UCS_MEMORY_TYPE_CUDA;
+        param.cb.send = sent_from_gpu;
+    }
+    ucs_status_ptr_t request = ucx->calls->am_send_nbx(link->ep, STEPAF_UCX_MESSAGE, head,
+                                                       head_bytes, xfer->src, xfer->bytes, &param);
+    ucx->gpu.n_under_way += own->gpu && UCS_PTR_IS_PTR(request);
+    return stepaf_ucx_answer(op, request);
+}
+
+/* ---- fetching ---- */
+
+struct fetch {
+    struct stepaf_ucx_link *link;
+    uint32_t place;
+    void *data, *to;
+    size_t bytes;
+    const struct stepaf_ucx_registration *own; /* of GPU memory */
+};
+
+static void fetched_inside(void *request, ucs_status_t status, size_t bytes, void *user_data)
+{
+    const struct stepaf_ucx_in *in = user_data;
+    struct stepaf_ucx *ucx = stepaf_ucx_of(in->link);
+
+    (void)bytes;
+    ucx->gpu.n_under_way--;
+    ucx->calls->request_free(request);
+    stepaf_ucx_has_come(in->link, in->place, status);
+}
+
+static void begin_fetch(void *arg)
+{
+    const struct fetch *job = arg;
+    struct stepaf_ucx *ucx = stepaf_ucx_of(job->link);
+    ucp_request_param_t param = {.op_attr_mask =
+                                     UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA,
+                                 .cb.recv_am = fetched_inside,
+                                 .user_data = &job->link->in[job->place]};
+
+    if (job->own) {
+        param.op_attr_mask |= UCP_OP_ATTR_FIELD_MEMH | UCP_OP_ATTR_FIELD_MEMORY_TYPE;
+        param.memh = job->own->memh;
+        param.memory_type = UCS_MEMORY_TYPE_CUDA;
+    }
+    ucs_status_ptr_t request =
+        ucx->calls->am_recv_data_nbx(ucx->worker, job->data, job->to, job->bytes, &param);
+    if (UCS_PTR_IS_PTR(request))
+        ucx->gpu.n_under_way++;
+    else
+        stepaf_ucx_has_come(job->link, job->place, UCS_PTR_STATUS(request));
+}
+
+ucs_status_t stepaf_ucx_fetch_inside(struct stepaf_ucx_link *link, uint32_t place, void *data,
+                                     const struct stepaf_ucx_registration *own, void *to,
+                                     size_t bytes)
+{
+    struct stepaf_ucx *ucx = stepaf_ucx_of(link);
+    struct fetch job = {link, place, data, to, bytes, own};
+
+    if (!stepaf_gpu_inside(ucx->gpu.device, begin_fetch, &job))
+        return UCS_INPROGRESS;
+    give_gpu_up(ucx);
+    return UCS_OK;
+}
