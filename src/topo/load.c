@@ -37,13 +37,16 @@ err_destroy:
     return NULL;
 }
 
-bool stepaf_topo_is_gpu(hwloc_obj_t device)
+bool stepaf_topo_is_gpu_class(unsigned class_id, unsigned vendor_id)
 {
     enum { NVIDIA = 0x10de, AMD = 0x1002, VGA = 0x0300, DISPLAY_3D = 0x0302, OTHER = 0x0380 };
     enum { ACCELERATOR = 0x1200 };
-    const struct hwloc_pcidev_attr_s *pci = &device->attr->pcidev;
 
-    return pci->class_id == DISPLAY_3D || pci->class_id == ACCELERATOR ||
-           ((pci->class_id == VGA || pci->class_id == OTHER) &&
-            (pci->vendor_id == NVIDIA || pci->vendor_id == AMD));
+    return class_id == DISPLAY_3D || class_id == ACCELERATOR ||
+           ((class_id == VGA || class_id == OTHER) && (vendor_id == NVIDIA || vendor_id == AMD));
+}
+
+bool stepaf_topo_is_gpu(hwloc_obj_t device)
+{
+    return stepaf_topo_is_gpu_class(device->attr->pcidev.class_id, device->attr->pcidev.vendor_id);
 }

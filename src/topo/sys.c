@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "base/hash.h"
+#include "topo/load.h"
 
 /* Highest index of /sys/.../cpuN/cache/indexI that is looked at; there are 4 or 5. */
 enum { CACHE_INDEX_MAX = 8 };
@@ -114,15 +115,17 @@ static bool is_any(const char *root, const char *name)
     return true;
 }
 
-static bool is_gpu_class(const char *root, const char *name)
+static bool may_be_gpu(const char *root, const char *name)
 {
-    enum { DISPLAY = 0x03, ACCELERATOR = 0x12, CLASS_SHIFT = 16 };
-    char text[16];
+    static const char format[] = "/sys/bus/pci/devices/%s/%s";
+    enum { INTERFACE_BITS = 8 }; /* of a class */
+    char class[16], vendor[16];
 
-    if (stepaf_sys_read(text, sizeof text, root, "/sys/bus/pci/devices/%s/class", name) <= 0)
-        return true; /* it may be one */
-    unsigned long class = strtoul(text, NULL, 16) >> CLASS_SHIFT;
-    return class == DISPLAY || class == ACCELERATOR;
+    if (stepaf_sys_read(class, sizeof class, root, format, name, "class") <= 0 ||
+        stepaf_sys_read(vendor, sizeof vendor, root, format, name, "vendor") <= 0)
+        return true;
+    return stepaf_topo_is_gpu_class((unsigned)strtoul(class, NULL, 16) >> INTERFACE_BITS,
+                                    (unsigned)strtoul(vendor, NULL, 16));
 }
 
 /* Whether the directory has an entry that is such a one. */
@@ -146,7 +149,8 @@ static bool has_entry(const char *root, const char *path,
 bool stepaf_sys_may_have_devices(const char *root)
 {
     return has_entry(root, "/sys/class/infiniband", is_any) ||
-           has_entry(root, "/sys/bus/pci/devices", is_gpu_class);
+           has_entry(root, "/sys/class/bxi", is_any) ||
+           has_entry(root, "/sys/bus/pci/devices", may_be_gpu);
 }
 
 static int at_least_1(int count)

@@ -94,11 +94,17 @@ static void list_devices(hwloc_topology_t topology, hwloc_const_bitmap_t near, c
             list_add(nics, capacity, it->name ? it->name : "?");
 }
 
+/* Whether hwloc is told of another machine. */
+static bool is_made_up(void)
+{
+    return getenv("HWLOC_XMLFILE") || getenv("HWLOC_FSROOT");
+}
+
 void stepaf_topo_devices(const char *xml, const char *binding, char *gpus_p, char *nics_p,
                          size_t capacity)
 {
     gpus_p[0] = nics_p[0] = '\0';
-    if (!xml && !stepaf_sys_may_have_devices(""))
+    if (!xml && !is_made_up() && !stepaf_sys_may_have_devices(""))
         return;
     hwloc_topology_t topology = stepaf_topo_load(xml, 0, true);
     hwloc_bitmap_t near = hwloc_bitmap_alloc();

@@ -279,21 +279,30 @@ static void near_units(void)
 
 static void possible_devices(void)
 {
+    static const struct {
+        const char *class, *vendor;
+        bool may;
+    } cases[] = {
+        {"0x020000\n", "0x15b3\n", false}, /* an Ethernet card */
+        {"0x030200\n", "0x10de\n", true},
+        {"0x060400\n", "0x8086\n", false},
+        {"0x120000\n", "0x1d0f\n", true},
+        {"0x030000\n", "0x1234\n", false}, /* a server's own display */
+        {"0x030000\n", "0x10de\n", true},
+        {"0x038000\n", "0x1002\n", true},
+        {"0x068000\n", "0x10de\n", false},
+        {"", "0x10de\n", true}, /* it cannot be read */
+    };
     char root[256];
 
     tree_make(root, sizeof root);
     CU_ASSERT(!stepaf_sys_may_have_devices(root)); /* no sysfs at all */
-    tree_write(root, "sys/bus/pci/devices/0000:00:01.0/class", "0x020000\n");
-    CU_ASSERT(!stepaf_sys_may_have_devices(root)); /* an Ethernet card */
-    tree_write(root, "sys/bus/pci/devices/0000:00:02.0/class", "0x030200\n");
-    CU_ASSERT(stepaf_sys_may_have_devices(root));
-    tree_write(root, "sys/bus/pci/devices/0000:00:02.0/class", "0x120000\n");
-    CU_ASSERT(stepaf_sys_may_have_devices(root));
-    tree_write(root, "sys/bus/pci/devices/0000:00:02.0/class", "0x060400\n");
-    CU_ASSERT(!stepaf_sys_may_have_devices(root));
-    tree_write(root, "sys/bus/pci/devices/0000:00:03.0/vendor", "0x10de\n");
-    CU_ASSERT(stepaf_sys_may_have_devices(root)); /* of no class */
-    tree_write(root, "sys/bus/pci/devices/0000:00:03.0/class", "0x068000\n");
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        tree_write(root, "sys/bus/pci/devices/0000:00:02.0/class", cases[i].class);
+        tree_write(root, "sys/bus/pci/devices/0000:00:02.0/vendor", cases[i].vendor);
+        CU_ASSERT_EQUAL(stepaf_sys_may_have_devices(root), cases[i].may);
+    }
+    tree_write(root, "sys/bus/pci/devices/0000:00:02.0/class", cases[0].class);
     CU_ASSERT(!stepaf_sys_may_have_devices(root));
     tree_write(root, "sys/class/infiniband/mlx5_0/node_type", "1: CA\n");
     CU_ASSERT(stepaf_sys_may_have_devices(root));
