@@ -134,3 +134,10 @@ void stepaf_ucx_disconnect(struct stepaf_link *base)
         ucx->n_ending += UCS_PTR_IS_PTR(ucx->calls->ep_close_nbx(link->ep, &param));
     link->ep = NULL;
 }
+
+void stepaf_ucx_end_lost(struct stepaf_ucx *ucx)
+{
+    for (uint32_t p = 0; p < ucx->shared.n_peers; p++)
+        if (ucx->links[p].shared.base.dead && ucx->links[p].ep)
+            stepaf_ucx_disconnect(&ucx->links[p].shared.base);
+}

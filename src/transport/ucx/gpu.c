@@ -21,7 +21,7 @@ static const struct {
     ucs_memory_type_t type;
 } memory_types[] = {{"cuda", UCS_MEMORY_TYPE_CUDA}};
 
-enum { DMABUF_MAJOR = 1, DMABUF_MINOR = 15 }; /* from here on UCX gives dma-bufs to network cards */
+enum { MAJOR = 1, DMABUF_MINOR = 15, ENTERS_MINOR = 19 };
 
 static const char *const peer_modules[] = {"/sys/module/nvidia_peermem/version",
                                            "/sys/kernel/mm/memory_peers/nv_mem/version",
@@ -49,7 +49,9 @@ void stepaf_ucx_open_gpu(struct stepaf_ucx *ucx)
     unsigned major = 0, minor = 0, release = 0;
 
     ucx->calls->get_version(&major, &minor, &release);
-    ucx->gpu.takes_dmabuf = UCP_VERSION(major, minor) >= UCP_VERSION(DMABUF_MAJOR, DMABUF_MINOR);
+    /* From 1.15 on UCX gives dma-bufs to network cards, from 1.19 on it enters the context of memory. */
+    ucx->gpu.takes_dmabuf = UCP_VERSION(major, minor) >= UCP_VERSION(MAJOR, DMABUF_MINOR);
+    ucx->gpu.needs_context = UCP_VERSION(major, minor) < UCP_VERSION(MAJOR, ENTERS_MINOR);
     ucx->gpu.never = why_never_gpu(ucx);
 }
 
@@ -108,7 +110,8 @@ static bool map_inside(struct stepaf_ucx *ucx, struct mapping *job, struct stepa
     return job->status == UCS_OK;
 }
 
-bool stepaf_ucx_map_gpu(struct stepaf_ucx *ucx, const struct stepaf_mem *mem, ucp_mem_h *memh_p)
+bool stepaf_ucx_map_gpu(struct stepaf_ucx *ucx, const struct stepaf_mem *mem,
+                        struct stepaf_ucx_registration *registration)
 {
     struct mapping job = {.ucx = ucx,
                           .params = {.field_mask = UCP_MEM_MAP_PARAM_FIELD_ADDRESS |
@@ -123,10 +126,10 @@ bool stepaf_ucx_map_gpu(struct stepaf_ucx *ucx, const struct stepaf_mem *mem, uc
         if (strcmp(mem->gpu->ops.name, memory_types[i].device) != 0)
             continue;
         job.params.memory_type = memory_types[i].type;
-        *memh_p = NULL;
         bool is_mapped = map_inside(ucx, &job, mem->gpu);
         if (is_mapped)
-            *memh_p = job.memh;
+            *registration = (struct stepaf_ucx_registration){
+                .memh = job.memh, .gpu = mem->gpu, .type = memory_types[i].type};
         return is_mapped;
     }
     if (!why[0])
@@ -155,6 +158,8 @@ stepaf_status_t stepaf_ucx_note_gpu(struct stepaf_ucx *ucx, const struct stepaf_
 {
     ucx->gpu.way = is_taken ? STEPAF_UCX_GPU_DIRECT : STEPAF_UCX_GPU_STAGED;
     if (is_taken) {
+        if (!ucx->gpu.device && ucx->gpu.needs_context)
+            ucx->gpu.n_inside = ucx->gpu.n_always = 1;
         ucx->gpu.device = mem->gpu;
         for (uint32_t p = 0; p < ucx->shared.n_peers; p++)
             ucx->links[p].has_gpu = true;

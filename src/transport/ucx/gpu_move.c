@@ -3,8 +3,8 @@
  * receiver fetches to their place: nothing here reads or writes such memory.
  *
  * UCX 1.13 to 1.18 copies where the thread that calls it has the GPU's context, and nowhere else; newer
- * ones enter it themselves. So UCX is called inside it, for its progress only while something of the
- * GPU is under way. Host memory may come from a peer's GPU, and UCX may take the own GPU's help to
+ * ones enter it themselves. So UCX is called inside it; for the progress of newer ones only while
+ * something of the GPU is under way. Host memory may come from a peer's GPU, and UCX may take the own GPU's help to
  * fetch it: where this rank has GPU memory, what is fetched counts as its as well. */
 #include "base/log.h"
 #include "device/gpu.h"
@@ -15,6 +15,9 @@ static const char *const gone = "this rank's GPU has no context any more";
 /* The context is gone: what is under way for the GPU has no end. */
 static __attribute__((noinline, cold)) void give_gpu_up(struct stepaf_ucx *ucx)
 {
+    if (ucx->gpu.is_gone)
+        return;
+    ucx->gpu.is_gone = true;
     stepaf_log_info("ucx: %s", stepaf_last_error()->text);
     for (uint32_t p = 0; p < ucx->shared.n_peers; p++) {
         struct stepaf_ucx_link *link = &ucx->links[p];
@@ -41,7 +44,7 @@ unsigned stepaf_ucx_turn_inside(struct stepaf_ucx *ucx)
 {
     struct turn job = {.ucx = ucx};
 
-    if (stepaf_gpu_inside(ucx->gpu.device, take_turn, &job))
+    if (!ucx->gpu.is_gone && stepaf_gpu_inside(ucx->gpu.device, take_turn, &job))
         give_gpu_up(ucx);
     return job.n;
 }
@@ -52,7 +55,7 @@ static void sent_from_gpu(void *request, ucs_status_t status, void *user_data)
 {
     const struct stepaf_ucx_op *op = user_data;
 
-    stepaf_ucx_of((struct stepaf_ucx_link *)op->flight->link)->gpu.n_under_way--;
+    stepaf_ucx_of((struct stepaf_ucx_link *)op->flight->link)->gpu.n_inside--;
     stepaf_ucx_has_been_sent(request, status, user_data);
 }
 
@@ -72,12 +75,12 @@ bool stepaf_ucx_send_fetched(struct stepaf_ucx_op *op, const void *head, size_t 
     if (own->gpu) {
         param.op_attr_mask |= UCP_OP_ATTR_FIELD_MEMH | UCP_OP_ATTR_FIELD_MEMORY_TYPE;
         param.memh = own->memh;
-        param.memory_type = UCS_MEMORY_TYPE_CUDA;
+        param.memory_type = own->type;
         param.cb.send = sent_from_gpu;
     }
     ucs_status_ptr_t request = ucx->calls->am_send_nbx(link->ep, STEPAF_UCX_MESSAGE, head,
                                                        head_bytes, xfer->src, xfer->bytes, &param);
-    ucx->gpu.n_under_way += own->gpu && UCS_PTR_IS_PTR(request);
+    ucx->gpu.n_inside += own->gpu && UCS_PTR_IS_PTR(request);
     return stepaf_ucx_answer(op, request);
 }
 
@@ -97,7 +100,7 @@ static void fetched_inside(void *request, ucs_status_t status, size_t bytes, voi
     struct stepaf_ucx *ucx = stepaf_ucx_of(in->link);
 
     (void)bytes;
-    ucx->gpu.n_under_way--;
+    ucx->gpu.n_inside--;
     ucx->calls->request_free(request);
     stepaf_ucx_has_come(in->link, in->place, status);
 }
@@ -114,14 +117,15 @@ static void begin_fetch(void *arg)
     if (job->own) {
         param.op_attr_mask |= UCP_OP_ATTR_FIELD_MEMH | UCP_OP_ATTR_FIELD_MEMORY_TYPE;
         param.memh = job->own->memh;
-        param.memory_type = UCS_MEMORY_TYPE_CUDA;
+        param.memory_type = job->own->type;
     }
+    ucx->gpu.n_inside++; /* the end may be told of within the call */
     ucs_status_ptr_t request =
         ucx->calls->am_recv_data_nbx(ucx->worker, job->data, job->to, job->bytes, &param);
     if (UCS_PTR_IS_PTR(request))
-        ucx->gpu.n_under_way++;
-    else
-        stepaf_ucx_has_come(job->link, job->place, UCS_PTR_STATUS(request));
+        return;
+    ucx->gpu.n_inside--;
+    stepaf_ucx_has_come(job->link, job->place, UCS_PTR_STATUS(request));
 }
 
 ucs_status_t stepaf_ucx_fetch_inside(struct stepaf_ucx_link *link, uint32_t place, void *data,

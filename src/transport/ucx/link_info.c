@@ -5,6 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/log.h"
+#include "settings/settings.h"
 #include "transport/ucx/ucx.h"
 
 enum { LINE = 256 };
@@ -116,6 +118,19 @@ static void look_at_lane(struct stepaf_ucx_link *link, const char *line)
     add_word(link->shared.base.address, sizeof(link->shared.base.address), name, whole);
     if (strstr(name, " rma#"))
         link->has_puts = true;
+    link->by_card = link->by_card || is_rdma(name);
+}
+
+/* UCX has network cards that reach GPU memory, and yet carries this link otherwise. */
+static void warn_of_gpu(const struct stepaf_ucx_link *link)
+{
+    const struct stepaf_ucx *ucx = stepaf_ucx_of(link);
+
+    if (ucx->gpu.device && !link->by_card &&
+        ucx->shared.base.up->env->ucx_gpu == STEPAF_ENV_UCX_GPU_auto)
+        stepaf_log_warn("ucx: peer %u: UCX takes no network card (%s), and copies GPU memory by "
+                        "CUDA calls, which may wait for streams (STEPAF_UCX_GPU=staged)",
+                        link->shared.base.peer, link->shared.base.name);
 }
 
 void stepaf_ucx_look_at(struct stepaf_fabric_link *shared)
@@ -133,6 +148,7 @@ void stepaf_ucx_look_at(struct stepaf_fabric_link *shared)
         shared->base.address[0] = '\0';
         for (const char *at = text; (at = next_line(at, "lane[", line));)
             look_at_lane(link, line);
+        warn_of_gpu(link);
     }
     free(text);
 }

@@ -36,8 +36,7 @@ stepaf_status_t stepaf_ucx_reg_mem(struct stepaf_transport *transport, struct st
     if (!registration)
         return stepaf_error_no_memory(STEPAF_PHASE_NONE);
     if (is_gpu) {
-        registration->gpu = mem->gpu;
-        is_there = stepaf_ucx_map_gpu(ucx, mem, &registration->memh);
+        is_there = stepaf_ucx_map_gpu(ucx, mem, registration);
     } else {
         status = map_host(ucx, mem, &registration->memh);
         is_there = !status;
@@ -55,25 +54,28 @@ stepaf_status_t stepaf_ucx_reg_mem(struct stepaf_transport *transport, struct st
     return is_gpu ? stepaf_ucx_note_gpu(ucx, mem, is_there) : status;
 }
 
-void stepaf_ucx_unregister(struct stepaf_ucx *ucx, struct stepaf_ucx_registration *registration)
+void stepaf_ucx_unregister(struct stepaf_ucx *ucx, struct stepaf_ucx_registration *registration,
+                           bool unmap)
 {
     *registration->back = registration->next;
     if (registration->next)
         registration->next->back = registration->back;
-    if (registration->gpu)
+    if (unmap && registration->gpu)
         stepaf_ucx_unmap_gpu(ucx, registration->gpu, registration->memh);
-    else
+    else if (unmap)
         (void)ucx->calls->mem_unmap(ucx->context, registration->memh);
     free(registration);
 }
 
-/* Requests of UCX's that move GPU memory hold its handle, also those of peers that are lost. What
- * comes meanwhile is delivered by the next progress. */
+/* Requests of UCX's that move GPU memory hold its handle. Those of lost peers are ended. What comes
+ * meanwhile is delivered by the next progress. */
 static void await_gpu(struct stepaf_ucx *ucx)
 {
     int64_t end = stepaf_monotonic_ns() + END_MS * 1000000LL;
 
-    while (ucx->gpu.n_under_way && stepaf_monotonic_ns() < end)
+    if (stepaf_ucx_moves_gpu(ucx))
+        stepaf_ucx_end_lost(ucx);
+    while (stepaf_ucx_moves_gpu(ucx) && !ucx->gpu.is_gone && stepaf_monotonic_ns() < end)
         (void)stepaf_ucx_turn(ucx);
 }
 
@@ -86,8 +88,8 @@ void stepaf_ucx_dereg_mem(struct stepaf_transport *transport, struct stepaf_mem 
     mem->registration[transport->index] = NULL;
     if (registration && registration->gpu)
         await_gpu(ucx);
-    if (registration && (!registration->gpu || !ucx->gpu.n_under_way))
-        stepaf_ucx_unregister(ucx, registration);
+    if (registration && (!registration->gpu || !stepaf_ucx_moves_gpu(ucx)))
+        stepaf_ucx_unregister(ucx, registration, true);
 }
 
 /* A key that UCX does not give, or that is too long, is an empty one: active messages need none. GPU

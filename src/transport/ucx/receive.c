@@ -219,7 +219,7 @@ static ucs_status_t take_arrival(struct stepaf_ucx *ucx, const void *header, siz
     if (beside_gpu && (own = find_gpu(link, it.places, it.head.n_places, &parts[0])))
         good = is_told_only && !it.more_bytes && it.head.n_places == 1 && parts[0].bytes == bytes;
     else
-        good = !(it.more_bytes && bytes) &&
+        good = !(it.more_bytes && (bytes || is_told_only)) &&
                find_places(ucx->shared.base.up, &it, bytes + it.more_bytes, parts) &&
                !(is_told_only && it.head.n_places != 1);
     if (!good) {

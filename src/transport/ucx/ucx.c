@@ -25,13 +25,15 @@ static bool ucx_probe(const struct stepaf_env *env, char *reason)
     return stepaf_ucx_library(reason) != NULL;
 }
 
-/* Let UCX go on for a second at most while there is something to wait for. */
-static void wait_for_end(struct stepaf_ucx *ucx)
+/* Let UCX go on for a second at most while there is something to wait for. @a all: also of what
+ * moves GPU memory for lost peers. */
+static void wait_for_end(struct stepaf_ucx *ucx, bool all)
 {
     int64_t end = stepaf_monotonic_ns() + CLOSE_MS * 1000000LL;
 
-    while ((ucx->n_ending || stepaf_fabric_has_pending(&ucx->shared)) &&
-           stepaf_monotonic_ns() < end)
+    while ((ucx->n_ending || stepaf_fabric_has_pending(&ucx->shared) ||
+            (all && stepaf_ucx_moves_gpu(ucx))) &&
+           !ucx->gpu.is_gone && stepaf_monotonic_ns() < end)
         (void)stepaf_ucx_progress(&ucx->shared.base, 1);
 }
 
@@ -40,14 +42,14 @@ static bool close_links(struct stepaf_ucx *ucx)
 {
     for (uint32_t p = 0; p < ucx->shared.n_peers; p++)
         stepaf_fabric_disconnect(&ucx->links[p].shared); /* nothing is delivered any more */
-    wait_for_end(ucx);
+    wait_for_end(ucx, false);
     for (uint32_t p = 0; p < ucx->shared.n_peers; p++)
         stepaf_ucx_flush(&ucx->links[p]);
-    wait_for_end(ucx);
+    wait_for_end(ucx, false);
     for (uint32_t p = 0; p < ucx->shared.n_peers; p++)
         stepaf_ucx_disconnect(&ucx->links[p].shared.base);
-    wait_for_end(ucx);
-    return !ucx->n_ending;
+    wait_for_end(ucx, true);
+    return !ucx->n_ending && !stepaf_ucx_moves_gpu(ucx) && !ucx->gpu.is_gone;
 }
 
 /* All links are proven, or there are to be none: what UCX connects has been connected. Until then
@@ -67,7 +69,7 @@ static void destroy_worker(void *arg)
     ucx->calls->worker_destroy(ucx->worker);
 }
 
-/* Streams that UCX has made are ended where the GPU is current, else they are left. */
+/* Streams that UCX has made are ended where the GPU is current. */
 static void end_worker(struct stepaf_ucx *ucx)
 {
     if (!ucx->gpu.device || stepaf_gpu_inside(ucx->gpu.device, destroy_worker, ucx))
@@ -81,8 +83,8 @@ static void ucx_close(struct stepaf_transport *transport)
     struct stepaf_ucx *ucx = (struct stepaf_ucx *)transport;
     bool can_end = !ucx->worker || !ucx->links || close_links(ucx);
 
-    while (ucx->registrations && (can_end || !ucx->gpu.n_under_way))
-        stepaf_ucx_unregister(ucx, ucx->registrations);
+    while (ucx->registrations)
+        stepaf_ucx_unregister(ucx, ucx->registrations, can_end || !stepaf_ucx_moves_gpu(ucx));
     if (ucx->address)
         ucx->calls->worker_release_address(ucx->worker, ucx->address);
     if (ucx->worker && can_end)

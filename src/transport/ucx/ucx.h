@@ -105,6 +105,7 @@ struct stepaf_ucx_link {
     ucp_ep_h ep;
     struct stepaf_ucx_link *next_news;
     bool has_news, has_puts;
+    bool by_card;   /* among what carries it is a network card that writes to memory */
     bool has_gpu;   /* some GPU memory of this rank's, or the peer's, is registered */
     bool can_force; /* close, whatever is under way */
     ucs_status_t failed;
@@ -118,6 +119,7 @@ struct stepaf_ucx_link {
 struct stepaf_ucx_registration {
     ucp_mem_h memh;
     struct stepaf_gpu *gpu; /* whose memory; NULL: the host's */
+    ucs_memory_type_t type; /* of a GPU's */
     struct stepaf_ucx_registration *next, **back;
 };
 
@@ -131,7 +133,11 @@ struct stepaf_ucx_rmem {
 enum stepaf_ucx_gpu_way { STEPAF_UCX_GPU_UNKNOWN, STEPAF_UCX_GPU_DIRECT, STEPAF_UCX_GPU_STAGED };
 
 struct stepaf_ucx_gpu {
-    unsigned n_under_way;        /* sends from GPU memory, and fetches: UCX needs its context */
+    /* Why UCX's progress is to be in the GPU's context: sends from its memory, and fetches, that are
+     * under way; and n_always more, 1 where UCX needs the context whenever it begins something. */
+    unsigned n_inside, n_always;
+    bool is_gone;                /* the context: UCX is not called any more */
+    bool needs_context;          /* UCX, while it makes progress: it enters none by itself */
     struct stepaf_gpu *device;   /* whose memory is registered; NULL: none is, or was */
     enum stepaf_ucx_gpu_way way; /* of the memory that was offered last */
     bool has_rdma, takes_dmabuf; /* UCX; where it has CUDA */
@@ -172,12 +178,20 @@ static inline const struct stepaf_ucx_registration *stepaf_ucx_gpu_named(
                : NULL;
 }
 
+/* Whether UCX is moving GPU memory, or fetches. */
+static inline bool stepaf_ucx_moves_gpu(const struct stepaf_ucx *ucx)
+{
+    return ucx->gpu.n_inside > ucx->gpu.n_always;
+}
+
 extern const struct stepaf_transport_ops stepaf_ucx_ops;
 
 /* memory.c */
 stepaf_status_t stepaf_ucx_reg_mem(struct stepaf_transport *transport, struct stepaf_mem *mem);
 void stepaf_ucx_dereg_mem(struct stepaf_transport *transport, struct stepaf_mem *mem);
-void stepaf_ucx_unregister(struct stepaf_ucx *ucx, struct stepaf_ucx_registration *registration);
+/* @a unmap: else the memory is left to UCX. */
+void stepaf_ucx_unregister(struct stepaf_ucx *ucx, struct stepaf_ucx_registration *registration,
+                           bool unmap);
 void stepaf_ucx_pack_mem(struct stepaf_transport *transport, const struct stepaf_mem *mem,
                          struct stepaf_pack *pack);
 stepaf_status_t stepaf_ucx_import_mem(struct stepaf_link *link, uint32_t id, uint64_t bytes,
@@ -187,7 +201,8 @@ void stepaf_ucx_release_mem(struct stepaf_link *link, struct stepaf_rmem *rmem);
 /* gpu.c. Find out whether GPU memory may be registered. */
 void stepaf_ucx_open_gpu(struct stepaf_ucx *ucx);
 /* Have UCX register GPU memory. False: it does not, and ucx->gpu.why says why. */
-bool stepaf_ucx_map_gpu(struct stepaf_ucx *ucx, const struct stepaf_mem *mem, ucp_mem_h *memh_p);
+bool stepaf_ucx_map_gpu(struct stepaf_ucx *ucx, const struct stepaf_mem *mem,
+                        struct stepaf_ucx_registration *registration);
 void stepaf_ucx_unmap_gpu(struct stepaf_ucx *ucx, struct stepaf_gpu *gpu, ucp_mem_h memh);
 /* GPU memory was registered, or was not: then it goes another way, but where this one was asked
  * for. */
@@ -199,7 +214,7 @@ void stepaf_ucx_describe_gpu(const struct stepaf_transport *transport, char *tex
 unsigned stepaf_ucx_turn_inside(struct stepaf_ucx *ucx);
 static inline unsigned stepaf_ucx_turn(struct stepaf_ucx *ucx)
 {
-    if (__builtin_expect(ucx->gpu.n_under_way, 0))
+    if (__builtin_expect(ucx->gpu.n_inside, 0))
         return stepaf_ucx_turn_inside(ucx);
     return ucx->calls->worker_progress(ucx->worker);
 }
@@ -227,6 +242,8 @@ stepaf_status_t stepaf_ucx_connect(struct stepaf_transport *transport,
                                    struct stepaf_unpack *unpack, struct stepaf_link **link_p,
                                    char *reason);
 void stepaf_ucx_disconnect(struct stepaf_link *link);
+/* What is under way to lost peers comes to an end now. */
+void stepaf_ucx_end_lost(struct stepaf_ucx *ucx);
 /* Begin to push what UCX holds back to a live peer; n_ending says when that is done. */
 void stepaf_ucx_flush(struct stepaf_ucx_link *link);
 

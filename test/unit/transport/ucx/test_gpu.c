@@ -25,6 +25,12 @@ static struct stepaf_gpu *gpu;
 static struct stepaf_mem region;
 static char text[STEPAF_REASON_MAX];
 
+/* Sends from GPU memory, and fetches, that are under way. */
+static unsigned moved(const struct side *side)
+{
+    return ucx_of(side)->gpu.n_inside - ucx_of(side)->gpu.n_always;
+}
+
 static bool is_inside(void)
 {
     return cuda_fake_thread.depth > 0;
@@ -282,7 +288,7 @@ static void what_is_written_from_it_and_to_it_arrives(void)
     CU_ASSERT_EQUAL(ucx_gpu.n_sent, 18);
     CU_ASSERT_EQUAL(ucx_gpu.n_fetched, 18);
     CU_ASSERT_EQUAL(ucx_fabric.n_puts, 0);
-    CU_ASSERT(!ucx_of(&a)->gpu.n_under_way && !ucx_of(&b)->gpu.n_under_way);
+    CU_ASSERT(!moved(&a) && !moved(&b));
     fabric_check_link(&a, 1, &c);
     end_three();
 }
@@ -355,7 +361,10 @@ static void say_inline(int way)
         sent.places[0].id = a.regions[1].id; /* host memory */
         sent.head.n_places = 2;
     }
-    if (way == 3)
+    if (way == 5) { /* behind the head, to host memory, and told only */
+        sent.places[0].id = a.regions[1].id;
+        ucx_fabric_tell(&a, &sent, sizeof(sent.head) + sizeof(sent.places[0]) + 8);
+    } else if (way == 3)
         ucx_fabric_say(&a, &quick, sizeof(quick), &quick, 0);
     else if (way == 4) /* behind the head */
         ucx_fabric_say(&a, &sent, sizeof(sent.head) + sizeof(sent.places[0]) + 8, &sent, 0);
@@ -369,12 +378,12 @@ static void bytes_in_a_message_for_it_lose_the_link(void)
 {
     static uint8_t bounce[ROOM];
 
-    for (int way = 0; way < 10; way++) {
+    for (int way = 0; way < 12; way++) {
         begin_three();
         (void)gpu_memory(&a, ROOM);
         (void)fabric_memory(&a, ROOM);
-        a.bounce = way < 5 ? NULL : bounce; /* of another transport */
-        say_inline(way % 5);
+        a.bounce = way < 6 ? NULL : bounce; /* of another transport */
+        say_inline(way % 6);
         (void)side_progress(&a);
         CU_ASSERT_EQUAL(a.n_messages, 0);
         CU_ASSERT_EQUAL(a.n_lost, 1);
@@ -435,8 +444,8 @@ static void begin_to_fetch(void)
     post = (struct stepaf_post){
         .link = b.links[0], .xfer = &xfer, .n_xfer = 1, .msg = {.type = STEPAF_MSG_START}};
     CU_ASSERT_EQUAL(side_ops->post(posts, 1), 0);
-    CU_ASSERT_EQUAL(ucx_of(&b)->gpu.n_under_way, 1);
-    while (!ucx_of(&a)->gpu.n_under_way)
+    CU_ASSERT_EQUAL(moved(&b), 1);
+    while (!moved(&a))
         (void)side_progress(&a);
     CU_ASSERT_EQUAL(post.state, STEPAF_POST_POSTED);
 }
@@ -445,6 +454,16 @@ static void end_fetch(void)
 {
     side_ops->release_mem(b.links[0], (struct stepaf_rmem *)(uintptr_t)xfer.dst);
     end_three();
+}
+
+/* The same where a is closed already, and may have left something. */
+static void end_others(void)
+{
+    side_ops->release_mem(b.links[0], (struct stepaf_rmem *)(uintptr_t)xfer.dst);
+    side_close(&b);
+    side_close(&c);
+    ucx_fabric_forget();
+    end();
 }
 
 static void a_peer_is_lost_while_it_is_fetched_from(void)
@@ -457,7 +476,7 @@ static void a_peer_is_lost_while_it_is_fetched_from(void)
     CU_ASSERT_EQUAL(b.n_lost, 1);
     CU_ASSERT_EQUAL(a.n_messages, 0);
     side_ops->retire(&post);
-    CU_ASSERT(!ucx_of(&a)->gpu.n_under_way && !ucx_of(&b)->gpu.n_under_way);
+    CU_ASSERT(!moved(&a) && !moved(&b));
     ucx_fabric.dead = 0;
     fabric_check_link(&a, 1, &c);
     end_fetch();
@@ -469,7 +488,7 @@ static void memory_ends_behind_what_moves_it(void)
     begin_to_fetch();
     CU_ASSERT_EQUAL(ucx_gpu.n_mapped, 2);
     side_ops->dereg_mem(a.transport, &a.regions[0]);
-    CU_ASSERT_EQUAL(ucx_of(&a)->gpu.n_under_way, 0);
+    CU_ASSERT_EQUAL(moved(&a), 0);
     CU_ASSERT_EQUAL(ucx_gpu.n_mapped, 1);
     CU_ASSERT_EQUAL(a.n_messages, 0); /* nothing is delivered there */
     CU_ASSERT_TRUE(fabric_until_messages(&a, &b, 1));
@@ -482,11 +501,53 @@ static void memory_that_ucx_does_not_let_go_of_is_left_to_it(void)
     begin_to_fetch();
     ucx_fabric.mute = 1u << ucx_fabric_number(&b);
     side_ops->dereg_mem(a.transport, &a.regions[0]);
-    CU_ASSERT_EQUAL(ucx_of(&a)->gpu.n_under_way, 1);
+    CU_ASSERT_EQUAL(moved(&a), 1);
     CU_ASSERT_EQUAL(ucx_gpu.n_mapped, 2);
     ucx_fabric.mute = 0;
     CU_ASSERT_TRUE(fabric_until_messages(&a, &b, 1));
     end_fetch(); /* closing ends it */
+}
+
+/* The core has given the peer up, which lives: what is fetched from it is ended first. */
+static void closing_ends_what_moves_for_a_lost_peer(void)
+{
+    begin_to_fetch();
+    ucx_fabric.mute = 1u << ucx_fabric_number(&b);
+    a.links[0]->dead = true;
+    side_close(&a);
+    CU_ASSERT_EQUAL(ucx_fabric.n_misused, 0);
+    CU_ASSERT_EQUAL(ucx_gpu.n_mapped, 1);
+    ucx_fabric.mute = 0;
+    end_others();
+}
+
+static void memory_does_not_wait_for_a_lost_peer(void)
+{
+    begin_to_fetch();
+    ucx_fabric.mute = 1u << ucx_fabric_number(&b);
+    a.links[0]->dead = true;
+    side_ops->dereg_mem(a.transport, &a.regions[0]);
+    CU_ASSERT_EQUAL(moved(&a), 0);
+    CU_ASSERT_EQUAL(ucx_gpu.n_mapped, 1);
+    ucx_fabric.mute = 0;
+    end_fetch();
+}
+
+/* UCX before 1.19 copies in the context of whoever calls, also what it begins within its progress. */
+static void older_ucx_is_always_called_inside(void)
+{
+    for (unsigned minor = 18; minor <= 19; minor++) {
+        begin("direct");
+        ucx_fabric.minor = minor;
+        fabric_open_three(all);
+        struct stepaf_mem *own = gpu_memory(&a, ROOM), *its = gpu_memory(&b, ROOM);
+        CU_ASSERT_TRUE(can_write(&a, own, &b, its, BYTES));
+        CU_ASSERT(!moved(&a) && !moved(&b));
+        int before = cuda_fake.n_calls;
+        (void)side_progress(&a);
+        CU_ASSERT_EQUAL(cuda_fake.n_calls > before, minor < 19);
+        end_three();
+    }
 }
 
 /* The context is gone: UCX is not called without it. */
@@ -504,7 +565,9 @@ static void without_its_context_links_are_lost(void)
     CU_ASSERT_EQUAL(more.state, STEPAF_POST_SENT);
     CU_ASSERT_EQUAL(b.n_lost, 1);
     cuda_fake.fail_at = 0;
-    end_fetch();
+    side_close(&a);
+    CU_ASSERT_EQUAL(ucx_gpu.n_mapped, 2); /* UCX is left as it is */
+    end_others();
 }
 
 int main(void)
@@ -525,6 +588,9 @@ int main(void)
         {"memory ends behind what moves it", memory_ends_behind_what_moves_it},
         {"memory that UCX does not let go of is left to it",
          memory_that_ucx_does_not_let_go_of_is_left_to_it},
+        {"closing ends what moves for a lost peer", closing_ends_what_moves_for_a_lost_peer},
+        {"memory does not wait for a lost peer", memory_does_not_wait_for_a_lost_peer},
+        {"older UCX is always called inside", older_ucx_is_always_called_inside},
         {"without its context links are lost", without_its_context_links_are_lost},
         CU_TEST_INFO_NULL,
     };

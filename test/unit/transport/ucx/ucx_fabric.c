@@ -59,7 +59,9 @@ static void fake_worker_destroy(ucp_worker_h worker)
     for (unsigned i = ucx_made.n_active; i-- > 0;) {
         struct request *request = &ucx_made.requests[ucx_made.active[i]];
         if (ucx_fake_owner(request) == it && request->kind != MESSAGE)
-            ucx_fabric.n_misused += request->kind == CLOSE || request->kind == FLUSH;
+            ucx_fabric.n_misused +=
+                !request->told_source &&
+                (request->kind == CLOSE || request->kind == FLUSH || request->is_gpu);
         if (request->endpoint->from == it)
             ucx_fake_end(request);
     }
@@ -141,7 +143,11 @@ static ucs_status_ptr_t fake_ep_close(ucp_ep_h ep, const ucp_request_param_t *pa
     }
     endpoint->closing = by_force;
     struct request *request = ucx_fake_request(CLOSE, endpoint);
-    return ucx_fake_send(request, param);
+    if (!by_force)
+        return ucx_fake_send(request, param);
+    /* What is under way ends later, and nothing tells that the endpoint has. */
+    request->told_source = true;
+    return NULL;
 }
 
 static void fake_context_print_info(ucp_context_h context, FILE *stream)
@@ -317,6 +323,28 @@ void ucx_fabric_say(const struct side *side, const void *header, size_t header_b
 
     memcpy(copy, data, bytes);
     (void)stepaf_ucx_take(side->transport, header, header_bytes, copy, bytes, &param);
+}
+
+void ucx_fabric_tell(const struct side *side, const void *header, size_t header_bytes)
+{
+    ucp_am_recv_param_t param = {.recv_attr = UCP_AM_RECV_ATTR_FLAG_RNDV};
+    uint8_t none[8];
+
+    (void)stepaf_ucx_take(side->transport, header, header_bytes, none, 0, &param);
+}
+
+void ucx_fabric_forget(void)
+{
+    while (ucx_made.n_active)
+        ucx_fake_end(&ucx_made.requests[ucx_made.active[0]]);
+    for (int i = 0; i < WORKERS; i++)
+        ucx_made.workers[i].used = false;
+    for (int i = 0; i < ENDPOINTS; i++)
+        ucx_made.endpoints[i].used = false;
+    for (int i = 0; i < REGIONS; i++)
+        ucx_made.regions[i].used = false;
+    ucx_fabric.n_open = 0;
+    ucx_gpu.n_mapped = 0;
 }
 
 void ucx_fabric_break(const struct side *side, uint32_t peer, ucs_status_t status)

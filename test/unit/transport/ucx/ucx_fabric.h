@@ -51,6 +51,10 @@ unsigned ucx_fabric_number(const struct side *side);
 /* An active message of nobody's for @a side. */
 void ucx_fabric_say(const struct side *side, const void *header, size_t header_bytes,
                     const void *data, size_t bytes);
+/* A message as above, of which UCX only tells that there are 0 bytes more to be fetched. */
+void ucx_fabric_tell(const struct side *side, const void *header, size_t header_bytes);
+/* All that sides which are closed have left. */
+void ucx_fabric_forget(void);
 /* Tell @a side that its endpoint to peer @a peer has failed. */
 void ucx_fabric_break(const struct side *side, uint32_t peer, ucs_status_t status);
 

@@ -180,12 +180,26 @@ static bool is_gone(const struct endpoint *endpoint)
     return !endpoint->to->used || ucx_fabric.dead & 1u << (endpoint->to - ucx_made.workers);
 }
 
+/* Who fetches has closed its own endpoint to the peer by force. */
+static bool is_given_up(const struct request *request)
+{
+    bool given_up = request->kind == FETCH;
+
+    for (int i = 0; i < ENDPOINTS && given_up; i++) {
+        const struct endpoint *own = &ucx_made.endpoints[i];
+        given_up = !own->used || own->closing || own->from != request->endpoint->to ||
+                   own->to != request->endpoint->from;
+    }
+    return given_up;
+}
+
 /* One thing happens. */
 static void advance(struct request *request)
 {
     struct endpoint *endpoint = request->endpoint;
 
-    if (request->fails || is_gone(endpoint) || (endpoint->closing && request->kind != CLOSE)) {
+    if (request->fails || is_gone(endpoint) || (endpoint->closing && request->kind != CLOSE) ||
+        is_given_up(request)) {
         fail_request(request);
         return;
     }
@@ -217,7 +231,8 @@ static void advance(struct request *request)
             return;
         if (request->kind == CLOSE && endpoint->under_way > 1)
             return;
-        tell(request, UCS_OK);
+        if (!request->told_source)
+            tell(request, UCS_OK);
         ucx_fake_end(request);
     }
 }
