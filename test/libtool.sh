@@ -43,7 +43,7 @@ library()
     /*) ;;
     *) set -- "./$1" ;;
     esac
-    library_names='' old_library='' dependency_libs='' installed=''
+    library_names='' old_library='' dependency_libs='' inherited_linker_flags='' installed=''
     # shellcheck source=/dev/null
     . "$1"
     if [ "$installed" = yes ]; then
@@ -54,9 +54,10 @@ library()
     else
         libraries="$libraries ${1%/*}/.libs/$old_library"
     fi
-    for dependency in $dependency_libs; do
+    for dependency in $inherited_linker_flags $dependency_libs; do
         case $dependency in
         *.la) library "$dependency" ;;
+        -R*) libraries="$libraries -Wl,-rpath,${dependency#-R}" ;;
         *) libraries="$libraries $dependency" ;;
         esac
     done
@@ -87,7 +88,7 @@ last=''
 for word; do
     case $word in
     --mode=*) mode=${word#--mode=} ;;
-    -static | -shared | -export-* | -dlopen | -dlpreopen | -R* | -rpath | -prefer-* | -Wc,* | -XCClinker)
+    -static* | -all-static | -shared | -export-* | -dlopen | -dlpreopen | -R* | -rpath | -prefer-* | -Wc,* | -XCClinker)
         libtool "$@" # these words are its own
         ;;
     esac

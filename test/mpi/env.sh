@@ -21,12 +21,7 @@ mpiexec=${mpiexec:-mpirun of the MPI that configure has found}
 mpiexec_flags=
 mpiexec_lacks_pmix=
 case $("$mpiexec" --version 2>/dev/null) in
-*"Open MPI"* | *OpenRTE* | *PRRTE*)
-    mpiexec_flags=--oversubscribe
-    # By shared memory alone: to look at all ways that Open MPI has, those of UCX and libfabric among them, takes a
-    # quarter of the processor time of a short job, and half of its time.
-    export OMPI_MCA_pml=ob1 OMPI_MCA_btl=vader,self
-    ;;
+*"Open MPI"* | *OpenRTE* | *PRRTE*) mpiexec_flags=--oversubscribe ;;
 *HYDRA* | *"Intel(R) MPI"*) mpiexec_lacks_pmix=1 ;;
 esac
 

@@ -139,6 +139,7 @@ while read -r line; do
         continue
         ;;
     ofi | ucx)
+        unset OMPI_MCA_pml OMPI_MCA_btl # MPI may have loaded the library before
         usable=$(STEPAF_TRANSPORTS=$1 "$top_builddir/stepaf_info" -t 2>&1 | grep "^$1 ")
         case $usable in
         *'can be used'*) continue ;;

@@ -15,6 +15,7 @@ fi
 # On the cluster. What run.sh asks: see there.
 export MPIEXEC="$slurm/srun.sh" TEST_KILLED=137 TEST_ROLES=1
 export TEST_TIMEOUT_S=60
+unset OMPI_MCA_pml OMPI_MCA_btl # jobs have several nodes
 export TEST_ONE_NETWORK=1 # all nodes are this machine
 export STEPAF_NET_IF=lo STEPAF_TRANSPORTS=shm,tcp
 said=$SLURM_TEST_DIRECTORY/said
