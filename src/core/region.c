@@ -232,6 +232,25 @@ stepaf_status_t stepaf_region_pin(struct stepaf_ctx *ctx, struct stepaf_region *
     return status;
 }
 
+static stepaf_status_t pin_again(struct stepaf_ctx *ctx, struct stepaf_region *region)
+{
+    if (!region || !region->pinned || region->unpin)
+        return STEPAF_OK;
+    return stepaf_gpu_pin(ctx->gpu.device, region->mem.base, region->mem.bytes, &region->unpin);
+}
+
+stepaf_status_t stepaf_regions_pin_again(struct stepaf_ctx *ctx)
+{
+    stepaf_status_t status = STEPAF_OK;
+
+    for (uint32_t i = 0; i < ctx->memory.n_regions && !status; i++) {
+        status = pin_again(ctx, ctx->memory.regions[i]);
+        if (!status)
+            status = pin_again(ctx, ctx->memory.regions[i]->bounce);
+    }
+    return status;
+}
+
 /* Take a region out of all tables. */
 static void region_unlist(struct stepaf_ctx_memory *memory, struct stepaf_region *region,
                           uint32_t named_at)

@@ -246,7 +246,7 @@ static stepaf_status_t enter_epoch(struct stepaf_ctx *ctx, struct stepaf_advert 
     if (!status)
         stepaf_keys_free_withdrawn(ctx);
     if (!status)
-        stepaf_transports_trim(ctx);
+        status = stepaf_transports_trim(ctx);
     if (!status)
         ctx->feature->ready(ctx);
     if (!status)

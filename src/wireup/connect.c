@@ -211,9 +211,9 @@ static bool is_used(const struct stepaf_ctx *ctx, const struct stepaf_transport 
     return false;
 }
 
-void stepaf_transports_trim(struct stepaf_ctx *ctx)
+stepaf_status_t stepaf_transports_trim(struct stepaf_ctx *ctx)
 {
-    unsigned n = 0;
+    unsigned n = 0, n_before = ctx->net.n_transports;
 
     for (unsigned i = 0; i < ctx->net.n_transports; i++) {
         struct stepaf_transport *transport = ctx->net.transports[i];
@@ -226,6 +226,7 @@ void stepaf_transports_trim(struct stepaf_ctx *ctx)
     }
     ctx->net.n_transports = n;
     set_wait_polls(ctx);
+    return n < n_before ? stepaf_regions_pin_again(ctx) : STEPAF_OK;
 }
 
 /* Connect a peer by one transport; if that cannot be, there is no link, and the reason is noted. */

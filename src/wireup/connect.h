@@ -8,7 +8,7 @@
 stepaf_status_t stepaf_transports_open(struct stepaf_ctx *ctx);
 
 /* Close those that no link uses: at the end of the first commit. */
-void stepaf_transports_trim(struct stepaf_ctx *ctx);
+stepaf_status_t stepaf_transports_trim(struct stepaf_ctx *ctx);
 
 /* Connect and import by the adverts of all ranks (indexed by world rank), as far as this rank can
  * do it alone: it waits for nobody. */

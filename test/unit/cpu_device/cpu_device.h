@@ -46,8 +46,9 @@ struct cpu_device {
     int n_calls;           /* that could have failed */
     int fail_export_at;    /* the same, but of exports */
     int n_exports;
-    bool cut;   /* no memory of another process can be mapped */
-    int n_held; /* devices, streams, events, pinned memory that are not given back */
+    bool cut;            /* no memory of another process can be mapped */
+    int n_held;          /* devices, streams, events, pinned memory that are not given back */
+    bool pinned_already; /* host memory is, by somebody else */
     bool
         runs; /* what is enqueued is done, by the stream's thread; else copies at once, and no kernel */
     bool capturing;   /* all streams */

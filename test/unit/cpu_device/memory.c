@@ -145,9 +145,12 @@ void cpu_free_host(struct stepaf_gpu *gpu, void *ptr)
 
 stepaf_status_t cpu_pin(struct stepaf_gpu *gpu, void *ptr, size_t bytes, bool *own_p)
 {
-    stepaf_status_t status = cpu_device_hold("cannot pin host memory");
-
     (void)gpu, (void)ptr, (void)bytes;
+    if (cpu_device.pinned_already) {
+        *own_p = false;
+        return STEPAF_OK;
+    }
+    stepaf_status_t status = cpu_device_hold("cannot pin host memory");
     if (!status)
         *own_p = true;
     return status;

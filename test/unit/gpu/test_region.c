@@ -96,12 +96,47 @@ static void plans_on_streams_pin_host_memory(void)
     cpu_device_end();
 }
 
+/* By a transport, say, that is closed when nobody is reached by it. */
+static void memory_stays_pinned_when_others_unpin_it(void)
+{
+    stepaf_tensor_t push = {.key = 1, .bytes = 64}, pull = {.key = 2, .bytes = 64};
+    struct fake_job *job;
+    stepaf_plan_h plan = NULL;
+
+    cpu_device_begin();
+    job = fake_open(STEPAF_ATTENTION, 1, 1);
+    CU_ASSERT_EQUAL_FATAL(stepaf_alloc(job->handle, 64, STEPAF_MEM_HOST, &push.data), STEPAF_OK);
+    CU_ASSERT_EQUAL_FATAL(stepaf_alloc(job->handle, 64, STEPAF_MEM_HOST, &pull.data), STEPAF_OK);
+    CU_ASSERT_EQUAL_FATAL(stepaf_key_declare(job->handle, 1, STEPAF_PUSH, 64, NULL), STEPAF_OK);
+    CU_ASSERT_EQUAL_FATAL(stepaf_key_declare(job->handle, 2, STEPAF_PULL, 64, NULL), STEPAF_OK);
+    cpu_device.pinned_already = true;
+    CU_ASSERT_EQUAL(stepaf_plan_create(job->handle, &push, 1, &pull, 1, STEPAF_PLAN_STREAM, &plan),
+                    STEPAF_OK);
+    int n_held = cpu_device.n_held;
+    CU_ASSERT_EQUAL(stepaf_regions_pin_again(job->ctx), STEPAF_OK); /* it still is */
+    CU_ASSERT_EQUAL(cpu_device.n_held, n_held);
+    cpu_device.pinned_already = false;
+    cpu_device.n_calls = 0;
+    cpu_device.fail_at = 1;
+    CU_ASSERT(stepaf_regions_pin_again(job->ctx) < STEPAF_OK);
+    UNIT_CONTAINS(stepaf_last_error()->text, "told to fail");
+    cpu_device.fail_at = 0;
+    CU_ASSERT_EQUAL(stepaf_regions_pin_again(job->ctx), STEPAF_OK);
+    CU_ASSERT_EQUAL(cpu_device.n_held, n_held + 2);
+    CU_ASSERT_EQUAL(stepaf_regions_pin_again(job->ctx), STEPAF_OK);
+    CU_ASSERT_EQUAL(cpu_device.n_held, n_held + 2);
+    fake_close(job);
+    CU_ASSERT_EQUAL(cpu_device.n_held, 0);
+    cpu_device_end();
+}
+
 int main(void)
 {
     CU_TestInfo tests[] = {
         {"regions know their memory", regions_know_their_memory},
         {"a GPU that fails changes nothing", a_gpu_that_fails_changes_nothing},
         {"plans on streams pin host memory", plans_on_streams_pin_host_memory},
+        {"memory stays pinned when others unpin it", memory_stays_pinned_when_others_unpin_it},
         CU_TEST_INFO_NULL,
     };
     return unit_run(tests);
