@@ -45,7 +45,8 @@ expect stepaf_shm_write_fragments "a slot that was given back is written after t
 expect stepaf_shm_write_fragments "a fragment is there before the number" stlr
 expect stepaf_shm_write_pages "writing is said, then it is looked whether pages are closed" stlr ldar
 expect stepaf_shm_write_pages "pages are written before that is said to be over" ldar stlr
-expect stepaf_shm_is_quiet "pages are closed, then it is looked who is writing" cas4_acq_rel ldar
+expect stepaf_shm_close "pages are closed before it is looked who is writing" cas4_acq_rel
+expect stepaf_shm_is_quiet "who is writing is looked at behind that" ldar
 expect stepaf_lock_take "what the last holder wrote is there" ldar
 expect stepaf_lock_give "what the holder wrote is there, then sleepers are looked for" swp4_acq_rel ldar
 expect stepaf_handle_add "an object is whole before its handle is known" stlr
