@@ -61,8 +61,8 @@ stepaf_status_t stepaf_region_register(struct stepaf_ctx *ctx, void *base, size_
 stepaf_status_t stepaf_region_check_streams(const struct stepaf_ctx *ctx);
 /* Let the GPU read and write host memory, until the region is dropped. */
 stepaf_status_t stepaf_region_pin(struct stepaf_ctx *ctx, struct stepaf_region *region);
-/* The same for all that are to be, where others had pinned them: a transport that has been closed may have, as UCX
- * does with CUDA, and no longer has them so. */
+/* The same for all that are to be, where others had pinned them: a transport that has been closed
+ * may have, as UCX does with CUDA, and no longer has them so. */
 stepaf_status_t stepaf_regions_pin_again(struct stepaf_ctx *ctx);
 void stepaf_region_drop(struct stepaf_ctx *ctx, struct stepaf_region *region);
 void stepaf_regions_free(struct stepaf_ctx *ctx);

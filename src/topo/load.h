@@ -12,8 +12,8 @@
  * on failure. */
 hwloc_topology_t stepaf_topo_load(const char *xml, unsigned long flags, bool with_io);
 
-/* Whether a PCI device of that class and vendor computes: 3D controllers, accelerators, and the display
- * controllers of those who make GPUs; a server's own display is none. */
+/* Whether a PCI device of that class and vendor computes: 3D controllers, accelerators, and the
+ * display controllers of those who make GPUs; a server's own display is none. */
 bool stepaf_topo_is_gpu_class(unsigned class_id, unsigned vendor_id);
 
 /* The same of a device of hwloc's. */

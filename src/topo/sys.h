@@ -19,8 +19,8 @@ void stepaf_sys_probe(const char *root, const struct stepaf_cpus *usable,
  * itself. Where the kernel does not tell of caches that is all. */
 void stepaf_sys_near(const char *root, const struct stepaf_cpus *own, struct stepaf_cpus *near_p);
 
-/* Whether this machine may have a GPU or an RDMA device. To know for sure takes hwloc, which reads the
- * configuration of all PCI devices: that takes a virtual machine milliseconds for each. */
+/* Whether this machine may have a GPU or an RDMA device. To know for sure takes hwloc, which reads
+ * the configuration of all PCI devices: that takes a virtual machine milliseconds for each. */
 bool stepaf_sys_may_have_devices(const char *root);
 
 /* cgroup.c: processors' worth of time that the control groups of this process (version 1 or 2, and

@@ -7,7 +7,8 @@
 /* Open every transport that is admitted and works here; once per context. */
 stepaf_status_t stepaf_transports_open(struct stepaf_ctx *ctx);
 
-/* Close those that no link uses: at the end of the first commit. */
+/* Close those that no link uses: at the end of the first commit. What they had pinned for the GPU is
+ * pinned again, if it can be: else the status of that. */
 stepaf_status_t stepaf_transports_trim(struct stepaf_ctx *ctx);
 
 /* Connect and import by the adverts of all ranks (indexed by world rank), as far as this rank can

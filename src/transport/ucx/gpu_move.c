@@ -4,8 +4,9 @@
  *
  * UCX 1.13 to 1.18 copies where the thread that calls it has the GPU's context, and nowhere else; newer
  * ones enter it themselves. So UCX is called inside it; for the progress of newer ones only while
- * something of the GPU is under way. Host memory may come from a peer's GPU, and UCX may take the own GPU's help to
- * fetch it: where this rank has GPU memory, what is fetched counts as its as well. */
+ * something of the GPU is under way. Host memory may come from a peer's GPU, and UCX may take the
+ * own GPU's help to fetch it: where this rank has GPU memory, what is fetched counts as its as
+ * well. */
 #include "base/log.h"
 #include "device/gpu.h"
 #include "transport/ucx/ucx.h"
