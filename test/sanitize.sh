@@ -10,15 +10,11 @@ HWLOC_PLUGINS_BLACKLIST=$TEST_HWLOC_BLACKLIST,hwloc_xml_libxml.so
 export TEST_HWLOC_BLACKLIST HWLOC_PLUGINS_BLACKLIST
 # It reads the configuration of all PCI devices, at each start of mpirun, say: in a virtual machine milliseconds for each. Where
 # no test has a device to find, it need not.
-HWLOC_COMPONENTS=-linux:pci
+test_devices=
 for test_device in /sys/class/infiniband/* /proc/driver/nvidia; do
-    [ ! -e "$test_device" ] || HWLOC_COMPONENTS=
+    [ ! -e "$test_device" ] || test_devices=1
 done
-if [ -n "$HWLOC_COMPONENTS" ]; then
-    export HWLOC_COMPONENTS
-else
-    unset HWLOC_COMPONENTS
-fi
+[ -n "$test_devices" ] || export HWLOC_COMPONENTS=-linux:pci
 
 # Open MPI's jobs are of one machine, if a test does not say otherwise: by shared memory. To look at all ways that it has, those
 # of UCX and libfabric among them, takes a quarter of the processor time of a short job, and half of its time.
