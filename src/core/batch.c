@@ -7,6 +7,7 @@
 #include "core/batch_times.h"
 #include "core/ctx.h"
 #include "core/feature.h"
+#include "core/imm.h"
 #include "core/region.h"
 #include "core/remote_plan.h"
 #include "core/send.h"
@@ -23,21 +24,35 @@ static inline __attribute__((always_inline)) void enlist(struct stepaf_batch_obj
     stepaf_list_append(&peer->ready, &batch->own);
 }
 
-/* Note the actual sizes. False if they cannot be. */
-static bool take_push_sizes(struct stepaf_batch_obj *batch, const struct stepaf_msg *msg)
+/* All bytes are as planned. */
+static inline void take_planned_sizes(struct stepaf_batch_obj *batch)
 {
     const struct stepaf_remote_plan *remote = batch->remote;
     uint64_t sum = 0;
 
-    if (msg->n && msg->n != remote->n_push)
+    for (uint32_t i = 0; i < remote->n_push; i++)
+        sum += batch->bytes[i] = remote->push[i].bytes;
+    remote->peer->bytes_received += sum;
+}
+
+/* Note the actual sizes. False if they cannot be. */
+static bool take_push_sizes(struct stepaf_batch_obj *batch, const struct stepaf_msg *msg)
+{
+    const struct stepaf_remote_plan *remote = batch->remote;
+    const uint32_t *sizes = &msg->word[STEPAF_MSG_SIZES];
+    uint64_t sum = 0;
+
+    if (!msg->n) {
+        take_planned_sizes(batch);
+        return true;
+    }
+    if (msg->n != remote->n_push)
         return false;
     for (uint32_t i = 0; i < msg->n; i++)
-        if (msg->word[STEPAF_MSG_SIZES + i] > remote->push[i].bytes)
+        if (sizes[i] > remote->push[i].bytes)
             return false;
-    for (uint32_t i = 0; i < remote->n_push; i++) {
-        batch->bytes[i] = msg->n ? msg->word[STEPAF_MSG_SIZES + i] : remote->push[i].bytes;
-        sum += batch->bytes[i];
-    }
+    for (uint32_t i = 0; i < msg->n; i++)
+        sum += batch->bytes[i] = sizes[i];
     remote->peer->bytes_received += sum;
     return true;
 }
@@ -48,6 +63,12 @@ bool stepaf_batch_busy(const struct stepaf_batch_obj *batch)
 {
     return batch->state != STEPAF_BATCH_FREE || batch->answer.state == STEPAF_POST_QUEUED ||
            batch->release.state == STEPAF_POST_QUEUED;
+}
+
+/* Whether all of the plan has been told. */
+static inline bool knows_all(const struct stepaf_remote_plan *remote)
+{
+    return remote->n_known == remote->n_push + remote->n_pull;
 }
 
 /* Whether @a msg names the plan's next operation, or, as scattered operations may skip this rank,
@@ -90,17 +111,17 @@ void stepaf_batch_arrived(struct stepaf_batch_obj *batch)
     }
 }
 
-/* The slot is the batch's, and the plan's next one comes. */
+/* The slot is the batch's, of operation @a seq, and the plan's next one comes. */
 static inline __attribute__((always_inline)) void begin_batch(struct stepaf_ctx *ctx,
                                                               struct stepaf_remote_plan *remote,
                                                               struct stepaf_batch_obj *batch,
-                                                              const struct stepaf_msg *msg)
+                                                              uint32_t seq)
 {
     stepaf_post_complete(&batch->answer);
-    remote->seq = msg->seq + 1;
-    remote->slot = (uint8_t)(msg->slot + 1 == remote->depth ? 0 : msg->slot + 1);
+    remote->seq = seq + 1;
+    remote->slot = (uint8_t)(batch->slot + 1 == remote->depth ? 0 : batch->slot + 1);
     batch->generation = stepaf_table_generation(&ctx->tables.batches);
-    batch->seq = msg->seq;
+    batch->seq = seq;
     batch->canceled = false;
     batch->answered = false;
     batch->answer.state = STEPAF_POST_IDLE;
@@ -115,7 +136,7 @@ static __attribute__((noinline)) void start_on_gpu(struct stepaf_batch_obj *batc
 
     if (status && status != STEPAF_INPROGRESS)
         return;
-    begin_batch(ctx, batch->remote, batch, msg);
+    begin_batch(ctx, batch->remote, batch, msg->seq);
     if (status == STEPAF_INPROGRESS)
         batch->state = STEPAF_BATCH_ARRIVING;
     else
@@ -128,8 +149,7 @@ void stepaf_batch_start(struct stepaf_peer *peer, const struct stepaf_msg *msg)
     struct stepaf_remote_plan *remote =
         msg->plan < peer->n_remotes ? peer->remotes[msg->plan] : NULL;
 
-    if (__builtin_expect(!remote || remote->n_known != remote->n_push + remote->n_pull ||
-                             !is_in_turn(remote, msg) ||
+    if (__builtin_expect(!remote || !knows_all(remote) || !is_in_turn(remote, msg) ||
                              stepaf_batch_busy(&remote->batches[msg->slot]),
                          0)) {
         ctx->counters.dropped_malformed++;
@@ -144,7 +164,29 @@ void stepaf_batch_start(struct stepaf_peer *peer, const struct stepaf_msg *msg)
         start_on_gpu(batch, msg);
         return;
     }
-    begin_batch(ctx, remote, batch, msg);
+    begin_batch(ctx, remote, batch, msg->seq);
+    give_out(peer, remote, batch);
+}
+
+/* The plan's next operation, all of it as planned, is the likeliest. */
+void stepaf_batch_deliver_imm(struct stepaf_upcalls *up, struct stepaf_link *link, uint32_t imm)
+{
+    struct stepaf_ctx *ctx = (struct stepaf_ctx *)up;
+    struct stepaf_peer *peer = &ctx->peers[link->peer];
+    uint32_t plan = stepaf_imm_plan(imm);
+    struct stepaf_remote_plan *remote = plan < peer->n_remotes ? peer->remotes[plan] : NULL;
+    struct stepaf_batch_obj *batch = remote ? &remote->batches[remote->slot] : NULL;
+
+    if (__builtin_expect(!remote || peer->lost || remote->on_gpu || !knows_all(remote) ||
+                             imm !=
+                                 stepaf_imm_make(STEPAF_IMM_START, plan, remote->seq, ctx->epoch) ||
+                             stepaf_batch_busy(batch),
+                         0)) {
+        stepaf_imm_deliver(up, link, imm);
+        return;
+    }
+    take_planned_sizes(batch);
+    begin_batch(ctx, remote, batch, remote->seq);
     give_out(peer, remote, batch);
 }
 

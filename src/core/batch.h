@@ -9,9 +9,11 @@
 #include "transport/post.h"
 
 struct stepaf_ctx;
+struct stepaf_link;
 struct stepaf_msg;
 struct stepaf_peer;
 struct stepaf_remote_plan;
+struct stepaf_upcalls;
 
 enum stepaf_batch_state {
     STEPAF_BATCH_FREE,
@@ -47,6 +49,8 @@ struct stepaf_batch_obj {
  * affair: the peer may have it already. */
 bool stepaf_batch_busy(const struct stepaf_batch_obj *batch);
 void stepaf_batch_start(struct stepaf_peer *peer, const struct stepaf_msg *msg);
+/* Upcall: a START in 32 bits, or what is none. */
+void stepaf_batch_deliver_imm(struct stepaf_upcalls *up, struct stepaf_link *link, uint32_t imm);
 /* All of a batch is where it belongs: it may have been ARRIVING. */
 void stepaf_batch_arrived(struct stepaf_batch_obj *batch);
 /* Take the next batch of any peer, or of @a peer; NULL: none. @a now: a stamp from the end of the

@@ -71,7 +71,7 @@ bool stepaf_imm_decode(struct stepaf_upcalls *up, struct stepaf_link *link, uint
     }
     stepaf_msg_head(msg_p, code == STEPAF_IMM_START ? STEPAF_MSG_START : STEPAF_MSG_RESPONSE,
                     code == STEPAF_IMM_RELEASED ? STEPAF_MSG_RELEASED : 0, ctx->epoch,
-                    imm >> STEPAF_IMM_PLAN_SHIFT & 0xffff, 0, 0);
+                    stepaf_imm_plan(imm), 0, 0);
     if (code == STEPAF_IMM_START) {
         msg_p->n_words = 0;
         good = !stepaf_is_attention(ctx) && expand_start(peer, low, msg_p);
@@ -85,4 +85,12 @@ bool stepaf_imm_decode(struct stepaf_upcalls *up, struct stepaf_link *link, uint
     if (!good)
         ctx->counters.dropped_stale++;
     return good;
+}
+
+void stepaf_imm_deliver(struct stepaf_upcalls *up, struct stepaf_link *link, uint32_t imm)
+{
+    struct stepaf_msg msg;
+
+    if (stepaf_imm_decode(up, link, imm, &msg))
+        up->deliver(up, link, &msg);
 }

@@ -3,6 +3,7 @@
 
 #include "base/log.h"
 #include "core/deliver.h"
+#include "core/imm.h"
 
 static const char *msg_name(const struct stepaf_msg *msg)
 {
@@ -45,21 +46,12 @@ static void deliver_logged(struct stepaf_upcalls *up, struct stepaf_link *link,
     stepaf_core_deliver(up, link, msg);
 }
 
-/* 32 bits are logged as the message that they stand for, which is then delivered. */
-static void deliver_imm_logged(struct stepaf_upcalls *up, struct stepaf_link *link, uint32_t imm)
-{
-    struct stepaf_msg msg;
-
-    if (up->expand(up, link, imm, &msg))
-        up->deliver(up, link, &msg);
-}
-
 void stepaf_msg_log_begin(struct stepaf_ctx *ctx)
 {
     if (ctx->env.log_level < STEPAF_ENV_LOG_LEVEL_trace)
         return;
     ctx->up.deliver = deliver_logged;
-    ctx->up.deliver_imm = deliver_imm_logged;
+    ctx->up.deliver_imm = stepaf_imm_deliver; /* as the message that it stands for */
 }
 
 /* ---- what is sent ---- */

@@ -140,11 +140,11 @@ void stepaf_op_refused(struct stepaf_peer *peer, const struct stepaf_post *post)
 void stepaf_op_expire(struct stepaf_op *op);
 stepaf_status_t stepaf_op_cancel(struct stepaf_op *op);
 /* What stands for an answer in 32 bits: the way of most. */
-void stepaf_core_deliver_imm(struct stepaf_upcalls *up, struct stepaf_link *link, uint32_t imm);
+void stepaf_op_deliver_imm(struct stepaf_upcalls *up, struct stepaf_link *link, uint32_t imm);
 typedef void stepaf_deliver_imm_fn(struct stepaf_upcalls *up, struct stepaf_link *link,
                                    uint32_t imm);
 /* The same while operations are watched, or times are measured: what is to stand in its place. FFN
  * ranks, and where messages are logged, have what they have. */
-stepaf_deliver_imm_fn *stepaf_core_deliver_imm_observed(const struct stepaf_ctx *ctx);
+stepaf_deliver_imm_fn *stepaf_op_deliver_imm_observed(const struct stepaf_ctx *ctx);
 
 #endif

@@ -5,24 +5,14 @@
 #include "core/send.h"
 #include "core/table.h"
 
-static __attribute__((noinline)) void deliver_other(struct stepaf_upcalls *up,
-                                                    struct stepaf_link *link, uint32_t imm)
-{
-    struct stepaf_msg msg;
-
-    if (stepaf_imm_decode(up, link, imm, &msg))
-        up->deliver(up, link, &msg);
-}
-
 /* The operation in flight that an answer of 32 bits is about; NULL: none. */
 static __attribute__((noinline)) struct stepaf_op *find_short(const struct stepaf_ctx *ctx,
                                                               uint32_t imm)
 {
-    const struct stepaf_plan_obj *plan =
-        stepaf_table_get(&ctx->tables.plans, imm >> STEPAF_IMM_PLAN_SHIFT & 0xffff);
+    const struct stepaf_plan_obj *plan = stepaf_table_get(&ctx->tables.plans, stepaf_imm_plan(imm));
     const struct stepaf_op *op = plan ? plan->ops : NULL;
 
-    if (!stepaf_is_attention(ctx) || !plan)
+    if (!plan)
         return NULL;
     for (uint32_t s = 0; s < plan->depth; s++, op++)
         if (op->imm == (imm & STEPAF_IMM_SAME_MASK) && op->generation)
@@ -56,7 +46,7 @@ static __attribute__((noinline)) void deliver_unusual(struct stepaf_ctx *ctx,
     struct stepaf_op_peer *op_peer = op ? &op->op_peers[link->peer] : NULL;
 
     if (!op_peer || !stepaf_op_peer_is_awaited(op_peer) || !stepaf_imm_is_answer(imm)) {
-        deliver_other(&ctx->up, link, imm);
+        stepaf_imm_deliver(&ctx->up, link, imm);
         return;
     }
     stepaf_post_complete(&op_peer->post);
@@ -80,7 +70,7 @@ static inline bool is_usual_answer(const struct stepaf_op *op, const struct step
 }
 
 /* The operation that a thread waits for is the likeliest. */
-void stepaf_core_deliver_imm(struct stepaf_upcalls *up, struct stepaf_link *link, uint32_t imm)
+void stepaf_op_deliver_imm(struct stepaf_upcalls *up, struct stepaf_link *link, uint32_t imm)
 {
     struct stepaf_ctx *ctx = (struct stepaf_ctx *)up;
     struct stepaf_op *op = ctx->polling.hint_op;
@@ -104,9 +94,9 @@ static void deliver_imm_observed(struct stepaf_upcalls *up, struct stepaf_link *
         deliver_unusual(ctx, link, imm);
 }
 
-stepaf_deliver_imm_fn *stepaf_core_deliver_imm_observed(const struct stepaf_ctx *ctx)
+stepaf_deliver_imm_fn *stepaf_op_deliver_imm_observed(const struct stepaf_ctx *ctx)
 {
-    return stepaf_is_attention(ctx) && ctx->up.deliver_imm == stepaf_core_deliver_imm
+    return stepaf_is_attention(ctx) && ctx->up.deliver_imm == stepaf_op_deliver_imm
                ? deliver_imm_observed
                : ctx->up.deliver_imm;
 }

@@ -56,6 +56,9 @@ struct stepaf_upcalls {
     /* A message of @a link's peer is here, its writes have landed. @a msg is a private copy. */
     void (*deliver)(struct stepaf_upcalls *up, struct stepaf_link *link,
                     const struct stepaf_msg *msg);
+    /* A message in the 32 bits that stepaf_msg_to_imm makes of it. What makes no sense here is
+     * counted. Polled says when it has come. */
+    void (*deliver_imm)(struct stepaf_upcalls *up, struct stepaf_link *link, uint32_t imm);
     /* The peer will never answer again. */
     void (*lost)(struct stepaf_upcalls *up, struct stepaf_link *link, const char *reason);
     /* The rest of a post cannot be sent, since this rank's own memory that it names cannot be read.
@@ -64,12 +67,6 @@ struct stepaf_upcalls {
     /* Find a range of memory that peers may write to. @a id: stepaf_mem. */
     struct stepaf_target (*resolve)(struct stepaf_upcalls *up, uint32_t id, uint64_t offset,
                                     uint32_t bytes);
-    /* What the peer means by 32 bits that stepaf_msg_to_imm has made. False: nothing that makes
-     * sense here; it is counted, and nothing is to be delivered. */
-    bool (*expand)(struct stepaf_upcalls *up, struct stepaf_link *link, uint32_t imm,
-                   struct stepaf_msg *msg_p);
-    /* expand, and deliver what comes of it: shorter. Polled says when it has come. */
-    void (*deliver_imm)(struct stepaf_upcalls *up, struct stepaf_link *link, uint32_t imm);
     /* A message whose writes came by several rails is about to be delivered: @a rail was the last,
      * and had the others wait for @a ticks. NULL, which it is unless verdicts are on: nobody wants
      * to know, and it is not found out. */

@@ -403,7 +403,7 @@ void stepaf_verdict_open(struct stepaf_ctx *ctx)
     state->watch.last_done = state->watch.polled;
     ctx->polling.look_at = 0;
     ctx->polling.watch = &state->watch;
-    ctx->up.deliver_imm = stepaf_core_deliver_imm_observed(ctx);
+    ctx->up.deliver_imm = stepaf_op_deliver_imm_observed(ctx);
     ctx->up.held_up = stepaf_verdict_held_up;
 }
 

@@ -100,7 +100,7 @@ static inline void stepaf_msg_head(struct stepaf_msg *msg, enum stepaf_msg_type 
 
 /* The commonest messages as 32 bits, for a network whose writes can carry that much: code, plan,
  * and the low bits of sequence and epoch, from which a receiver that knows the plan's state has the
- * rest (up->expand). */
+ * rest (core/imm.h). */
 enum {
     STEPAF_IMM_START = 0,    /* all as planned */
     STEPAF_IMM_RESPONSE = 1, /* all as planned; the FFN's times are not told: they are short */
@@ -120,6 +120,11 @@ static inline uint32_t stepaf_imm_make(uint32_t code, uint32_t plan, uint32_t se
 {
     return code << STEPAF_IMM_CODE_SHIFT | plan << STEPAF_IMM_PLAN_SHIFT |
            (seq & STEPAF_IMM_SEQ_MASK) << STEPAF_IMM_SEQ_SHIFT | (epoch & STEPAF_IMM_EPOCH_MASK);
+}
+
+static inline uint32_t stepaf_imm_plan(uint32_t imm)
+{
+    return imm >> STEPAF_IMM_PLAN_SHIFT & 0xffff;
 }
 
 /* Say @a msg in 32 bits. False: it says more than they hold. */

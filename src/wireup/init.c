@@ -9,10 +9,10 @@
 #include "base/log.h"
 #include "boot/boot_return.h"
 #include "boot/member_net_return.h"
+#include "core/batch.h"
 #include "core/clock_keep.h"
 #include "core/ctx.h"
 #include "core/deliver.h"
-#include "core/imm.h"
 #include "core/mesh.h"
 #include "core/metrics.h"
 #include "core/msg_log.h"
@@ -112,7 +112,6 @@ static stepaf_status_t prepare_init(struct stepaf_ctx *ctx, const stepaf_params_
     if ((status = stepaf_trace_file_check(ctx)))
         return status;
     stepaf_trace_signal_begin(ctx);
-    stepaf_msg_log_begin(ctx);
     return view_roles(ctx, params, view);
 }
 
@@ -165,6 +164,9 @@ static stepaf_status_t build_groups(struct stepaf_ctx *ctx, const struct stepaf_
     }
     ctx->job.rank[STEPAF_GROUP_WORLD] = ctx->job.boot.rank;
     ctx->role = (stepaf_role_t)roles[ctx->job.boot.rank];
+    ctx->up.deliver_imm =
+        stepaf_is_attention(ctx) ? stepaf_op_deliver_imm : stepaf_batch_deliver_imm;
+    stepaf_msg_log_begin(ctx);
     ctx->polling.oversubscribed = ctx->env.backoff != STEPAF_ENV_BACKOFF_spin &&
                                   stepaf_hellos_sharing(hellos, size, ctx->job.boot.rank) *
                                           (ctx->threads.progress_wanted ? 2 : 1) >
@@ -364,8 +366,6 @@ stepaf_status_t stepaf_ctx_init(const stepaf_boot_t *boot, const stepaf_params_t
     ctx->up.lost = stepaf_core_lost;
     ctx->up.refused = stepaf_core_refused;
     ctx->up.resolve = stepaf_region_resolve;
-    ctx->up.expand = stepaf_imm_decode;
-    ctx->up.deliver_imm = stepaf_core_deliver_imm;
     ctx->up.env = &ctx->env;
     ctx->up.topo = &ctx->job.topo;
     stepaf_list_init(&ctx->net.queued);
@@ -390,7 +390,7 @@ stepaf_status_t stepaf_ctx_init(const stepaf_boot_t *boot, const stepaf_params_t
         return status;
     }
     stepaf_verdict_open(ctx);
-    stepaf_metrics_open(ctx, stepaf_core_deliver_imm_observed(ctx));
+    stepaf_metrics_open(ctx, stepaf_op_deliver_imm_observed(ctx));
     *ctx_p = ctx;
     return STEPAF_OK;
 }

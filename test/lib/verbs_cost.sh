@@ -40,7 +40,7 @@ awk -v judged=$judged -v slack="$slack" '
         # At most, for the first FFN rank and for each further one, of a tensor of 64 bytes each way:
         # what it is and a little, as compilers differ.
         split("start wait recv respond", names)
-        first["start"] = 310; first["wait"] = 310; first["recv"] = 650; first["respond"] = 550
+        first["start"] = 310; first["wait"] = 310; first["recv"] = 520; first["respond"] = 550
         further["start"] = 85; further["wait"] = 120
         for (i in first)
             first[i] *= slack

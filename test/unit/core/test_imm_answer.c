@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Answers as 32 bits, at an attention rank; and when a START may not be shortened. */
+#include "core/imm.h"
 #include "core/op.h"
 #include "starts.h"
 
@@ -16,7 +17,7 @@ static stepaf_plan_h make_pulling_plan(void)
 
 static bool expand(uint32_t imm, struct stepaf_msg *msg_p)
 {
-    return job->ctx->up.expand(&job->ctx->up, job->ctx->peers[0].link, imm, msg_p);
+    return stepaf_imm_decode(&job->ctx->up, job->ctx->peers[0].link, imm, msg_p);
 }
 
 /* Every operation that is in flight is found by the end of its sequence. */
@@ -98,8 +99,8 @@ static void who_was_skipped_is_told_in_full(void)
 
 static void deliver(uint32_t peer, uint32_t code, uint32_t seq)
 {
-    stepaf_core_deliver_imm(&job->ctx->up, job->ctx->peers[peer].link,
-                            stepaf_imm_make(code, 0, seq, 1));
+    stepaf_op_deliver_imm(&job->ctx->up, job->ctx->peers[peer].link,
+                          stepaf_imm_make(code, 0, seq, 1));
 }
 
 /* Start operation @a seq, which all peers but the first answer. Returns whether the first was

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* STARTs as 32 bits, at an FFN rank: what they leave out comes from the plan's remote plan. */
 #include "batches.h"
+#include "core/imm.h"
 
 static struct stepaf_link *link_of(uint32_t peer)
 {
@@ -9,7 +10,7 @@ static struct stepaf_link *link_of(uint32_t peer)
 
 static bool expand(uint32_t imm, struct stepaf_msg *msg_p)
 {
-    return job->ctx->up.expand(&job->ctx->up, link_of(0), imm, msg_p);
+    return stepaf_imm_decode(&job->ctx->up, link_of(0), imm, msg_p);
 }
 
 static uint32_t said(const struct stepaf_msg *msg)

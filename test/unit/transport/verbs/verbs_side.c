@@ -91,7 +91,6 @@ stepaf_status_t vside_try(struct vside *side, unsigned n_peers)
         .deliver = deliver,
         .lost = lost,
         .resolve = resolve,
-        .expand = expand,
         .deliver_imm = deliver_imm,
         .env = &side->env,
         .topo = &side->topo,
