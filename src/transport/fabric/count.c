@@ -37,56 +37,68 @@ static bool read_slot(const struct stepaf_fabric_link *link, struct stepaf_fabri
            slot_p->msg.n_words <= STEPAF_MSG_WORDS && slot_p->msg.type < STEPAF_MSG_TRANSPORT;
 }
 
-/* The message that is due, if it is here with all its pieces; else NOT_HERE. */
-static enum stepaf_fabric_here take_due_message(struct stepaf_fabric_link *link,
-                                                struct stepaf_fabric_slot *slot_p)
+/* The message that is due has all its pieces: the next one is due. */
+static inline void end_due(struct stepaf_fabric_link *link, struct stepaf_fabric_due *due)
 {
-    struct stepaf_upcalls *up = stepaf_fabric_of(link)->base.up;
-    struct stepaf_fabric_due *due = &link->due[link->taken % STEPAF_FABRIC_RING];
-    enum stepaf_fabric_here here = due->here;
-
-    if (here == STEPAF_FABRIC_NOT_HERE)
-        return here;
-    if (here == STEPAF_FABRIC_IN_SLOT && !read_slot(link, slot_p)) {
-        due->here = STEPAF_FABRIC_NOT_HERE; /* nothing has come */
-        up->dropped_malformed++;
-        return STEPAF_FABRIC_NOT_HERE;
-    }
-    uint32_t pieces = here == STEPAF_FABRIC_IN_SLOT ? slot_p->pieces : due->pieces;
-    if (due->landed > pieces) { /* which of them are its own, nobody can say */
-        up->dropped_malformed++;
-        up->lost(up, &link->base, "it has written more pieces than its message has");
-        return STEPAF_FABRIC_NOT_HERE;
-    }
-    if (due->landed < pieces)
-        return STEPAF_FABRIC_NOT_HERE;
     due->here = STEPAF_FABRIC_NOT_HERE;
     due->landed = 0;
     link->taken++;
-    return here;
+}
+
+/* Deliver the message that is due, of which something is here. False: not all of it, or it made no
+ * sense. */
+static __attribute__((noinline)) bool deliver_slot(struct stepaf_fabric_link *link,
+                                                   struct stepaf_fabric_due *due)
+{
+    struct stepaf_upcalls *up = stepaf_fabric_of(link)->base.up;
+    uint32_t pieces = due->pieces;
+    struct stepaf_fabric_slot slot;
+
+    if (due->here == STEPAF_FABRIC_IN_SLOT) {
+        if (!read_slot(link, &slot)) {
+            due->here = STEPAF_FABRIC_NOT_HERE; /* nothing has come */
+            up->dropped_malformed++;
+            return false;
+        }
+        pieces = slot.pieces;
+    }
+    if (due->landed > pieces) { /* which of them are its own, nobody can say */
+        up->dropped_malformed++;
+        up->lost(up, &link->base, "it has written more pieces than its message has");
+        return false;
+    }
+    if (due->here != STEPAF_FABRIC_IN_SLOT || due->landed < pieces)
+        return false;
+    end_due(link, due);
+    stepaf_fabric_take_credit(link, slot.taken);
+    up->deliver(up, &link->base, &slot.msg);
+    return true;
+}
+
+/* Deliver the message that is due. False: not all of it is here. */
+static inline bool deliver_next(struct stepaf_fabric_link *link)
+{
+    struct stepaf_fabric_due *due = &link->due[link->taken % STEPAF_FABRIC_RING];
+    struct stepaf_upcalls *up = stepaf_fabric_of(link)->base.up;
+
+    if (due->here == STEPAF_FABRIC_NOT_HERE)
+        return false;
+    if (due->here != STEPAF_FABRIC_AS_IMM || due->landed != due->pieces)
+        return deliver_slot(link, due);
+    end_due(link, due);
+    if (!up->polled)
+        up->polled = stepaf_ticks(); /* when it has come */
+    up->deliver_imm(up, &link->base, due->imm);
+    return true;
 }
 
 void stepaf_fabric_deliver(struct stepaf_fabric_link *link)
 {
-    const struct stepaf_fabric *fabric = stepaf_fabric_of(link);
-    struct stepaf_upcalls *up = fabric->base.up;
-    enum stepaf_fabric_here here;
-    struct stepaf_fabric_slot slot;
-    bool any = false;
-
-    while (!link->base.dead && (here = take_due_message(link, &slot)) != STEPAF_FABRIC_NOT_HERE) {
-        any = true;
-        if (here == STEPAF_FABRIC_AS_IMM) {
-            if (!up->polled)
-                up->polled = stepaf_ticks(); /* when it has come */
-            up->deliver_imm(up, &link->base, link->due[(link->taken - 1) % STEPAF_FABRIC_RING].imm);
-            continue;
-        }
-        stepaf_fabric_take_credit(link, slot.taken);
-        up->deliver(up, &link->base, &slot.msg);
-    }
-    if (any && !link->base.dead && link->taken - link->told >= STEPAF_FABRIC_RING / 2)
-        (void)fabric->calls->control(link, STEPAF_FABRIC_CREDIT); /* else watch.c does it */
+    while (!link->base.dead && deliver_next(link))
+        ;
+    /* Where there is no room for that, watch.c does it. */
+    if (link->taken - link->told >= STEPAF_FABRIC_RING / 2 && !link->base.dead)
+        (void)stepaf_fabric_of(link)->calls->control(link, STEPAF_FABRIC_CREDIT);
 }
 
 unsigned stepaf_fabric_deliver_all(struct stepaf_fabric *fabric)
