@@ -14,9 +14,12 @@ int stepaf_fabric_open(struct stepaf_fabric *fabric, uint32_t n_peers, size_t li
 {
     struct stat facts;
 
-    fabric->links = calloc(n_peers, link_bytes);
+    size_t bytes = (n_peers * link_bytes + STEPAF_FABRIC_LINE - 1) & -(size_t)STEPAF_FABRIC_LINE;
+
+    fabric->links = aligned_alloc(STEPAF_FABRIC_LINE, bytes);
     if (!fabric->links)
         return ENOMEM;
+    memset(fabric->links, 0, bytes);
     fabric->link_bytes = link_bytes;
     fabric->n_peers = n_peers;
     for (uint32_t p = 0; p < n_peers; p++) {

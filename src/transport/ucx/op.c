@@ -3,17 +3,6 @@
  * links meanwhile. */
 #include "transport/ucx/ucx.h"
 
-void stepaf_ucx_note(struct stepaf_ucx_link *link)
-{
-    struct stepaf_ucx *ucx = stepaf_ucx_of(link);
-
-    if (link->has_news)
-        return;
-    link->has_news = true;
-    link->next_news = ucx->news;
-    ucx->news = link;
-}
-
 void stepaf_ucx_has_no_place(struct stepaf_ucx_link *link)
 {
     link->fault = "it has sent something that has no place here";

@@ -5,6 +5,7 @@
  * takes the long way of send.c. */
 #include <string.h>
 
+#include "base/copy.h"
 #include "transport/ucx/ucx.h"
 
 /* Where a copy of it is put together; NULL: there is no room. */
@@ -21,30 +22,36 @@ static uint8_t *place_of_copy(struct stepaf_ucx *ucx, struct stepaf_ucx_out *out
     return copy->head;
 }
 
-/* Whole words: narrow ones would have to be put together before they can be read as these. */
-static void put_head(uint8_t *to, const struct stepaf_fabric_link *shared, uint64_t place,
-                     uint32_t imm)
+/* As UCX will read it, in 16 bytes and the rest: narrow ones would have to be put together before. */
+static inline void put_head(uint8_t *to, const struct stepaf_fabric_link *shared, uint64_t place,
+                            uint32_t imm)
 {
-    uint64_t word[3] = {shared->token, place | stepaf_ucx_is_quick | shared->index_at_peer,
-                        imm | (uint64_t)(uint16_t)shared->sent << 32 |
-                            (uint64_t)shared->taken << 48};
+    typedef uint64_t pair __attribute__((vector_size(16)));
+    uint64_t whose = (uint32_t)place | shared->index_at_peer;
+    const pair first = {shared->token >> 32 | whose << 32, place >> 32 | (uint64_t)imm << 32};
+    uint32_t last = (uint16_t)shared->sent | shared->taken << 16;
 
-    _Static_assert(sizeof(word) == sizeof(struct stepaf_ucx_quick), "it is these words");
-    memcpy(to, &word[0], sizeof(word[0]));
-    memcpy(to + sizeof(word[0]), &word[1], sizeof(word[1]));
-    memcpy(to + 2 * sizeof(word[0]), &word[2], sizeof(word[2]));
+    _Static_assert(sizeof(first) + sizeof(last) == sizeof(struct stepaf_ucx_quick), "it is these");
+    memcpy(to, &first, sizeof(first));
+    memcpy(to + sizeof(first), &last, sizeof(last));
 }
 
-bool stepaf_ucx_post_quick(struct stepaf_ucx_link *link, const struct stepaf_post *post)
+/* Send a post that is one of the commonest. False: it is not, or there is no room now. */
+static inline __attribute__((always_inline)) bool ucx_post_quick(struct stepaf_ucx_link *link,
+                                                                 const struct stepaf_post *post)
 {
     struct stepaf_fabric_link *shared = &link->shared;
+    struct stepaf_ucx *ucx = stepaf_ucx_of(link);
+    struct stepaf_fabric_flight *flight = &shared->flight[shared->sent % STEPAF_FABRIC_RING];
     struct stepaf_ucx_out *out = &link->out[shared->sent % STEPAF_FABRIC_RING];
     const struct stepaf_xfer *xfer = post->xfer;
+    ucp_request_param_t param; /* UCX looks at no more than is said to be there */
     uint32_t bytes = 0;
     uint64_t place = 0;
 
-    if (!post->is_short || post->n_xfer > 1 || shared->open || out->op.flight->pending ||
-        out->due || out->waits || shared->sent - shared->credit >= STEPAF_FABRIC_RING)
+    /* One that waits for a flush is pending. */
+    if (!post->is_short || post->n_xfer > 1 || shared->open || flight->pending || link->n_due ||
+        shared->sent - shared->credit >= STEPAF_FABRIC_RING)
         return false;
     if (post->n_xfer && xfer->bytes) {
         bytes = xfer->bytes;
@@ -54,54 +61,91 @@ bool stepaf_ucx_post_quick(struct stepaf_ucx_link *link, const struct stepaf_pos
         place = xfer->dst_offset << 32 | xfer->dst->id << STEPAF_UCX_ID_SHIFT;
     }
     uint32_t all = (uint32_t)sizeof(struct stepaf_ucx_quick) + bytes;
-    uint8_t *to = place_of_copy(stepaf_ucx_of(link), out, all);
+    uint8_t *to = place_of_copy(ucx, out, all);
     if (!to)
         return false;
     put_head(to, shared, place, post->imm);
     if (bytes)
-        memcpy(to + sizeof(struct stepaf_ucx_quick), xfer->src, bytes);
+        stepaf_copy(to + sizeof(struct stepaf_ucx_quick), xfer->src, bytes);
     shared->told = shared->taken;
     shared->sent++;
     shared->base.messages_sent++;
     shared->base.bytes_sent += bytes;
-    out->op.flight->post = NULL;                          /* its sources are free already */
-    (void)stepaf_ucx_send_am(&out->op, to, all, NULL, 0); /* else it is lost */
+    flight->post = NULL; /* its sources are free already */
+    param.op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA;
+    param.cb.send = stepaf_ucx_has_been_sent;
+    param.user_data = &out->op;
+    ucs_status_ptr_t request =
+        ucx->calls->am_send_nbx(link->ep, STEPAF_UCX_QUICK, to, all, NULL, 0, &param);
+    if (__builtin_expect(!request && !out->op.copy, 1))
+        shared->heard++;
+    else
+        (void)stepaf_ucx_answer(&out->op, request); /* else it is lost */
     return true;
 }
 
-/* False: it makes no sense. */
-bool stepaf_ucx_take_quick(struct stepaf_ucx *ucx, const uint8_t *header, size_t bytes)
+unsigned stepaf_ucx_post(struct stepaf_post *const *posts, unsigned n)
 {
+    unsigned n_queued = 0;
+
+    for (unsigned i = 0; i < n; i++) {
+        struct stepaf_post *post = posts[i];
+        struct stepaf_ucx_link *link = (struct stepaf_ucx_link *)post->link;
+        post->state = STEPAF_POST_SENT; /* also what nobody will read */
+        if (link->shared.base.dead)
+            continue;
+        bool is_sent = __builtin_expect(link->has_gpu, 0) && stepaf_ucx_touches_gpu(post)
+                           ? stepaf_ucx_send_gpu_post(link, post)
+                           : ucx_post_quick(link, post) || stepaf_ucx_send_post(link, post);
+        if (is_sent || link->shared.base.dead)
+            continue;
+        post->state = STEPAF_POST_QUEUED;
+        n_queued++;
+    }
+    return n_queued;
+}
+
+static ucs_status_t drop_quick(struct stepaf_upcalls *up)
+{
+    up->dropped_malformed++;
+    return UCS_OK;
+}
+
+ucs_status_t stepaf_ucx_take_quick(void *arg, const void *header, size_t header_bytes, void *data,
+                                   size_t more, const ucp_am_recv_param_t *param)
+{
+    struct stepaf_ucx *ucx = arg;
     struct stepaf_upcalls *up = ucx->shared.base.up;
+    size_t bytes = header_bytes - sizeof(struct stepaf_ucx_quick);
     struct stepaf_ucx_quick head;
 
-    if (bytes < sizeof(head))
-        return false;
+    (void)data;
+    (void)param;
+    if (header_bytes < sizeof(head) || bytes > STEPAF_UCX_STAGE || more)
+        return drop_quick(up);
     memcpy(&head, header, sizeof(head));
-    bytes -= sizeof(head);
     uint32_t peer = head.whose & (STEPAF_FABRIC_PEERS - 1);
-    if (head.token != ucx->shared.token || peer >= ucx->shared.n_peers ||
-        bytes > STEPAF_UCX_STAGE || head.imm >> STEPAF_IMM_CODE_SHIFT == STEPAF_IMM_OTHER)
-        return false;
+    if (head.token != ucx->shared.token >> 32 || peer >= ucx->shared.n_peers ||
+        head.imm >> STEPAF_IMM_CODE_SHIFT == STEPAF_IMM_OTHER)
+        return drop_quick(up);
     struct stepaf_ucx_link *link = &ucx->links[peer];
     if (link->shared.base.dead)
-        return true;
+        return UCS_OK;
     if (!stepaf_fabric_is_due(&link->shared, STEPAF_FABRIC_MESSAGE, head.number))
-        return false;
+        return drop_quick(up);
     link->shared.heard++;
     if (bytes) {
         struct stepaf_target to =
-            up->resolve(up, head.whose >> STEPAF_UCX_ID_SHIFT & (STEPAF_UCX_QUICK_IDS - 1),
-                        head.offset, (uint32_t)bytes);
+            up->resolve(up, head.whose >> STEPAF_UCX_ID_SHIFT, head.offset, (uint32_t)bytes);
         if (!to.at ||
             __builtin_expect(link->has_gpu && stepaf_ucx_gpu_named(link, &to) != NULL, 0)) {
             stepaf_ucx_has_no_place(link);
-            return false;
+            return drop_quick(up);
         }
-        memcpy(to.at, header + sizeof(head), bytes);
+        stepaf_copy(to.at, (const uint8_t *)header + sizeof(head), bytes);
     }
     stepaf_fabric_take_credit(&link->shared, head.taken);
     stepaf_fabric_count_imm(&link->shared, head.number, 0, head.imm);
     stepaf_ucx_note(link);
-    return true;
+    return UCS_OK;
 }

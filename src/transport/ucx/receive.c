@@ -179,15 +179,6 @@ static ucs_status_t drop(struct stepaf_ucx *ucx)
     return UCS_OK;
 }
 
-static inline bool is_quick(const uint8_t *header, size_t bytes)
-{
-    uint32_t whose = 0;
-
-    if (bytes >= sizeof(struct stepaf_ucx_quick))
-        memcpy(&whose, header + offsetof(struct stepaf_ucx_quick, whose), sizeof(whose));
-    return whose & stepaf_ucx_is_quick;
-}
-
 /* A message that is not quick. @a beside_gpu, which the compiler knows: this rank has GPU memory that
  * UCX moves. */
 static ucs_status_t take_arrival(struct stepaf_ucx *ucx, const void *header, size_t header_bytes,
@@ -253,8 +244,6 @@ ucs_status_t stepaf_ucx_take(void *arg, const void *header, size_t header_bytes,
 {
     struct stepaf_ucx *ucx = arg;
 
-    if (is_quick(header, header_bytes))
-        return !bytes && stepaf_ucx_take_quick(ucx, header, header_bytes) ? UCS_OK : drop(ucx);
     if (__builtin_expect(ucx->gpu.device != NULL, 0))
         return take_beside_gpu(ucx, header, header_bytes, data, bytes, param->recv_attr);
     return take_plain(ucx, header, header_bytes, data, bytes, param->recv_attr);

@@ -255,8 +255,7 @@ static inline void end_at_once(struct stepaf_fabric_flight *flight, struct stepa
     post->state = STEPAF_POST_SENT;
 }
 
-/* False: there is no room now, or the link is lost. */
-static bool ucx_send_post(struct stepaf_ucx_link *link, struct stepaf_post *post)
+bool stepaf_ucx_send_post(struct stepaf_ucx_link *link, struct stepaf_post *post)
 {
     struct stepaf_ucx *ucx = stepaf_ucx_of(link);
     struct stepaf_fabric_flight *flight = stepaf_fabric_begin(&link->shared, post);
@@ -283,8 +282,7 @@ static bool ucx_send_post(struct stepaf_ucx_link *link, struct stepaf_post *post
     return good;
 }
 
-/* Whether a tensor of the post is in GPU memory, or goes to it. */
-static bool touches_gpu(const struct stepaf_post *post)
+bool stepaf_ucx_touches_gpu(const struct stepaf_post *post)
 {
     bool does = false;
 
@@ -316,9 +314,7 @@ static void send_gpu_post(void *arg)
     end_at_once(flight, job->post, job->good);
 }
 
-/* All of it by pieces that the peer fetches. False: as above. */
-static __attribute__((noinline)) bool ucx_post_gpu(struct stepaf_ucx_link *link,
-                                                   struct stepaf_post *post)
+bool stepaf_ucx_send_gpu_post(struct stepaf_ucx_link *link, struct stepaf_post *post)
 {
     const struct stepaf_ucx *ucx = stepaf_ucx_of(link);
     struct stepaf_upcalls *up = ucx->shared.base.up;
@@ -332,24 +328,4 @@ static __attribute__((noinline)) bool ucx_post_gpu(struct stepaf_ucx_link *link,
         up->lost(up, &link->shared.base, reason);
     }
     return job.good;
-}
-
-unsigned stepaf_ucx_post(struct stepaf_post *const *posts, unsigned n)
-{
-    unsigned n_queued = 0;
-
-    for (unsigned i = 0; i < n; i++) {
-        struct stepaf_ucx_link *link = (struct stepaf_ucx_link *)posts[i]->link;
-        posts[i]->state = STEPAF_POST_SENT; /* also what nobody will read */
-        if (link->shared.base.dead)
-            continue;
-        bool is_sent = __builtin_expect(link->has_gpu, 0) && touches_gpu(posts[i])
-                           ? ucx_post_gpu(link, posts[i])
-                           : stepaf_ucx_post_quick(link, posts[i]) || ucx_send_post(link, posts[i]);
-        if (is_sent || link->shared.base.dead)
-            continue;
-        posts[i]->state = STEPAF_POST_QUEUED;
-        n_queued++;
-    }
-    return n_queued;
 }

@@ -98,6 +98,19 @@ static void ucx_close(struct stepaf_transport *transport)
     free(ucx);
 }
 
+static ucs_status_t set_handler(struct stepaf_ucx *ucx, unsigned id, ucp_am_recv_callback_t take)
+{
+    const ucp_am_handler_param_t handler = {
+        .field_mask = UCP_AM_HANDLER_PARAM_FIELD_ID | UCP_AM_HANDLER_PARAM_FIELD_FLAGS |
+                      UCP_AM_HANDLER_PARAM_FIELD_CB | UCP_AM_HANDLER_PARAM_FIELD_ARG,
+        .id = id,
+        .flags = UCP_AM_FLAG_WHOLE_MSG,
+        .cb = take,
+        .arg = ucx};
+
+    return ucx->calls->worker_set_am_recv_handler(ucx->worker, &handler);
+}
+
 static ucs_status_t open_worker(struct stepaf_ucx *ucx, uint32_t n_peers)
 {
     const ucp_params_t params = {.field_mask =
@@ -107,13 +120,6 @@ static ucs_status_t open_worker(struct stepaf_ucx *ucx, uint32_t n_peers)
     /* One thread at a time, which the library sees to. */
     const ucp_worker_params_t worker_params = {.field_mask = UCP_WORKER_PARAM_FIELD_THREAD_MODE,
                                                .thread_mode = UCS_THREAD_MODE_SERIALIZED};
-    const ucp_am_handler_param_t handler = {
-        .field_mask = UCP_AM_HANDLER_PARAM_FIELD_ID | UCP_AM_HANDLER_PARAM_FIELD_FLAGS |
-                      UCP_AM_HANDLER_PARAM_FIELD_CB | UCP_AM_HANDLER_PARAM_FIELD_ARG,
-        .id = STEPAF_UCX_MESSAGE,
-        .flags = UCP_AM_FLAG_WHOLE_MSG,
-        .cb = stepaf_ucx_take,
-        .arg = ucx};
     ucp_worker_attr_t attr = {.field_mask = UCP_WORKER_ATTR_FIELD_ADDRESS |
                                             UCP_WORKER_ATTR_FIELD_MAX_AM_HEADER};
     ucs_status_t status = ucx->calls->init_version(1, 13, &params, NULL, &ucx->context);
@@ -121,7 +127,9 @@ static ucs_status_t open_worker(struct stepaf_ucx *ucx, uint32_t n_peers)
     if (status == UCS_OK)
         status = ucx->calls->worker_create(ucx->context, &worker_params, &ucx->worker);
     if (status == UCS_OK)
-        status = ucx->calls->worker_set_am_recv_handler(ucx->worker, &handler);
+        status = set_handler(ucx, STEPAF_UCX_MESSAGE, stepaf_ucx_take);
+    if (status == UCS_OK)
+        status = set_handler(ucx, STEPAF_UCX_QUICK, stepaf_ucx_take_quick);
     if (status == UCS_OK)
         status = ucx->calls->worker_query(ucx->worker, &attr);
     if (status != UCS_OK)

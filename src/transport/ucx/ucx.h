@@ -13,7 +13,8 @@ enum {
     STEPAF_UCX_COPIES = 64,    /* and copies; beyond that tensors go as they are */
     STEPAF_UCX_ADDRESS = 4096, /* the longest address, and the longest key */
     STEPAF_UCX_TEXT = 32,
-    STEPAF_UCX_MESSAGE = 0 /* the number of our active messages */
+    STEPAF_UCX_MESSAGE = 0, /* the numbers of our active messages */
+    STEPAF_UCX_QUICK = 1
 };
 
 /* Where a part of what comes is to lie. */
@@ -41,10 +42,11 @@ struct stepaf_ucx_head {
 _Static_assert(sizeof(struct stepaf_ucx_head) == 32 && sizeof(struct stepaf_ucx_place) == 16,
                "heads have no padding");
 
-/* The commonest message begins with this instead; its bytes are behind it: see quick.c. */
+/* The commonest message has a number of its own, and begins with this; its bytes are behind it: see
+ * quick.c. */
 struct stepaf_ucx_quick {
-    uint64_t token;
-    uint32_t whose;  /* stepaf_ucx_is_quick, the id of the bytes' memory, the sender's index */
+    uint32_t token;  /* the upper half of the receiver's */
+    uint32_t whose;  /* the id of the bytes' memory, the sender's index */
     uint32_t offset; /* in that memory */
     uint32_t imm;
     uint16_t number, taken;
@@ -52,16 +54,12 @@ struct stepaf_ucx_quick {
 
 enum {
     STEPAF_UCX_ID_SHIFT = 14,
-    STEPAF_UCX_QUICK_IDS = 1 << 17 /* memory with a larger number has no room in whose */
+    STEPAF_UCX_QUICK_IDS = 1 << 18 /* memory with a larger number has no room in whose */
 };
 
-static const uint32_t stepaf_ucx_is_quick = 1u << 31; /* in whose; no peer has it */
-
-_Static_assert(sizeof(struct stepaf_ucx_quick) == 24 &&
-                   offsetof(struct stepaf_ucx_quick, whose) ==
-                       offsetof(struct stepaf_ucx_head, peer) &&
+_Static_assert(sizeof(struct stepaf_ucx_quick) == 20 &&
                    1 << STEPAF_UCX_ID_SHIFT == STEPAF_FABRIC_PEERS,
-               "whose is told from peer");
+               "it has no padding");
 
 enum {
     STEPAF_UCX_HEAD_USUAL = sizeof(struct stepaf_ucx_head) + sizeof(struct stepaf_ucx_place) +
@@ -86,10 +84,10 @@ struct stepaf_ucx_op {
     uint8_t head[sizeof(struct stepaf_ucx_head) + sizeof(struct stepaf_ucx_place)];
 };
 
-/* The message of a flight. */
+/* The message of a flight. A quick one is in one line of the cache. */
 struct stepaf_ucx_out {
+    _Alignas(STEPAF_FABRIC_LINE) uint8_t head[STEPAF_UCX_HEAD_USUAL];
     struct stepaf_ucx_op op;
-    uint8_t head[STEPAF_UCX_HEAD_USUAL];
     uint32_t head_bytes;
     bool waits, due; /* for all its pieces to be in place; they are */
 };
@@ -247,8 +245,19 @@ void stepaf_ucx_end_lost(struct stepaf_ucx *ucx);
 /* Begin to push what UCX holds back to a live peer; n_ending says when that is done. */
 void stepaf_ucx_flush(struct stepaf_ucx_link *link);
 
-/* op.c. Noted: something is to be done for the link once UCX has returned. */
-void stepaf_ucx_note(struct stepaf_ucx_link *link);
+/* Noted: something is to be done for the link once UCX has returned. */
+static inline void stepaf_ucx_note(struct stepaf_ucx_link *link)
+{
+    struct stepaf_ucx *ucx = stepaf_ucx_of(link);
+
+    if (link->has_news)
+        return;
+    link->has_news = true;
+    link->next_news = ucx->news;
+    ucx->news = link;
+}
+
+/* op.c */
 /* The peer has sent what can lie nowhere: the operation cannot be completed any more. */
 void stepaf_ucx_has_no_place(struct stepaf_ucx_link *link);
 /* A piece that was fetched for the message in @a place has come, or has failed to. */
@@ -267,13 +276,18 @@ bool stepaf_ucx_answer(struct stepaf_ucx_op *op, ucs_status_ptr_t request);
 bool stepaf_ucx_send_am(struct stepaf_ucx_op *op, const void *head, size_t head_bytes,
                         const void *source, size_t bytes);
 
-/* quick.c. Send a post that is one of the commonest; false: it is not, or there is no room now. */
-bool stepaf_ucx_post_quick(struct stepaf_ucx_link *link, const struct stepaf_post *post);
-/* Take in what one of them has sent. False: it makes no sense. */
-bool stepaf_ucx_take_quick(struct stepaf_ucx *ucx, const uint8_t *header, size_t bytes);
-
-/* send.c */
+/* quick.c */
 unsigned stepaf_ucx_post(struct stepaf_post *const *posts, unsigned n);
+/* Take in what one of the commonest posts has sent. */
+ucs_status_t stepaf_ucx_take_quick(void *arg, const void *header, size_t header_bytes, void *data,
+                                   size_t bytes, const ucp_am_recv_param_t *param);
+
+/* send.c. Send any post. False: there is no room now, or the link is lost. */
+bool stepaf_ucx_send_post(struct stepaf_ucx_link *link, struct stepaf_post *post);
+/* Whether a tensor of the post is in GPU memory, or goes to it; and send such a post, all of it by
+ * pieces that the peer fetches. False: as above. */
+bool stepaf_ucx_touches_gpu(const struct stepaf_post *post);
+bool stepaf_ucx_send_gpu_post(struct stepaf_ucx_link *link, struct stepaf_post *post);
 bool stepaf_ucx_control(struct stepaf_fabric_link *link, enum stepaf_fabric_kind kind);
 /* Send the messages whose pieces are in place now. */
 void stepaf_ucx_send_due(struct stepaf_ucx_link *link);

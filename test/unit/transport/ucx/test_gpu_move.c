@@ -160,8 +160,8 @@ static void say_inline(int way)
                                  .n_places = 1,
                                  .imm = imm},
                         .places = {{0, id, 8}, {0, id, 8}}};
-    struct quick quick = {.head = {.token = fabric_of(&a)->token,
-                                   .whose = stepaf_ucx_is_quick | id << STEPAF_UCX_ID_SHIFT,
+    struct quick quick = {.head = {.token = fabric_of(&a)->token >> 32,
+                                   .whose = id << STEPAF_UCX_ID_SHIFT,
                                    .imm = imm}};
 
     if (way == 1)
@@ -174,7 +174,7 @@ static void say_inline(int way)
         sent.places[0].id = a.regions[1].id;
         ucx_fabric_tell(&a, &sent, sizeof(sent.head) + sizeof(sent.places[0]) + 8);
     } else if (way == 3)
-        ucx_fabric_say(&a, &quick, sizeof(quick), &quick, 0);
+        ucx_fabric_say_quick(&a, &quick, sizeof(quick), 0);
     else if (way == 4) /* behind the head */
         ucx_fabric_say(&a, &sent, sizeof(sent.head) + sizeof(sent.places[0]) + 8, &sent, 0);
     else

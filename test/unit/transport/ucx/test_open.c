@@ -94,7 +94,7 @@ static void what_cannot_be_opened_leaves_nothing(void)
         CU_ASSERT_EQUAL(ucx_fabric.n_open, 0);
         CU_ASSERT(!status || status == STEPAF_ERR_NO_TRANSPORT);
     }
-    CU_ASSERT_EQUAL(n, 5);
+    CU_ASSERT_EQUAL(n, 6);
     side_settings = NULL;
 }
 

@@ -14,30 +14,44 @@ enum { PUT_BYTES = 8192 }; /* STEPAF_UCX_PUT_BYTES, unless set */
 
 static struct stepaf_ucx_library library;
 static bool counts;
+static ucp_am_recv_callback_t takes[STEPAF_UCX_QUICK + 1];
 static ucp_send_nbx_callback_t told_of_flush;
 
 /* ---- UCX, which is not counted; but what it calls is ---- */
 
-static __attribute__((noinline)) ucs_status_t counted_take(void *arg, const void *header,
-                                                           size_t header_bytes, void *data,
-                                                           size_t bytes,
+static __attribute__((noinline)) ucs_status_t counted_take(unsigned id, void *arg,
+                                                           const void *header, size_t header_bytes,
+                                                           void *data, size_t bytes,
                                                            const ucp_am_recv_param_t *param)
 {
-    return stepaf_ucx_take(arg, header, header_bytes, data, bytes, param);
+    return takes[id](arg, header, header_bytes, data, bytes, param);
+}
+
+static ucs_status_t take_of(unsigned id, void *arg, const void *header, size_t header_bytes,
+                            void *data, size_t bytes, const ucp_am_recv_param_t *param)
+{
+    return counts ? counted_take(id, arg, header, header_bytes, data, bytes, param)
+                  : takes[id](arg, header, header_bytes, data, bytes, param);
 }
 
 static ucs_status_t take(void *arg, const void *header, size_t header_bytes, void *data,
                          size_t bytes, const ucp_am_recv_param_t *param)
 {
-    return counts ? counted_take(arg, header, header_bytes, data, bytes, param)
-                  : stepaf_ucx_take(arg, header, header_bytes, data, bytes, param);
+    return take_of(STEPAF_UCX_MESSAGE, arg, header, header_bytes, data, bytes, param);
+}
+
+static ucs_status_t take_quick(void *arg, const void *header, size_t header_bytes, void *data,
+                               size_t bytes, const ucp_am_recv_param_t *param)
+{
+    return take_of(STEPAF_UCX_QUICK, arg, header, header_bytes, data, bytes, param);
 }
 
 static ucs_status_t set_handler(ucp_worker_h worker, const ucp_am_handler_param_t *param)
 {
     ucp_am_handler_param_t own = *param;
 
-    own.cb = take;
+    takes[param->id] = param->cb;
+    own.cb = param->id == STEPAF_UCX_QUICK ? take_quick : take;
     return ucx_fabric_library.worker_set_am_recv_handler(worker, &own);
 }
 

@@ -99,8 +99,8 @@ static ucs_status_t fake_set_handler(ucp_worker_h worker, const ucp_am_handler_p
 {
     struct worker *it = (struct worker *)worker;
 
-    side_must(param->id == STEPAF_UCX_MESSAGE && param->flags & UCP_AM_FLAG_WHOLE_MSG, "a handler");
-    it->take = param->cb;
+    side_must(param->id < HANDLERS && param->flags & UCP_AM_FLAG_WHOLE_MSG, "a handler");
+    it->take[param->id] = param->cb;
     it->arg = param->arg;
     return ucx_fake_refuses() ? UCS_ERR_NO_MEMORY : UCS_OK;
 }
@@ -323,6 +323,15 @@ void ucx_fabric_say(const struct side *side, const void *header, size_t header_b
 
     memcpy(copy, data, bytes);
     (void)stepaf_ucx_take(side->transport, header, header_bytes, copy, bytes, &param);
+}
+
+void ucx_fabric_say_quick(const struct side *side, const void *header, size_t header_bytes,
+                          size_t bytes)
+{
+    ucp_am_recv_param_t param = {0};
+    uint8_t data[8] = {0};
+
+    (void)stepaf_ucx_take_quick(side->transport, header, header_bytes, data, bytes, &param);
 }
 
 void ucx_fabric_tell(const struct side *side, const void *header, size_t header_bytes)

@@ -51,6 +51,9 @@ unsigned ucx_fabric_number(const struct side *side);
 /* An active message of nobody's for @a side. */
 void ucx_fabric_say(const struct side *side, const void *header, size_t header_bytes,
                     const void *data, size_t bytes);
+/* A quick one, with so many bytes of data beside it. */
+void ucx_fabric_say_quick(const struct side *side, const void *header, size_t header_bytes,
+                          size_t bytes);
 /* A message as above, of which UCX only tells that there are 0 bytes more to be fetched. */
 void ucx_fabric_tell(const struct side *side, const void *header, size_t header_bytes);
 /* All that sides which are closed have left. */

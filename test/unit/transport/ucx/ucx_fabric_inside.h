@@ -8,6 +8,7 @@
 #include "ucx_gpu.h"
 
 enum {
+    HANDLERS = STEPAF_UCX_QUICK + 1,
     WORKERS = 8,
     ENDPOINTS = 32,
     REGIONS = 64,
@@ -28,7 +29,7 @@ struct region {
 
 struct worker {
     bool used;
-    ucp_am_recv_callback_t take;
+    ucp_am_recv_callback_t take[HANDLERS];
     void *arg;
 };
 
@@ -58,6 +59,7 @@ struct request {
     size_t bytes;
     unsigned placed;           /* a bit for each part */
     const struct region *memh; /* of GPU memory */
+    unsigned id;               /* MESSAGE */
     const void *header;
     uint8_t head[STEPAF_UCX_HEAD_MAX];
     size_t header_bytes;

@@ -139,11 +139,12 @@ static void deliver(struct request *request)
     ucx_fabric.n_overtaken += is_behind_others(request);
     ucx_fabric.n_told += told_only;
     taking = request;
-    ucs_status_t status = to->take(to->arg, request->header, request->header_bytes,
-                                   told_only ? (void *)request : data, request->bytes, &param);
+    ucs_status_t status =
+        to->take[request->id](to->arg, request->header, request->header_bytes,
+                              told_only ? (void *)request : data, request->bytes, &param);
     if (!told_only && head.kind == STEPAF_FABRIC_MESSAGE && one_in(ucx_fabric.twice_in))
-        (void)to->take(to->arg, request->header, request->header_bytes, data, request->bytes,
-                       &param);
+        (void)to->take[request->id](to->arg, request->header, request->header_bytes, data,
+                                    request->bytes, &param);
     taking = NULL;
     free(data);
     request->at_target = true;
@@ -350,9 +351,10 @@ ucs_status_ptr_t ucx_fake_am_send(ucp_ep_h ep, unsigned id, const void *header, 
 {
     if (ucx_fabric.refuse)
         return UCS_STATUS_PTR(ucx_fabric.refuse);
-    side_must(id == STEPAF_UCX_MESSAGE && header_bytes <= STEPAF_UCX_HEAD_MAX, "a message");
+    side_must(id < HANDLERS && header_bytes <= STEPAF_UCX_HEAD_MAX, "a message");
     ucx_fabric.n_messages++;
     struct request *request = ucx_fake_request(MESSAGE, (struct endpoint *)ep);
+    request->id = id;
     request->header = header;
     request->header_bytes = header_bytes;
     request->source = buffer;
