@@ -19,10 +19,10 @@ struct finish {
     bool is_said;
 };
 
-static uint64_t finish_data(const struct stepaf_ofi_link *link, uint32_t imm)
+static inline uint64_t finish_data(const struct stepaf_ofi_link *link, uint32_t pieces,
+                                   uint32_t imm)
 {
-    uint32_t low = link->shared.open->pieces << STEPAF_OFI_PIECES_SHIFT |
-                   (link->shared.sent & STEPAF_OFI_LOW_NUMBER);
+    uint32_t low = pieces << STEPAF_OFI_PIECES_SHIFT | (link->shared.sent & STEPAF_OFI_LOW_NUMBER);
 
     return (uint64_t)imm << STEPAF_OFI_IMM_SHIFT | imm_make(link, STEPAF_FABRIC_MESSAGE, low);
 }
@@ -169,7 +169,7 @@ static inline __attribute__((always_inline)) bool send_shares(struct stepaf_ofi_
         if (!ofi_write(link->shared.open, path, (const uint8_t *)xfer->src + post->at_offset, bytes,
                        xfer->src_mem->registration[ofi->shared.base.index],
                        there->address + xfer->dst_offset + post->at_offset, there->keys[path],
-                       says_all ? finish_data(link, finish->imm)
+                       says_all ? finish_data(link, link->shared.open->pieces, finish->imm)
                                 : imm_make(link, STEPAF_FABRIC_PIECE, link->shared.sent),
                        !*first_p && !says_all && !share))
             return false;
@@ -254,6 +254,36 @@ static bool ofi_send_post(struct stepaf_ofi_link *link, struct stepaf_post *post
     return true;
 }
 
+/* The commonest posts: one tensor, by one write that says the message as well. False: it is none of
+ * these, or there is no room now, or the link is lost. */
+static inline bool ofi_post_quick(struct stepaf_ofi_link *link, struct stepaf_post *post)
+{
+    struct stepaf_fabric_link *shared = &link->shared;
+    const struct stepaf_ofi *ofi = (const struct stepaf_ofi *)shared->base.transport;
+    struct stepaf_fabric_flight *flight = &shared->flight[shared->sent % STEPAF_FABRIC_RING];
+    const struct stepaf_xfer *xfer = post->xfer;
+
+    if (!post->is_short || post->n_xfer != 1 || !ofi->is_wide || shared->open || flight->pending ||
+        shared->sent - shared->credit >= STEPAF_FABRIC_RING ||
+        !stepaf_fabric_can_omit_credit(shared) || !xfer->bytes || xfer->bytes > ofi->piece_max ||
+        (link->n_paths > 1 && share_of(link, xfer->bytes) < xfer->bytes))
+        return false;
+    const struct stepaf_ofi_rmem *there = (const struct stepaf_ofi_rmem *)xfer->dst;
+    unsigned path = path_of(link);
+    if (!ofi_write(flight, path, xfer->src, xfer->bytes,
+                   xfer->src_mem->registration[ofi->shared.base.index],
+                   there->address + xfer->dst_offset, there->keys[path],
+                   finish_data(link, 0, post->imm), false))
+        return false;
+    shared->sent++;
+    shared->base.messages_sent++;
+    shared->base.bytes_sent += xfer->bytes;
+    link->paths[path].bytes_sent += xfer->bytes;
+    flight->post = post;
+    post->state = STEPAF_POST_POSTED;
+    return true;
+}
+
 unsigned stepaf_ofi_post(struct stepaf_post *const *posts, unsigned n)
 {
     unsigned n_queued = 0;
@@ -261,6 +291,8 @@ unsigned stepaf_ofi_post(struct stepaf_post *const *posts, unsigned n)
     for (unsigned i = 0; i < n; i++) {
         struct stepaf_ofi_link *link = (struct stepaf_ofi_link *)posts[i]->link;
         posts[i]->state = STEPAF_POST_SENT; /* also what nobody will read */
+        if (link->shared.base.dead || ofi_post_quick(link, posts[i]))
+            continue;
         if (link->shared.base.dead || ofi_send_post(link, posts[i]) || link->shared.base.dead)
             continue;
         posts[i]->state = STEPAF_POST_QUEUED;
