@@ -157,6 +157,7 @@ struct stepaf_ctx_memory {
     uint32_t n_named, n_dropped;
     uint32_t max_named;
     struct stepaf_region *last;   /* of the last look-up in host memory */
+    struct stepaf_region *named;  /* of the last look-up of an id; NULL: none */
     uint32_t next_id;             /* of regions */
     struct stepaf_key *withdrawn; /* since the last commit: peers know them still */
     void *withdrawn_tree;         /* the same, by id */

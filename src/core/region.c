@@ -277,6 +277,8 @@ void stepaf_region_drop(struct stepaf_ctx *ctx, struct stepaf_region *region)
     region_unlist(&ctx->memory, region, place_of(ctx, region->mem.id));
     if (ctx->memory.last == region)
         ctx->memory.last = NULL;
+    if (ctx->memory.named == region)
+        ctx->memory.named = NULL;
     if (region->unpin)
         stepaf_gpu_unpin(ctx->gpu.device, region->mem.base);
     if (region->library)
@@ -294,16 +296,27 @@ void stepaf_regions_free(struct stepaf_ctx *ctx)
     free(ctx->memory.by_id);
 }
 
+static __attribute__((noinline)) struct stepaf_region *find_named(struct stepaf_ctx *ctx,
+                                                                  uint32_t id)
+{
+    uint32_t at = place_of(ctx, id);
+
+    if (at == ctx->memory.n_named || ctx->memory.by_id[at].id != id)
+        return NULL;
+    ctx->memory.named = ctx->memory.by_id[at].region;
+    return ctx->memory.named;
+}
+
 struct stepaf_target stepaf_region_resolve(struct stepaf_upcalls *up, uint32_t id, uint64_t offset,
                                            uint32_t bytes)
 {
     static const struct stepaf_target nowhere;
-    const struct stepaf_ctx *ctx = (const struct stepaf_ctx *)up;
-    uint32_t at = place_of(ctx, id);
-    const struct stepaf_region *region =
-        at < ctx->memory.n_named ? ctx->memory.by_id[at].region : NULL;
+    struct stepaf_ctx *ctx = (struct stepaf_ctx *)up;
+    const struct stepaf_region *region = ctx->memory.named;
 
-    if (!region || region->mem.id != id || !region->target || offset > region->mem.bytes ||
+    if (!region || region->mem.id != id)
+        region = find_named(ctx, id);
+    if (!region || !region->target || offset > region->mem.bytes ||
         bytes > region->mem.bytes - offset)
         return nowhere;
     const struct stepaf_region *host =

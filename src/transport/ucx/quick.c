@@ -19,7 +19,7 @@ static uint8_t *place_of_copy(struct stepaf_ucx *ucx, struct stepaf_ucx_out *out
         return NULL;
     ucx->free_copy = copy->next;
     out->op.copy = copy;
-    return copy->head;
+    return copy->head + STEPAF_UCX_COPY_AT;
 }
 
 /* As UCX will read it, in 16 bytes and the rest: narrow ones would have to be put together before. */

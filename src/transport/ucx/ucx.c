@@ -162,7 +162,7 @@ static bool ucx_make_room(struct stepaf_ucx *ucx, uint32_t n_peers)
                                                      .proven = stepaf_ucx_look_at};
 
     ucx->ops = calloc(STEPAF_UCX_OPS, sizeof(*ucx->ops));
-    ucx->copies = calloc(STEPAF_UCX_COPIES, sizeof(*ucx->copies));
+    ucx->copies = aligned_alloc(STEPAF_FABRIC_LINE, STEPAF_UCX_COPIES * sizeof(*ucx->copies));
     if (!ucx->ops || !ucx->copies ||
         stepaf_fabric_open(&ucx->shared, n_peers, sizeof(*ucx->links)) != 0)
         return false;

@@ -71,9 +71,16 @@ enum {
 
 /* A header with a copy of tensors. */
 struct stepaf_ucx_copy {
+    _Alignas(STEPAF_FABRIC_LINE) uint8_t head[STEPAF_UCX_HEAD_MAX];
     struct stepaf_ucx_copy *next; /* while it is free */
-    uint8_t head[STEPAF_UCX_HEAD_MAX];
 };
+
+enum { /* where a quick message is put in one: its tensor begins a line, as it is copied fastest */
+       STEPAF_UCX_COPY_AT = STEPAF_FABRIC_LINE - sizeof(struct stepaf_ucx_quick)
+};
+
+_Static_assert(STEPAF_FABRIC_LINE + STEPAF_UCX_STAGE <= STEPAF_UCX_HEAD_MAX,
+               "there is room for it");
 
 /* A send under way. */
 struct stepaf_ucx_op {
