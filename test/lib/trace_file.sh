@@ -50,11 +50,14 @@ ends = {phase: {e["id"]: e for e in events if e["ph"] == phase} for phase in "sf
 count = {phase: sum(e["ph"] == phase for e in events) for phase in "sf"}
 assert all(count[phase] == len(ends[phase]) for phase in "sf"), "two arrows with one number"
 assert ends["s"].keys() == ends["f"].keys(), "an arrow has one end"
+# A push is stamped behind its post, which sanitizers make slow: the peer may have been quicker. It is now and then where
+# the processor is taken away in between.
+slack = 20 if os.environ.get("SANITIZERS") else 0.002
+backwards = [(s, ends["f"][key]) for key, s in ends["s"].items() if s["ts"] > ends["f"][key]["ts"] + slack]
+assert len(backwards) * 50 <= len(ends["s"]) and all(s["name"] == "push" for s, _ in backwards), backwards
 for key, start in ends["s"].items():
     end = ends["f"][key]
-    # A push is stamped behind its post, which sanitizers make slow: the peer may have been quicker.
-    slack = 20 if os.environ.get("SANITIZERS") else 0.002
-    assert start["name"] == end["name"] and start["ts"] <= end["ts"] + slack, (start, end)
+    assert start["name"] == end["name"], (start, end)
     assert (2 in (start["pid"], end["pid"])) and start["pid"] != end["pid"]
 # Each end is within a span: that is how viewers find it.
 inside = {"pushs": "operation", "pushf": "batch", "answers": "batch", "answerf": "operation"}
