@@ -57,40 +57,35 @@ static bool expand_response(const struct stepaf_peer *peer, uint32_t low, struct
     return true;
 }
 
-bool stepaf_imm_decode(struct stepaf_upcalls *up, struct stepaf_link *link, uint32_t imm,
+bool stepaf_imm_decode(const struct stepaf_ctx *ctx, const struct stepaf_link *link, uint32_t imm,
                        struct stepaf_msg *msg_p)
 {
-    struct stepaf_ctx *ctx = (struct stepaf_ctx *)up;
     const struct stepaf_peer *peer = &ctx->peers[link->peer];
     uint32_t code = imm >> STEPAF_IMM_CODE_SHIFT, low = imm >> STEPAF_IMM_SEQ_SHIFT & SEQ_MASK;
-    bool good;
 
-    if ((imm & EPOCH_MASK) != (ctx->epoch & EPOCH_MASK)) {
-        ctx->counters.dropped_stale++;
+    if ((imm & EPOCH_MASK) != (ctx->epoch & EPOCH_MASK))
         return false;
-    }
     stepaf_msg_head(msg_p, code == STEPAF_IMM_START ? STEPAF_MSG_START : STEPAF_MSG_RESPONSE,
                     code == STEPAF_IMM_RELEASED ? STEPAF_MSG_RELEASED : 0, ctx->epoch,
                     stepaf_imm_plan(imm), 0, 0);
     if (code == STEPAF_IMM_START) {
         msg_p->n_words = 0;
-        good = !stepaf_is_attention(ctx) && expand_start(peer, low, msg_p);
-    } else {
-        msg_p->n_words = STEPAF_MSG_SIZES;
-        msg_p->word[STEPAF_MSG_QUEUE] = UINT32_MAX;
-        msg_p->word[STEPAF_MSG_WORK] = UINT32_MAX;
-        good = code != STEPAF_IMM_OTHER && stepaf_is_attention(ctx) &&
-               expand_response(peer, low, msg_p);
+        return !stepaf_is_attention(ctx) && expand_start(peer, low, msg_p);
     }
-    if (!good)
-        ctx->counters.dropped_stale++;
-    return good;
+    msg_p->n_words = STEPAF_MSG_SIZES;
+    msg_p->word[STEPAF_MSG_QUEUE] = UINT32_MAX;
+    msg_p->word[STEPAF_MSG_WORK] = UINT32_MAX;
+    return code != STEPAF_IMM_OTHER && stepaf_is_attention(ctx) &&
+           expand_response(peer, low, msg_p);
 }
 
 void stepaf_imm_deliver(struct stepaf_upcalls *up, struct stepaf_link *link, uint32_t imm)
 {
+    struct stepaf_ctx *ctx = (struct stepaf_ctx *)up;
     struct stepaf_msg msg;
 
-    if (stepaf_imm_decode(up, link, imm, &msg))
+    if (stepaf_imm_decode(ctx, link, imm, &msg))
         up->deliver(up, link, &msg);
+    else
+        ctx->counters.dropped_stale++;
 }

@@ -296,7 +296,7 @@ void stepaf_regions_free(struct stepaf_ctx *ctx)
     free(ctx->memory.by_id);
 }
 
-static __attribute__((noinline)) struct stepaf_region *find_named(struct stepaf_ctx *ctx,
+static __attribute__((noinline)) struct stepaf_region *find_id(struct stepaf_ctx *ctx,
                                                                   uint32_t id)
 {
     uint32_t at = place_of(ctx, id);
@@ -315,7 +315,7 @@ struct stepaf_target stepaf_region_resolve(struct stepaf_upcalls *up, uint32_t i
     const struct stepaf_region *region = ctx->memory.named;
 
     if (!region || region->mem.id != id)
-        region = find_named(ctx, id);
+        region = find_id(ctx, id);
     if (!region || !region->target || offset > region->mem.bytes ||
         bytes > region->mem.bytes - offset)
         return nowhere;

@@ -67,11 +67,11 @@ struct stepaf_upcalls {
     /* Find a range of memory that peers may write to. @a id: stepaf_mem. */
     struct stepaf_target (*resolve)(struct stepaf_upcalls *up, uint32_t id, uint64_t offset,
                                     uint32_t bytes);
-    /* A message whose writes came by several rails is about to be delivered: @a rail was the last,
-     * and had the others wait for @a ticks. NULL, which it is unless verdicts are on: nobody wants
-     * to know, and it is not found out. */
+    /* A message whose writes came by several rails is about to be delivered, @a msg or, if that is
+     * NULL, the 32 bits @a imm: @a rail was the last, and had the others wait for @a ticks. NULL,
+     * which it is unless verdicts are on: nobody wants to know, and it is not found out. */
     void (*held_up)(struct stepaf_upcalls *up, struct stepaf_link *link,
-                    const struct stepaf_msg *msg, unsigned rail, uint64_t ticks);
+                    const struct stepaf_msg *msg, uint32_t imm, unsigned rail, uint64_t ticks);
     const struct stepaf_env *env;
     const struct stepaf_topo *topo;
     const char *gpu; /* PCI address of the rank's GPU; NULL: none is known */

@@ -2,13 +2,21 @@
 /* Which of several rails was late with a message: transports tell it of each that came by
  * several. */
 #include "verdict/rails.h"
+#include "core/imm.h"
 
 void stepaf_verdict_held_up(struct stepaf_upcalls *up, struct stepaf_link *link,
-                            const struct stepaf_msg *msg, unsigned rail, uint64_t ticks)
+                            const struct stepaf_msg *msg, uint32_t imm, unsigned rail,
+                            uint64_t ticks)
 {
     const struct stepaf_ctx *ctx = (const struct stepaf_ctx *)up;
     struct stepaf_verdict_state *state = (struct stepaf_verdict_state *)ctx->polling.watch;
+    struct stepaf_msg meant;
 
+    if (!msg) {
+        if (!stepaf_imm_decode(ctx, link, imm, &meant))
+            return;
+        msg = &meant;
+    }
     if (msg->type != STEPAF_MSG_START && msg->type != STEPAF_MSG_RESPONSE)
         return;
     state->held_up[state->n_held_up++ % STEPAF_VERDICT_HELD_UP] =

@@ -8,7 +8,8 @@
 
 /* stepaf_upcalls.held_up */
 void stepaf_verdict_held_up(struct stepaf_upcalls *up, struct stepaf_link *link,
-                            const struct stepaf_msg *msg, unsigned rail, uint64_t ticks);
+                            const struct stepaf_msg *msg, uint32_t imm, unsigned rail,
+                            uint64_t ticks);
 /* Of a START or RESPONSE of peer @a p. */
 struct stepaf_verdict_late_rail stepaf_verdict_find_rail(const struct stepaf_verdict_state *state,
                                                          uint32_t p, uint32_t plan, uint32_t seq);

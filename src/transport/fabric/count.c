@@ -45,6 +45,16 @@ static inline void end_due(struct stepaf_fabric_link *link, struct stepaf_fabric
     link->taken++;
 }
 
+/* The message that is taken is about to be delivered. */
+static __attribute__((noinline, cold)) void tell_last(struct stepaf_fabric_link *link,
+                                                      const struct stepaf_msg *msg, uint32_t imm)
+{
+    const struct stepaf_fabric_calls *calls = stepaf_fabric_of(link)->calls;
+
+    if (calls->tell_last_rail)
+        calls->tell_last_rail(link, link->taken - 1, msg, imm);
+}
+
 /* Deliver the message that is due, of which something is here. False: not all of it, or it made no
  * sense. */
 static __attribute__((noinline)) bool deliver_slot(struct stepaf_fabric_link *link,
@@ -71,6 +81,8 @@ static __attribute__((noinline)) bool deliver_slot(struct stepaf_fabric_link *li
         return false;
     end_due(link, due);
     stepaf_fabric_take_credit(link, slot.taken);
+    if (up->held_up)
+        tell_last(link, &slot.msg, 0);
     up->deliver(up, &link->base, &slot.msg);
     return true;
 }
@@ -88,6 +100,8 @@ static inline bool deliver_next(struct stepaf_fabric_link *link)
     end_due(link, due);
     if (!up->polled)
         up->polled = stepaf_ticks(); /* when it has come */
+    if (__builtin_expect(up->held_up != NULL, 0))
+        tell_last(link, NULL, due->imm);
     up->deliver_imm(up, &link->base, due->imm);
     return true;
 }

@@ -101,6 +101,10 @@ struct stepaf_fabric_calls {
     void (*set_aside)(struct stepaf_fabric *fabric);
     /* It is proven now; or NULL. */
     void (*proven)(struct stepaf_fabric_link *link);
+    /* Find out which rail was last with the message of @a number, which is about to be delivered,
+     * and tell it: stepaf_tell_last_rail. NULL: there is one rail only. */
+    void (*tell_last_rail)(struct stepaf_fabric_link *link, uint32_t number,
+                           const struct stepaf_msg *msg, uint32_t imm);
 };
 
 /* Begins such a transport. */

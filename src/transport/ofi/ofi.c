@@ -135,8 +135,10 @@ static const uint8_t *slots_of(const struct stepaf_fabric_link *link)
 /* Memory of this rank alone. */
 static bool ofi_make_room(struct stepaf_ofi *ofi, unsigned n_peers)
 {
-    static const struct stepaf_fabric_calls calls = {
-        .control = stepaf_ofi_control, .slots = slots_of, .set_aside = stepaf_ofi_set_aside};
+    static const struct stepaf_fabric_calls calls = {.control = stepaf_ofi_control,
+                                                     .slots = slots_of,
+                                                     .set_aside = stepaf_ofi_set_aside,
+                                                     .tell_last_rail = stepaf_ofi_tell_last_rail};
     size_t bytes = (size_t)2 * n_peers * STEPAF_OFI_PLACES * STEPAF_FABRIC_SLOT;
 
     bytes = (bytes + PAGE - 1) / PAGE * PAGE;

@@ -54,6 +54,12 @@ struct stepaf_ofi_path {
     uint64_t bytes_sent;
 };
 
+/* The last piece, or message, that has come by a path. */
+struct stepaf_ofi_came {
+    uint64_t ticks;
+    uint32_t number; /* of the message that it belongs to */
+};
+
 struct stepaf_ofi_link {
     struct stepaf_fabric_link shared;
     struct stepaf_ofi_path paths[STEPAF_OFI_RAILS];
@@ -62,7 +68,8 @@ struct stepaf_ofi_link {
     unsigned turn;             /* the path of the next credit */
     uint8_t said;              /* bits of paths by which a HELLO that is being said has gone */
     uint8_t hellos, farewells; /* and by which the peer's first, and second, have come */
-    bool says_end, is_over;    /* that nothing more is written: by this side; by the peer. end.c */
+    struct stepaf_ofi_came came[STEPAF_OFI_RAILS]; /* by each path; where held_up is asked for */
+    bool says_end, is_over; /* that nothing more is written: by this side; by the peer. end.c */
 };
 
 _Static_assert((int)STEPAF_OFI_RAILS <= 8 && (int)STEPAF_OFI_RAILS <= (int)STEPAF_LINK_RAILS,
@@ -209,6 +216,8 @@ bool stepaf_ofi_take_hello(struct stepaf_ofi_link *link, uint32_t path);
 void stepaf_ofi_end(struct stepaf_ofi *ofi);
 
 /* receive.c */
+void stepaf_ofi_tell_last_rail(struct stepaf_fabric_link *shared, uint32_t number,
+                               const struct stepaf_msg *msg, uint32_t imm);
 void stepaf_ofi_set_aside(struct stepaf_fabric *fabric);
 unsigned stepaf_ofi_progress(struct stepaf_transport *transport, unsigned polls);
 

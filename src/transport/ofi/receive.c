@@ -5,14 +5,30 @@
 
 #include "base/fd.h"
 #include "base/time.h"
+#include "transport/last_rail.h"
 #include "transport/ofi/ofi.h"
 
 enum { ENTRIES = 16, ASIDE_READS = 64 };
 
-/* A piece or a message of the link's is counted. */
+void stepaf_ofi_tell_last_rail(struct stepaf_fabric_link *shared, uint32_t number,
+                               const struct stepaf_msg *msg, uint32_t imm)
+{
+    const struct stepaf_ofi_link *link = (const struct stepaf_ofi_link *)shared;
+    uint64_t came[STEPAF_OFI_RAILS];
+
+    for (unsigned i = 0; i < link->n_paths; i++)
+        came[i] = link->came[i].number == number ? link->came[i].ticks : 0;
+    stepaf_tell_last_rail(&shared->base, msg, imm, came, link->n_paths);
+}
+
+/* A piece or a message of the link's is counted, that of @a number, which has come by a rail. */
 static inline __attribute__((always_inline)) void follow(struct stepaf_ofi_link *link,
+                                                         unsigned rail, uint32_t number,
                                                          bool delivers)
 {
+    if (__builtin_expect(link->shared.base.transport->up->held_up != NULL, 0) &&
+        rail < link->n_paths)
+        link->came[rail] = (struct stepaf_ofi_came){stepaf_ticks(), number};
     if (delivers)
         stepaf_fabric_deliver(&link->shared);
     else
@@ -21,7 +37,8 @@ static inline __attribute__((always_inline)) void follow(struct stepaf_ofi_link 
 
 /* A message whose data say all of it. */
 static inline __attribute__((always_inline)) bool take_imm(struct stepaf_ofi_link *link,
-                                                           uint64_t data, bool delivers)
+                                                           unsigned rail, uint64_t data,
+                                                           bool delivers)
 {
     uint32_t low = (uint32_t)data & STEPAF_OFI_LOW_NUMBER;
     uint32_t number = link->shared.taken + ((low - link->shared.taken) & STEPAF_OFI_LOW_NUMBER);
@@ -36,7 +53,7 @@ static inline __attribute__((always_inline)) bool take_imm(struct stepaf_ofi_lin
     link->shared.heard++;
     stepaf_fabric_count_imm(&link->shared, number, pieces,
                             (uint32_t)(data >> STEPAF_OFI_IMM_SHIFT));
-    follow(link, delivers);
+    follow(link, rail, number, delivers);
     return true;
 }
 
@@ -54,9 +71,15 @@ static __attribute__((noinline)) bool take_control(struct stepaf_ofi *ofi, uint3
     return true;
 }
 
+/* The number of a message that is due, of which 16 bits are told. */
+static inline uint32_t whole_number(const struct stepaf_ofi_link *link, uint32_t number)
+{
+    return link->shared.taken + ((number - link->shared.taken) & STEPAF_FABRIC_NUMBER);
+}
+
 /* A write of a peer, or of whoever claims to be one. False: it makes no sense. */
-static inline __attribute__((always_inline)) bool take_write(struct stepaf_ofi *ofi, uint64_t data,
-                                                             bool delivers)
+static inline __attribute__((always_inline)) bool take_write(struct stepaf_ofi *ofi, unsigned rail,
+                                                             uint64_t data, bool delivers)
 {
     uint32_t kind = (uint32_t)data >> STEPAF_OFI_KIND_SHIFT;
     uint32_t peer = (uint32_t)data >> STEPAF_OFI_PEER_SHIFT & (STEPAF_FABRIC_PEERS - 1);
@@ -67,7 +90,7 @@ static inline __attribute__((always_inline)) bool take_write(struct stepaf_ofi *
     struct stepaf_ofi_link *link = &ofi->links[peer];
     bool is_wide = ofi->is_wide && kind == STEPAF_FABRIC_MESSAGE;
     if (is_wide && data < stepaf_ofi_in_slot)
-        return take_imm(link, data, delivers);
+        return take_imm(link, rail, data, delivers);
     if (data >> STEPAF_OFI_IMM_SHIFT != (is_wide ? stepaf_ofi_in_slot >> STEPAF_OFI_IMM_SHIFT : 0))
         return false;
     link->shared.heard++;
@@ -79,7 +102,7 @@ static inline __attribute__((always_inline)) bool take_write(struct stepaf_ofi *
         return false;
     }
     stepaf_fabric_count(&link->shared, kind, number);
-    follow(link, delivers);
+    follow(link, rail, whole_number(link, number), delivers);
     return true;
 }
 
@@ -149,7 +172,8 @@ static inline __attribute__((always_inline)) unsigned read_queue(struct stepaf_o
     for (ssize_t i = 0; i < n; i++) {
         if (is_of_peer(&entries[i])) {
             uint64_t data = stepaf_ofi_hide(entries[i].data, ofi->shared.token, ofi->is_wide);
-            ofi->shared.base.up->dropped_malformed += !take_write(ofi, data, delivers);
+            ofi->shared.base.up->dropped_malformed +=
+                !take_write(ofi, (unsigned)(rail - ofi->rails), data, delivers);
             counted += (uint32_t)data >> STEPAF_OFI_KIND_SHIFT < STEPAF_FABRIC_CREDIT;
         } else if (is_op(ofi, entries[i].op_context)) {
             const struct stepaf_fabric_flight *flight = end_op(ofi, entries[i].op_context);

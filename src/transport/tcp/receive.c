@@ -10,6 +10,7 @@
 #include "base/time.h"
 #include "base/why.h"
 #include "base/writable.h"
+#include "transport/last_rail.h"
 #include "transport/tcp/tcp.h"
 
 enum { RECEIVES = 16 /* in one go: others want to be heard too */ };
@@ -228,19 +229,12 @@ static bool has_bad_part(const struct stepaf_tcp_connection *connection)
 static void tell_last_connection(struct stepaf_tcp_connection *connection)
 {
     struct stepaf_tcp_link *link = connection->link;
-    struct stepaf_upcalls *up = stepaf_tcp_of(link)->base.up;
-    uint64_t before = 0; /* the last but one */
-    unsigned last = 0;
+    unsigned n = stepaf_tcp_of(link)->n_connections;
+    uint64_t came[STEPAF_TCP_CONNECTIONS_MAX];
 
-    for (unsigned i = 1; i < stepaf_tcp_of(link)->n_connections; i++) {
-        uint64_t came = link->connections[i].came, latest = link->connections[last].came;
-        if (came > latest)
-            last = i;
-        if ((came > latest ? latest : came) > before)
-            before = came > latest ? latest : came;
-    }
-    if (before)
-        up->held_up(up, &link->base, &connection->msg, last, link->connections[last].came - before);
+    for (unsigned i = 0; i < n; i++)
+        came[i] = link->connections[i].came;
+    stepaf_tell_last_rail(&link->base, &connection->msg, 0, came, n);
 }
 
 /* Whether the message is here with all its pieces; then it is about to be taken. */

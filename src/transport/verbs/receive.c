@@ -4,29 +4,21 @@
 #include <arpa/inet.h>
 
 #include "base/time.h"
+#include "transport/last_rail.h"
 #include "transport/verbs/failover.h"
 
 /* Say which rail was the last with its share of a message. */
 static void tell_last_rail(struct stepaf_verbs_link *link, const struct stepaf_msg *msg)
 {
-    struct stepaf_upcalls *up = link->base.transport->up;
-    uint64_t here[STEPAF_VERBS_RAILS_MAX] = {0}, before = 0; /* the last but one */
-    unsigned last = link->lead->rail_index;
+    uint64_t here[STEPAF_VERBS_RAILS_MAX] = {0};
 
-    here[last] = link->waits_since ? link->waits_since : stepaf_ticks();
+    here[link->lead->rail_index] = link->waits_since ? link->waits_since : stepaf_ticks();
     for (unsigned i = 0; i < link->n_paths; i++) {
         const struct stepaf_verbs_path *path = &link->paths[i];
         if (path != link->lead && !path->out && path->rx.came > here[path->rail_index])
             here[path->rail_index] = path->rx.came;
     }
-    for (unsigned r = 0; r < STEPAF_VERBS_RAILS_MAX; r++)
-        if (here[r] > here[last])
-            last = r;
-    for (unsigned r = 0; r < STEPAF_VERBS_RAILS_MAX; r++)
-        if (r != last && here[r] > before)
-            before = here[r];
-    if (before)
-        up->held_up(up, &link->base, msg, last, here[last] - before);
+    stepaf_tell_last_rail(&link->base, msg, 0, here, STEPAF_VERBS_RAILS_MAX);
 }
 
 static bool parts_are_here(const struct stepaf_verbs_link *link, uint32_t parts)

@@ -17,7 +17,7 @@ static stepaf_plan_h make_pulling_plan(void)
 
 static bool expand(uint32_t imm, struct stepaf_msg *msg_p)
 {
-    return stepaf_imm_decode(&job->ctx->up, job->ctx->peers[0].link, imm, msg_p);
+    return stepaf_imm_decode(job->ctx, job->ctx->peers[0].link, imm, msg_p);
 }
 
 /* Every operation that is in flight is found by the end of its sequence. */
@@ -54,6 +54,7 @@ static void expect_stale(uint32_t imm)
     struct stepaf_msg msg;
 
     CU_ASSERT_FALSE(expand(imm, &msg));
+    job->ctx->up.deliver_imm(&job->ctx->up, job->ctx->peers[0].link, imm);
     CU_ASSERT_EQUAL(job->ctx->counters.dropped_stale, stale + 1);
 }
 

@@ -342,8 +342,8 @@ static void an_ffn_rank_tells_which_rail_was_late(void)
     struct stepaf_msg start = fake_msg(job, STEPAF_MSG_START, 0, 0, 7);
     struct stepaf_msg landed = fake_msg(job, STEPAF_MSG_LANDED, 0, 0, 8);
     CU_ASSERT_PTR_NOT_NULL_FATAL(job->ctx->up.held_up);
-    job->ctx->up.held_up(&job->ctx->up, link, &start, 1, (uint64_t)1 << 30);
-    job->ctx->up.held_up(&job->ctx->up, link, &landed, 1, (uint64_t)1 << 30);
+    job->ctx->up.held_up(&job->ctx->up, link, &start, 0, 1, (uint64_t)1 << 30);
+    job->ctx->up.held_up(&job->ctx->up, link, &landed, 0, 1, (uint64_t)1 << 30);
     struct stepaf_verdict_late_rail late = stepaf_verdict_find_rail(state, 0, 0, 7);
     CU_ASSERT_EQUAL(late.rail, 1);
     CU_ASSERT(late.ns > 1000000);
@@ -352,10 +352,33 @@ static void an_ffn_rank_tells_which_rail_was_late(void)
     CU_ASSERT_EQUAL(stepaf_verdict_find_rail(state, 1, 0, 7).rail, -1);
     for (uint32_t i = 0; i < STEPAF_VERDICT_HELD_UP; i++) { /* what is long ago is forgotten */
         start.seq = 8 + i;
-        job->ctx->up.held_up(&job->ctx->up, link, &start, 0, 1);
+        job->ctx->up.held_up(&job->ctx->up, link, &start, 0, 0, 1);
     }
     CU_ASSERT_EQUAL(stepaf_verdict_find_rail(state, 0, 0, 7).rail, -1);
     CU_ASSERT_EQUAL(stepaf_verdict_find_rail(state, 0, 0, 8).rail, 0);
+    end();
+}
+
+/* In 32 bits, too; what makes no sense is of no operation. */
+static void of_an_answer_of_32_bits_as_well(void)
+{
+    stepaf_request_h request;
+
+    begin(STEPAF_ATTENTION, "on");
+    struct stepaf_verdict_state *state = stepaf_verdict_of(job->ctx);
+    struct stepaf_link *link = job->ctx->peers[0].link;
+    CU_ASSERT_EQUAL_FATAL(stepaf_start(plan, &request), STEPAF_OK);
+    uint32_t imm = stepaf_imm_make(STEPAF_IMM_RELEASED, 0, 0, job->ctx->epoch);
+    uint64_t stale = job->ctx->counters.dropped_stale;
+    job->ctx->up.held_up(&job->ctx->up, link, NULL, imm ^ 1, 1, 1); /* another epoch */
+    CU_ASSERT_EQUAL(state->n_held_up, 0);
+    CU_ASSERT_EQUAL(stepaf_verdict_find_rail(state, 0, 0, 0).rail, -1);
+    job->ctx->up.held_up(&job->ctx->up, link, NULL, imm, 1, 1);
+    CU_ASSERT_EQUAL(state->n_held_up, 1);
+    CU_ASSERT_EQUAL(stepaf_verdict_find_rail(state, 0, 0, 0).rail, 1);
+    CU_ASSERT_EQUAL(job->ctx->counters.dropped_stale, stale); /* that is the delivery's */
+    job->ctx->up.deliver_imm(&job->ctx->up, link, imm);
+    CU_ASSERT_EQUAL(stepaf_wait(request, 1000000), STEPAF_OK);
     end();
 }
 
@@ -604,6 +627,7 @@ int main(void)
         {"an answer of 32 bits is watched", an_answer_of_32_bits_is_watched},
         {"an FFN rank tells when", an_ffn_rank_tells_when},
         {"an FFN rank tells which rail was late", an_ffn_rank_tells_which_rail_was_late},
+        {"of an answer of 32 bits as well", of_an_answer_of_32_bits_as_well},
         {"an attention rank hears which rail was late",
          an_attention_rank_hears_which_rail_was_late},
         {"an FFN rank is told", an_ffn_rank_is_told},

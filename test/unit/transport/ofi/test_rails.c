@@ -275,6 +275,75 @@ static void a_doorbell_that_is_owed_is_rung(void)
     close_pair();
 }
 
+static unsigned n_held_up, last_rail;
+static uint64_t last_ticks;
+static bool last_was_imm;
+
+static void note_held_up(struct stepaf_upcalls *up, struct stepaf_link *link,
+                         const struct stepaf_msg *msg, uint32_t imm, unsigned rail, uint64_t ticks)
+{
+    CU_ASSERT(up == &b.up && link == b.links[0]);
+    CU_ASSERT(msg ? msg->seq == n_held_up : (imm >> STEPAF_IMM_SEQ_SHIFT) == n_held_up);
+    n_held_up++;
+    last_rail = rail;
+    last_ticks = ticks;
+    last_was_imm = !msg;
+}
+
+/* Send a tensor by both rails, one of which is late with its share. */
+static void send_late(const struct stepaf_xfer *xfer, uint32_t seq, bool is_short, unsigned late)
+{
+    struct stepaf_xfer xfers[1] = {*xfer};
+    struct stepaf_post post = {.link = a.links[0],
+                               .xfer = xfers,
+                               .n_xfer = 1,
+                               .is_short = is_short,
+                               .imm = stepaf_imm_make(STEPAF_IMM_START, 0, seq, 0),
+                               .msg = {.type = STEPAF_MSG_START, .seq = seq}},
+                       *posts[] = {&post};
+    unsigned before = b.n_messages;
+
+    ofi_fabric.mute = 1u << ofi_fabric_number_of(&a, late);
+    CU_ASSERT_EQUAL(side_ops->post(posts, 1), 0);
+    for (int i = 0; i < 1000; i++) {
+        (void)side_progress(&a);
+        (void)side_progress(&b);
+    }
+    CU_ASSERT_EQUAL(b.n_messages, before);
+    ofi_fabric.mute = 0;
+    CU_ASSERT_TRUE(fabric_until_messages(&b, &a, before + 1));
+    while (post.state == STEPAF_POST_POSTED)
+        (void)side_progress(&a);
+}
+
+/* Of messages in 32 bits, and of others; of what goes by one rail there is nothing to tell. */
+static void it_is_told_which_rail_was_late(void)
+{
+    open_pair("d0,d1", "d0,d1");
+    fabric_prove((struct side *[]){&a, &b}, 2);
+    ofi_of(&a)->share_min = SHARE;
+    struct stepaf_mem *from = fabric_memory(&a, 4096), *to = fabric_memory(&b, 4096);
+    struct stepaf_rmem *there = side_import(&a, 0, &b, to);
+    const struct stepaf_xfer xfer = {
+        .src = from->base, .src_mem = from, .dst = there, .bytes = 2 * SHARE};
+
+    b.up.held_up = note_held_up;
+    n_held_up = 0;
+    for (uint32_t i = 0; i < 16; i++) {
+        bool is_short = i / 2 % 2;
+        uint64_t began = stepaf_ticks();
+        send_late(&xfer, i, is_short, i % 2);
+        CU_ASSERT_EQUAL(n_held_up, i + 1);
+        CU_ASSERT_EQUAL(last_rail, i % 2);
+        CU_ASSERT(last_ticks > 0 && last_ticks < stepaf_ticks() - began);
+        CU_ASSERT(is_short || !last_was_imm);
+        fabric_check_link(&a, 0, &b);
+        CU_ASSERT_EQUAL(n_held_up, i + 1);
+    }
+    side_ops->release_mem(a.links[0], there);
+    close_pair();
+}
+
 int main(void)
 {
     CU_TestInfo tests[] = {
@@ -288,6 +357,7 @@ int main(void)
         {"a rail that fails is noticed", a_rail_that_fails_is_noticed},
         {"a rail that falls silent is noticed", a_rail_that_falls_silent_is_noticed},
         {"a doorbell that is owed is rung", a_doorbell_that_is_owed_is_rung},
+        {"it is told which rail was late", it_is_told_which_rail_was_late},
         CU_TEST_INFO_NULL,
     };
     unit_with_xml();

@@ -170,9 +170,9 @@ static unsigned n_held_up, last_rail;
 static uint64_t last_ticks;
 
 static void note_held_up(struct stepaf_upcalls *up, struct stepaf_link *link,
-                         const struct stepaf_msg *msg, unsigned rail, uint64_t ticks)
+                         const struct stepaf_msg *msg, uint32_t imm, unsigned rail, uint64_t ticks)
 {
-    CU_ASSERT(up == &b.up && link == b.links[0] && msg->type == STEPAF_MSG_START);
+    CU_ASSERT(up == &b.up && link == b.links[0] && msg && msg->type == STEPAF_MSG_START && !imm);
     n_held_up++;
     last_rail = rail;
     last_ticks = ticks;
