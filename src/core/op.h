@@ -139,7 +139,7 @@ void stepaf_op_refused(struct stepaf_peer *peer, const struct stepaf_post *post)
 /* It has waited for the others long enough, if it still does: then it is complete. */
 void stepaf_op_expire(struct stepaf_op *op);
 stepaf_status_t stepaf_op_cancel(struct stepaf_op *op);
-/* What stands for an answer in 32 bits: the way of most. */
+/* Upcall of attention ranks: an answer in 32 bits, the way of most; or what is none. */
 void stepaf_op_deliver_imm(struct stepaf_upcalls *up, struct stepaf_link *link, uint32_t imm);
 typedef void stepaf_deliver_imm_fn(struct stepaf_upcalls *up, struct stepaf_link *link,
                                    uint32_t imm);

@@ -96,7 +96,6 @@ static void deliver_imm_observed(struct stepaf_upcalls *up, struct stepaf_link *
 
 stepaf_deliver_imm_fn *stepaf_op_deliver_imm_observed(const struct stepaf_ctx *ctx)
 {
-    return stepaf_is_attention(ctx) && ctx->up.deliver_imm == stepaf_op_deliver_imm
-               ? deliver_imm_observed
-               : ctx->up.deliver_imm;
+    return ctx->up.deliver_imm == stepaf_op_deliver_imm ? deliver_imm_observed
+                                                        : ctx->up.deliver_imm;
 }

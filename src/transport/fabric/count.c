@@ -110,8 +110,8 @@ void stepaf_fabric_deliver(struct stepaf_fabric_link *link)
 {
     while (!link->base.dead && deliver_next(link))
         ;
-    /* Where there is no room for that, watch.c does it. */
-    if (link->taken - link->told >= STEPAF_FABRIC_RING / 2 && !link->base.dead)
+    /* Where there is no room for that, the next one does it, or watch.c. */
+    if (link->taken - link->told >= STEPAF_FABRIC_RING / 2 && link->used && !link->base.dead)
         (void)stepaf_fabric_of(link)->calls->control(link, STEPAF_FABRIC_CREDIT);
 }
 

@@ -9,7 +9,7 @@
 enum {
     STEPAF_FABRIC_RING = 16,  /* messages that a peer may be behind */
     STEPAF_FABRIC_SLOT = 128, /* bytes of one */
-    STEPAF_FABRIC_LINE = 64,  /* alignment of links */
+    STEPAF_FABRIC_LINE = 64,  /* alignment of the first link */
     STEPAF_FABRIC_PEERS = 1 << 14,
     STEPAF_FABRIC_NUMBER = 0xffff /* of the number of a message: as much as is told */
 };

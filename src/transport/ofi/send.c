@@ -263,7 +263,7 @@ static inline bool ofi_post_quick(struct stepaf_ofi_link *link, struct stepaf_po
     struct stepaf_fabric_flight *flight = &shared->flight[shared->sent % STEPAF_FABRIC_RING];
     const struct stepaf_xfer *xfer = post->xfer;
 
-    if (!post->is_short || post->n_xfer != 1 || !ofi->is_wide || shared->open || flight->pending ||
+    if (!ofi->is_wide || !post->is_short || post->n_xfer != 1 || shared->open || flight->pending ||
         shared->sent - shared->credit >= STEPAF_FABRIC_RING ||
         !stepaf_fabric_can_omit_credit(shared) || !xfer->bytes || xfer->bytes > ofi->piece_max ||
         (link->n_paths > 1 && share_of(link, xfer->bytes) < xfer->bytes))

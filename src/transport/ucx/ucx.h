@@ -91,7 +91,7 @@ struct stepaf_ucx_op {
     uint8_t head[sizeof(struct stepaf_ucx_head) + sizeof(struct stepaf_ucx_place)];
 };
 
-/* The message of a flight. A quick one is in one line of the cache. */
+/* The message of a flight. A quick one of 44 bytes at most is in one line of the cache. */
 struct stepaf_ucx_out {
     _Alignas(STEPAF_FABRIC_LINE) uint8_t head[STEPAF_UCX_HEAD_USUAL];
     struct stepaf_ucx_op op;

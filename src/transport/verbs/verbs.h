@@ -6,7 +6,7 @@
  * large tensors. When the lead's rail dies, another path leads (failover.h).
  * The tensors of a post are written straight to their place by a chain of work requests, handed
  * over by one call; the last write notifies the peer by 32 bits, from which it has the message
- * (up->expand), or which say that the message is in its ring. Where the network has no such bits,
+ * (up->deliver_imm), or which say that the message is in its ring. Where the network has no such bits,
  * the message is sent after the writes, into the same ring.
  *
  * Nothing is inferred from the order of what goes over different queue pairs: a message says how

@@ -47,7 +47,7 @@ static void deliver(struct stepaf_upcalls *up, struct stepaf_link *link,
 static void deliver_imm(struct stepaf_upcalls *up, struct stepaf_link *link, uint32_t imm)
 {
     struct stepaf_msg msg = {.type = STEPAF_MSG_START,
-                             .plan = imm >> STEPAF_IMM_PLAN_SHIFT & 0xffff,
+                             .plan = stepaf_imm_plan(imm),
                              .seq = imm >> STEPAF_IMM_SEQ_SHIFT & STEPAF_IMM_SEQ_MASK};
 
     side_must(up->polled != 0, "when it has come");

@@ -364,7 +364,7 @@ static void stale_notifications_are_dropped(void)
     vside_progress(&b);
     CU_ASSERT_EQUAL(b.n_messages, 0);
     CU_ASSERT_EQUAL(b.up.dropped_malformed, 2);
-    CU_ASSERT_EQUAL(b.n_expanded, 1);
+    CU_ASSERT_EQUAL(b.n_by_imm, 1);
     vside_link(&a, 0)->paths[0].tx.next = 3; /* the peer counts what was said in its name */
     post.link = a.links[0];
     CU_ASSERT_EQUAL(vside_send(&post), STEPAF_POST_SENT);

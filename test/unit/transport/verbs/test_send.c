@@ -58,7 +58,7 @@ static void other_messages_go_through_the_ring(void)
     vside_progress(&b);
     CU_ASSERT_EQUAL_FATAL(b.n_messages, 1);
     CU_ASSERT(b.messages[0].n == 2 && !memcmp(b.messages[0].word, word, sizeof(word)));
-    CU_ASSERT_EQUAL(b.n_expanded, 0);
+    CU_ASSERT_EQUAL(b.n_by_imm, 0);
     vside_progress(&a);
     end();
 }

@@ -66,7 +66,7 @@ static bool expand(struct stepaf_upcalls *up, struct stepaf_link *link, uint32_t
     struct vside *side = (struct vside *)up;
 
     (void)link;
-    side->n_expanded++;
+    side->n_by_imm++;
     side->last_imm = imm;
     *msg_p =
         (struct stepaf_msg){.type = STEPAF_MSG_START,

@@ -18,7 +18,7 @@ struct vside {
     unsigned n_regions;
     unsigned n_messages;
     struct stepaf_msg messages[VSIDE_MESSAGES];
-    unsigned n_expanded;
+    unsigned n_by_imm;
     uint32_t last_imm;
     void (*taken)(struct vside *side, const struct stepaf_msg *msg); /* NULL: just noted */
     bool senseless; /* the host makes nothing of 32 bits */
