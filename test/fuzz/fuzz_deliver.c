@@ -144,8 +144,12 @@ static void deliver(struct run *run, const uint8_t *step)
     bool lost = ctx->peers[peer].lost;
     stepaf_counters_t before = ctx->counters;
     uint64_t digest = state_digest(ctx);
+    uint32_t imm;
 
-    fake_tell(run->job, peer, &msg);
+    if (step[10] & 1 && stepaf_msg_to_imm(&msg, &imm))
+        ctx->up.deliver_imm(&ctx->up, ctx->peers[peer].link, imm ^ (step[9] & 1 ? step[8] : 0));
+    else
+        fake_tell(run->job, peer, &msg);
     uint64_t dropped = ctx->counters.dropped_malformed - before.dropped_malformed +
                        ctx->counters.dropped_stale - before.dropped_stale;
     FUZZ_CHECK(dropped <= 1);
