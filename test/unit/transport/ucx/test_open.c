@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* UCX: when it is used, and what is said of it; what cannot be opened leaves nothing open; no
- * allocation that fails leaves anything either. */
+ * allocation that fails leaves anything either; a link that is closed is left alone. */
 #include <stdlib.h>
 
 #include "ucx_fabric.h"
@@ -122,6 +122,41 @@ static void memory_may_run_out_anywhere(void)
     fabric_ask_starved("ucx", reset_for_starved, &ucx_fabric.n_open);
 }
 
+/* Its peer is to be told how much has been taken, for which there was no room. What is under way to
+ * it ends when its endpoint is gone, by an error, and that has the link seen to. */
+static void a_link_that_is_closed_is_not_sent_to(void)
+{
+    ucx_fabric_reset(37);
+    ucx_fabric.at_once_in = 0;
+    fabric_open(&a, 1);
+    fabric_open(&b, 1);
+    fabric_join(&a, 0, &b, 0);
+    fabric_prove((struct side *[]){&a, &b}, 2);
+    fabric_take_in((struct side *[]){&a, &b}, 2);
+    ucx_fabric.mute = 1u << ucx_fabric_number(&a);
+    CU_ASSERT_EQUAL(side_say(&a, 0, 1), STEPAF_POST_SENT);
+    struct stepaf_ucx_op *free_op = ucx_of(&a)->free_op;
+    ucx_of(&a)->free_op = NULL;
+    for (uint32_t i = 0; i < STEPAF_FABRIC_RING / 2; i++)
+        CU_ASSERT_EQUAL(side_say(&b, 0, i), STEPAF_POST_SENT);
+    fabric_take_in((struct side *[]){&a, &b}, 2);
+    ucx_of(&a)->free_op = free_op;
+    const struct stepaf_fabric_link *link = fabric_link(&a, 0);
+    CU_ASSERT_EQUAL(link->taken - link->told, STEPAF_FABRIC_RING / 2);
+    CU_ASSERT_EQUAL(link->flight[0].pending, 1);
+    unsigned before = ucx_fabric.n_messages;
+    side_ops->disconnect(a.links[0]);
+    fabric_take_in((struct side *[]){&a, &b}, 2);
+    CU_ASSERT_EQUAL(link->flight[0].pending, 0);
+    CU_ASSERT_EQUAL(ucx_fabric.n_messages, before);
+    CU_ASSERT_EQUAL(ucx_fabric.n_misused, 0);
+    CU_ASSERT(!a.n_lost && !b.n_messages);
+    side_close(&a);
+    side_close(&b);
+    CU_ASSERT_EQUAL(ucx_fabric.n_open, 0);
+    CU_ASSERT_EQUAL(ucx_fabric.n_misused, 0);
+}
+
 int main(void)
 {
     CU_TestInfo tests[] = {
@@ -131,6 +166,7 @@ int main(void)
         {"what cannot be opened leaves nothing", what_cannot_be_opened_leaves_nothing},
         {"memory that cannot be registered is said", memory_that_cannot_be_registered_is_said},
         {"memory may run out anywhere", memory_may_run_out_anywhere},
+        {"a link that is closed is not sent to", a_link_that_is_closed_is_not_sent_to},
         CU_TEST_INFO_NULL,
     };
     return unit_run(tests);

@@ -349,6 +349,10 @@ ucs_status_ptr_t ucx_fake_am_send(ucp_ep_h ep, unsigned id, const void *header, 
                                   const void *buffer, size_t count,
                                   const ucp_request_param_t *param)
 {
+    if (!ep) { /* it is closed: UCX ends the process */
+        ucx_fabric.n_misused++;
+        return UCS_STATUS_PTR(UCS_ERR_INVALID_PARAM);
+    }
     if (ucx_fabric.refuse)
         return UCS_STATUS_PTR(ucx_fabric.refuse);
     side_must(id < HANDLERS && header_bytes <= STEPAF_UCX_HEAD_MAX, "a message");
