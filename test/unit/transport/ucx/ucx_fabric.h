@@ -18,7 +18,7 @@ struct ucx_fabric {
     unsigned
         told_in; /* one in so many active messages above 1000 bytes is to be fetched; 0: none is */
     unsigned
-        twice_in; /* one in so many active messages of the kind MESSAGE comes twice; 0: none does */
+        twice_in; /* one in so many messages of posts comes twice, quick or not; 0: none does */
     unsigned flush_forgets; /* one in so many flushes is told too early; 0: none is */
     bool
         prompt; /* what can be done in a worker's progress is done, in order; messages without data are sent at
@@ -35,6 +35,7 @@ struct ucx_fabric {
     unsigned n_flushes;
     unsigned n_messages;
     unsigned n_told;
+    unsigned n_twice[STEPAF_UCX_QUICK + 1]; /* active messages of each number that came twice */
     unsigned
         n_overtaken;    /* active messages that came before an earlier send of the same endpoint */
     unsigned n_foreign; /* of memory that is not registered */

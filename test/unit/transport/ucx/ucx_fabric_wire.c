@@ -121,6 +121,18 @@ static bool all_placed(struct request *request)
     return false;
 }
 
+/* Whether it is a message of a post: of these the receiver knows one that it has. */
+static bool may_come_twice(const struct request *request)
+{
+    struct stepaf_ucx_head head;
+
+    if (request->id == STEPAF_UCX_QUICK)
+        return true;
+    side_must(request->header_bytes >= sizeof(head), "a head");
+    memcpy(&head, request->header, sizeof(head));
+    return head.kind == STEPAF_FABRIC_MESSAGE;
+}
+
 /* The receiver's callback for a message. */
 static void deliver(struct request *request)
 {
@@ -128,23 +140,22 @@ static void deliver(struct request *request)
     bool told_only = request->is_kept ||
                      (!request->told_source && request->bytes > 1000 && one_in(ucx_fabric.told_in));
     ucp_am_recv_param_t param = {.recv_attr = told_only ? UCP_AM_RECV_ATTR_FLAG_RNDV : 0};
-    struct stepaf_ucx_head head = {0};
     uint8_t *data = malloc(request->bytes + 1); /* UCX's own buffer */
 
     side_must(data != NULL, "memory");
     if (request->bytes && !request->is_kept)
         memcpy(data, request->source, request->bytes);
-    if (request->header_bytes >= sizeof(head))
-        memcpy(&head, request->header, sizeof(head));
     ucx_fabric.n_overtaken += is_behind_others(request);
     ucx_fabric.n_told += told_only;
     taking = request;
     ucs_status_t status =
         to->take[request->id](to->arg, request->header, request->header_bytes,
                               told_only ? (void *)request : data, request->bytes, &param);
-    if (!told_only && head.kind == STEPAF_FABRIC_MESSAGE && one_in(ucx_fabric.twice_in))
+    if (!told_only && may_come_twice(request) && one_in(ucx_fabric.twice_in)) {
+        ucx_fabric.n_twice[request->id]++;
         (void)to->take[request->id](to->arg, request->header, request->header_bytes, data,
                                     request->bytes, &param);
+    }
     taking = NULL;
     free(data);
     request->at_target = true;
