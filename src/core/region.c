@@ -296,8 +296,7 @@ void stepaf_regions_free(struct stepaf_ctx *ctx)
     free(ctx->memory.by_id);
 }
 
-static __attribute__((noinline)) struct stepaf_region *find_id(struct stepaf_ctx *ctx,
-                                                                  uint32_t id)
+static __attribute__((noinline)) struct stepaf_region *find_id(struct stepaf_ctx *ctx, uint32_t id)
 {
     uint32_t at = place_of(ctx, id);
 
