@@ -58,19 +58,31 @@ static void a_gpu_that_fails_changes_nothing(void)
     cpu_device_end();
 }
 
+/* An attention rank with a tensor to push, from host memory, and one to pull, into memory of this
+ * kind. */
+static struct fake_job *open_with_tensors(stepaf_tensor_t *push, stepaf_tensor_t *pull,
+                                          stepaf_mem_kind_t kind)
+{
+    struct fake_job *job;
+
+    *push = (stepaf_tensor_t){.key = 1, .bytes = 64};
+    *pull = (stepaf_tensor_t){.key = 2, .bytes = 64};
+    cpu_device_begin();
+    job = fake_open(STEPAF_ATTENTION, 1, 1);
+    CU_ASSERT_EQUAL_FATAL(stepaf_alloc(job->handle, 64, STEPAF_MEM_HOST, &push->data), STEPAF_OK);
+    CU_ASSERT_EQUAL_FATAL(stepaf_alloc(job->handle, 64, kind, &pull->data), STEPAF_OK);
+    CU_ASSERT_EQUAL_FATAL(stepaf_key_declare(job->handle, 1, STEPAF_PUSH, 64, NULL), STEPAF_OK);
+    CU_ASSERT_EQUAL_FATAL(stepaf_key_declare(job->handle, 2, STEPAF_PULL, 64, NULL), STEPAF_OK);
+    return job;
+}
+
 /* A stream plan pins what it names in host memory, once; what cannot be pinned is refused. */
 static void plans_on_streams_pin_host_memory(void)
 {
-    stepaf_tensor_t push = {.key = 1, .bytes = 64}, pull = {.key = 2, .bytes = 64};
-    struct fake_job *job;
+    stepaf_tensor_t push, pull;
+    struct fake_job *job = open_with_tensors(&push, &pull, STEPAF_MEM_CUDA);
     stepaf_plan_h plan = NULL, other = NULL;
 
-    cpu_device_begin();
-    job = fake_open(STEPAF_ATTENTION, 1, 1);
-    CU_ASSERT_EQUAL_FATAL(stepaf_alloc(job->handle, 64, STEPAF_MEM_HOST, &push.data), STEPAF_OK);
-    CU_ASSERT_EQUAL_FATAL(stepaf_alloc(job->handle, 64, STEPAF_MEM_CUDA, &pull.data), STEPAF_OK);
-    CU_ASSERT_EQUAL_FATAL(stepaf_key_declare(job->handle, 1, STEPAF_PUSH, 64, NULL), STEPAF_OK);
-    CU_ASSERT_EQUAL_FATAL(stepaf_key_declare(job->handle, 2, STEPAF_PULL, 64, NULL), STEPAF_OK);
     /* The destination is not of the key's kind. */
     CU_ASSERT_EQUAL(stepaf_plan_create(job->handle, &push, 1, &pull, 1, STEPAF_PLAN_STREAM, &plan),
                     STEPAF_ERR_UNSUPPORTED);
@@ -99,16 +111,10 @@ static void plans_on_streams_pin_host_memory(void)
 /* By a transport, say, that is closed when nobody is reached by it. */
 static void memory_stays_pinned_when_others_unpin_it(void)
 {
-    stepaf_tensor_t push = {.key = 1, .bytes = 64}, pull = {.key = 2, .bytes = 64};
-    struct fake_job *job;
+    stepaf_tensor_t push, pull;
+    struct fake_job *job = open_with_tensors(&push, &pull, STEPAF_MEM_HOST);
     stepaf_plan_h plan = NULL;
 
-    cpu_device_begin();
-    job = fake_open(STEPAF_ATTENTION, 1, 1);
-    CU_ASSERT_EQUAL_FATAL(stepaf_alloc(job->handle, 64, STEPAF_MEM_HOST, &push.data), STEPAF_OK);
-    CU_ASSERT_EQUAL_FATAL(stepaf_alloc(job->handle, 64, STEPAF_MEM_HOST, &pull.data), STEPAF_OK);
-    CU_ASSERT_EQUAL_FATAL(stepaf_key_declare(job->handle, 1, STEPAF_PUSH, 64, NULL), STEPAF_OK);
-    CU_ASSERT_EQUAL_FATAL(stepaf_key_declare(job->handle, 2, STEPAF_PULL, 64, NULL), STEPAF_OK);
     cpu_device.pinned_already = true;
     CU_ASSERT_EQUAL(stepaf_plan_create(job->handle, &push, 1, &pull, 1, STEPAF_PLAN_STREAM, &plan),
                     STEPAF_OK);

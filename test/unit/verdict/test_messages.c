@@ -4,102 +4,14 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "core/clock_keep.h"
 #include "core/counters.h"
 #include "core/imm.h"
 #include "core/metrics.h"
 #include "core/metrics_layout.h"
 #include "core/op.h"
 #include "core/plan.h"
-#include "fake.h"
-#include "unit.h"
-#include "verdict/rails.h"
-#include "verdict/verdict.h"
 #include "verdict/window.h"
-
-enum { PUSHED = 1, PULLED = 2, BYTES = 100, LEARNT = 40, WORK_NS = 700 };
-
-static struct fake_job *job, *counterpart;
-static stepaf_plan_h plan;
-static uint32_t seq; /* of the next operation */
-static int64_t longest_ns;
-static int64_t started_ns, worked_ns; /* of the last operation, common clock */
-
-static void begin(stepaf_role_t role, const char *setting)
-{
-    void *memory;
-
-    setenv("STEPAF_VERDICT", setting, 1);
-    job = fake_open(role, 1, 1);
-    unsetenv("STEPAF_VERDICT");
-    counterpart = fake_open(role == STEPAF_FFN ? STEPAF_ATTENTION : STEPAF_FFN, 1, 1);
-    fake_key(job, counterpart, PUSHED, STEPAF_PUSH, BYTES, 1);
-    fake_key(job, counterpart, PULLED, STEPAF_PULL, BYTES, 1);
-    struct fake_job *attention = role == STEPAF_FFN ? counterpart : job;
-    CU_ASSERT_EQUAL_FATAL(stepaf_alloc(attention->handle, 4096, STEPAF_MEM_HOST, &memory), 0);
-    stepaf_tensor_t push = {PUSHED, memory, BYTES}, pull = {PULLED, (char *)memory + 1024, BYTES};
-    plan = NULL;
-    if (role == STEPAF_ATTENTION)
-        CU_ASSERT_EQUAL_FATAL(stepaf_plan_create(job->handle, &push, 1, &pull, 1, 0, &plan), 0);
-    CU_ASSERT_EQUAL_FATAL(fake_commit(job, counterpart), STEPAF_OK);
-    fake_forget(job);
-    seq = 0;
-    longest_ns = 0;
-}
-
-static void end(void)
-{
-    fake_close(job);
-    fake_close(counterpart);
-}
-
-static struct stepaf_msg tell_msg(uint32_t of, int64_t arrived_ns, uint32_t work_ns)
-{
-    struct stepaf_msg msg = fake_msg(job, STEPAF_MSG_TELL, 0, 0, of);
-
-    msg.word[STEPAF_MSG_KNOWN] = 1;
-    msg.word[STEPAF_MSG_WORK] = work_ns;
-    msg.word[STEPAF_MSG_ARRIVED] = (uint32_t)arrived_ns;
-    msg.word[STEPAF_MSG_ARRIVED + 1] = (uint32_t)((uint64_t)arrived_ns >> 32);
-    return msg;
-}
-
-/* One operation, whose peer takes @a busy_ns at least. Whether the rank has asked about it. */
-static bool operate(int64_t busy_ns)
-{
-    stepaf_request_h request;
-    int64_t began = stepaf_monotonic_ns();
-    stepaf_timeline_t line = {.size = sizeof(line)};
-
-    fake_forget(job);
-    CU_ASSERT_EQUAL_FATAL(stepaf_start(plan, &request), STEPAF_OK);
-    CU_ASSERT_EQUAL(stepaf_timeline_query(request, 0, &line), STEPAF_OK);
-    started_ns = line.start_ns + line.notified_ns;
-    while (stepaf_clock_ns(job->handle) - started_ns < busy_ns)
-        CU_ASSERT_EQUAL(stepaf_progress(job->handle), STEPAF_OK);
-    struct stepaf_msg response = fake_msg(job, STEPAF_MSG_RESPONSE, 0, 0, seq++);
-    worked_ns = stepaf_clock_ns(job->handle) - started_ns;
-    response.flags = STEPAF_MSG_RELEASED;
-    response.n_words = STEPAF_MSG_SIZES;
-    response.word[STEPAF_MSG_QUEUE] = 0;
-    response.word[STEPAF_MSG_WORK] = WORK_NS;
-    fake_say(job, 0, &response);
-    CU_ASSERT_EQUAL(stepaf_wait(request, 1000000), STEPAF_OK);
-    if (stepaf_monotonic_ns() - began > longest_ns)
-        longest_ns = stepaf_monotonic_ns() - began;
-    CU_ASSERT_EQUAL(stepaf_progress(job->handle), STEPAF_OK);
-    return fake_count(job, STEPAF_MSG_ASK) > 0;
-}
-
-/* Have it learn what is usual. */
-static void learn(void)
-{
-    for (int i = 0; i < LEARNT; i++)
-        if (operate(0)) {
-            struct stepaf_msg told = tell_msg(seq - 1, stepaf_clock_ns(job->handle), WORK_NS);
-            fake_tell(job, 0, &told);
-        }
-}
+#include "verdicts.h"
 
 /* Have the next operation come @a ns later after the last one than it does. */
 static void pretend_pause(int64_t ns)
@@ -135,26 +47,6 @@ static void pauses_are_not_taken_for_the_usual(void)
     CU_ASSERT(usual->idle.n >= before + STEPAF_MEDIAN_SAMPLES);
     CU_ASSERT(usual->idle.median < 2000000000);
     end();
-}
-
-static size_t read_all(stepaf_verdict_t *verdicts, size_t capacity)
-{
-    size_t n = 777;
-
-    CU_ASSERT_EQUAL(stepaf_verdict_read(job->handle, verdicts, sizeof(*verdicts), capacity, &n),
-                    STEPAF_OK);
-    return n;
-}
-
-/* The newest verdict on operation @a of. */
-static stepaf_verdict_t verdict_on(uint32_t of)
-{
-    stepaf_verdict_t verdicts[64], none = {.phase = 777};
-
-    for (size_t n = read_all(verdicts, 64); n-- > 0;)
-        if (verdicts[n].sequence == of)
-            return verdicts[n];
-    return none;
 }
 
 static void a_late_operation_is_asked_about(void)
@@ -333,55 +225,6 @@ static void an_ffn_rank_tells_when(void)
     end();
 }
 
-/* What a transport says, for the message that it says it of, goes to who asks for that. */
-static void an_ffn_rank_tells_which_rail_was_late(void)
-{
-    begin(STEPAF_FFN, "on");
-    struct stepaf_verdict_state *state = stepaf_verdict_of(job->ctx);
-    struct stepaf_link *link = job->ctx->peers[0].link;
-    struct stepaf_msg start = fake_msg(job, STEPAF_MSG_START, 0, 0, 7);
-    struct stepaf_msg landed = fake_msg(job, STEPAF_MSG_LANDED, 0, 0, 8);
-    CU_ASSERT_PTR_NOT_NULL_FATAL(job->ctx->up.held_up);
-    job->ctx->up.held_up(&job->ctx->up, link, &start, 0, 1, (uint64_t)1 << 30);
-    job->ctx->up.held_up(&job->ctx->up, link, &landed, 0, 1, (uint64_t)1 << 30);
-    struct stepaf_verdict_late_rail late = stepaf_verdict_find_rail(state, 0, 0, 7);
-    CU_ASSERT_EQUAL(late.rail, 1);
-    CU_ASSERT(late.ns > 1000000);
-    CU_ASSERT_EQUAL(stepaf_verdict_find_rail(state, 0, 0, 8).rail, -1);
-    CU_ASSERT_EQUAL(stepaf_verdict_find_rail(state, 0, 1, 7).rail, -1);
-    CU_ASSERT_EQUAL(stepaf_verdict_find_rail(state, 1, 0, 7).rail, -1);
-    for (uint32_t i = 0; i < STEPAF_VERDICT_HELD_UP; i++) { /* what is long ago is forgotten */
-        start.seq = 8 + i;
-        job->ctx->up.held_up(&job->ctx->up, link, &start, 0, 0, 1);
-    }
-    CU_ASSERT_EQUAL(stepaf_verdict_find_rail(state, 0, 0, 7).rail, -1);
-    CU_ASSERT_EQUAL(stepaf_verdict_find_rail(state, 0, 0, 8).rail, 0);
-    end();
-}
-
-/* In 32 bits, too; what makes no sense is of no operation. */
-static void of_an_answer_of_32_bits_as_well(void)
-{
-    stepaf_request_h request;
-
-    begin(STEPAF_ATTENTION, "on");
-    struct stepaf_verdict_state *state = stepaf_verdict_of(job->ctx);
-    struct stepaf_link *link = job->ctx->peers[0].link;
-    CU_ASSERT_EQUAL_FATAL(stepaf_start(plan, &request), STEPAF_OK);
-    uint32_t imm = stepaf_imm_make(STEPAF_IMM_RELEASED, 0, 0, job->ctx->epoch);
-    uint64_t stale = job->ctx->counters.dropped_stale;
-    job->ctx->up.held_up(&job->ctx->up, link, NULL, imm ^ 1, 1, 1); /* another epoch */
-    CU_ASSERT_EQUAL(state->n_held_up, 0);
-    CU_ASSERT_EQUAL(stepaf_verdict_find_rail(state, 0, 0, 0).rail, -1);
-    job->ctx->up.held_up(&job->ctx->up, link, NULL, imm, 1, 1);
-    CU_ASSERT_EQUAL(state->n_held_up, 1);
-    CU_ASSERT_EQUAL(stepaf_verdict_find_rail(state, 0, 0, 0).rail, 1);
-    CU_ASSERT_EQUAL(job->ctx->counters.dropped_stale, stale); /* that is the delivery's */
-    job->ctx->up.deliver_imm(&job->ctx->up, link, imm);
-    CU_ASSERT_EQUAL(stepaf_wait(request, 1000000), STEPAF_OK);
-    end();
-}
-
 /* By the short way, where a thread waits for the operation, or by the longer one: it counts once, and
  * with the time of the poll. */
 static void an_answer_of_32_bits_is_watched(void)
@@ -453,28 +296,6 @@ static void an_old_stamp_does_not_hide_that_one_is_late(void)
     end();
 }
 
-/* A peer's word for a rail; what is none is not believed. */
-static void an_attention_rank_hears_which_rail_was_late(void)
-{
-    static const uint32_t words[] = {0, 2, 300, UINT32_MAX};
-
-    for (int i = 0; i < 4; i++) {
-        begin(STEPAF_ATTENTION, "on");
-        learn();
-        int64_t busy = 10 * longest_ns + 1000000;
-        CU_ASSERT_TRUE_FATAL(operate(busy));
-        struct stepaf_msg told = tell_msg(seq - 1, started_ns + worked_ns - WORK_NS, WORK_NS);
-        told.word[STEPAF_MSG_RAIL] = words[i];
-        told.word[STEPAF_MSG_HELD_UP] = worked_ns < UINT32_MAX ? (uint32_t)worked_ns : UINT32_MAX;
-        fake_tell(job, 0, &told);
-        stepaf_verdict_t verdict = verdict_on(seq - 1);
-        CU_ASSERT_EQUAL(verdict.phase, STEPAF_VERDICT_THERE);
-        CU_ASSERT_EQUAL(verdict.rail, words[i] == 2 ? 1 : -1);
-        CU_ASSERT_EQUAL(fake_last(job)->msg.word[STEPAF_MSG_RAIL], words[i] == 2 ? 2 : 0);
-        end();
-    }
-}
-
 static void an_ffn_rank_is_told(void)
 {
     stepaf_verdict_t verdicts[8];
@@ -539,38 +360,6 @@ static void tools_and_memory_know_of_it(void)
     end();
 }
 
-/* Of the last one alone, so that the window's rail is known; and what is counted. */
-static void tools_see_the_rail(void)
-{
-    stepaf_verdict_t verdict = {.phase = STEPAF_VERDICT_BACK, .rail = 2};
-
-    begin(STEPAF_ATTENTION, "on");
-    struct stepaf_verdict_state *state = stepaf_verdict_of(job->ctx);
-    const struct stepaf_metrics *metrics = job->ctx->polling.metrics;
-    stepaf_metrics_write(job->ctx);
-    CU_ASSERT_EQUAL(metrics->head->verdict.rail, -1);
-    CU_ASSERT_EQUAL_FATAL(metrics->head->late.n, job->ctx->n_peers + 1);
-    verdict.time_ns = stepaf_clock_common_ns(job->ctx, stepaf_ticks());
-    stepaf_window_add(state, &verdict, 0);
-    stepaf_window_add(state, &verdict, 0);
-    verdict.rail = 200; /* more than tools have room for */
-    stepaf_window_add(state, &verdict, 0);
-    verdict.phase = STEPAF_VERDICT_START;
-    verdict.rail = -1;
-    stepaf_window_add(state, &verdict, job->ctx->n_peers);
-    state->shown_ns = 0;
-    stepaf_metrics_write(job->ctx);
-    CU_ASSERT_EQUAL(metrics->head->verdict.phase, STEPAF_VERDICT_BACK);
-    CU_ASSERT_EQUAL(metrics->head->verdict.rail, 2);
-    const struct stepaf_metrics_late *late = metrics->late;
-    CU_ASSERT(late[0].by_phase[STEPAF_VERDICT_BACK] == 3 && late[0].by_rail[1][2] == 2);
-    CU_ASSERT_EQUAL(late[job->ctx->n_peers].by_phase[STEPAF_VERDICT_START], 1);
-    end();
-    begin(STEPAF_ATTENTION, "off");
-    CU_ASSERT_EQUAL(job->ctx->polling.metrics->head->late.n, 0);
-    end();
-}
-
 static void switched_off_there_is_none(void)
 {
     stepaf_verdict_window_t window = {.size = sizeof(window)};
@@ -626,13 +415,8 @@ int main(void)
         {"pauses are not taken for the usual", pauses_are_not_taken_for_the_usual},
         {"an answer of 32 bits is watched", an_answer_of_32_bits_is_watched},
         {"an FFN rank tells when", an_ffn_rank_tells_when},
-        {"an FFN rank tells which rail was late", an_ffn_rank_tells_which_rail_was_late},
-        {"of an answer of 32 bits as well", of_an_answer_of_32_bits_as_well},
-        {"an attention rank hears which rail was late",
-         an_attention_rank_hears_which_rail_was_late},
         {"an FFN rank is told", an_ffn_rank_is_told},
         {"tools and memory know of it", tools_and_memory_know_of_it},
-        {"tools see the rail", tools_see_the_rail},
         {"an old stamp does not hide that one is late",
          an_old_stamp_does_not_hide_that_one_is_late},
         {"switched off there is none", switched_off_there_is_none},
