@@ -5,11 +5,9 @@
 
 #include "transport/transport.h"
 
-enum { STEPAF_LAST_RAIL_MAX = 8 };
-
 /* Tell up->held_up of a message that is about to be delivered: @a msg, or NULL where it is the 32
- * bits @a imm. @a came: when its last share has come by each of @a n rails, STEPAF_LAST_RAIL_MAX at
- * most, in ticks; 0: none has. If that is so of all but one, there is nothing to tell. */
+ * bits @a imm. @a came: when its last share has come by each of @a n rails, in ticks; 0:
+ * none has. If that is so of all but one, there is nothing to tell. */
 void stepaf_tell_last_rail(struct stepaf_link *link, const struct stepaf_msg *msg, uint32_t imm,
                            const uint64_t *came, unsigned n);
 

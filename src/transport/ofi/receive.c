@@ -35,13 +35,19 @@ static inline __attribute__((always_inline)) void follow(struct stepaf_ofi_link 
         ((struct stepaf_ofi *)link->shared.base.transport)->is_due = true;
 }
 
+/* The number of a message that is due, of which the bits of @a mask are told. */
+static inline uint32_t whole_number(const struct stepaf_ofi_link *link, uint32_t told,
+                                    uint32_t mask)
+{
+    return link->shared.taken + ((told - link->shared.taken) & mask);
+}
+
 /* A message whose data say all of it. */
 static inline __attribute__((always_inline)) bool take_imm(struct stepaf_ofi_link *link,
                                                            unsigned rail, uint64_t data,
                                                            bool delivers)
 {
-    uint32_t low = (uint32_t)data & STEPAF_OFI_LOW_NUMBER;
-    uint32_t number = link->shared.taken + ((low - link->shared.taken) & STEPAF_OFI_LOW_NUMBER);
+    uint32_t number = whole_number(link, (uint32_t)data, STEPAF_OFI_LOW_NUMBER);
     uint32_t pieces = (uint32_t)data >> STEPAF_OFI_PIECES_SHIFT & STEPAF_OFI_PIECES_MASK;
 
     if (pieces > STEPAF_OFI_PIECES_MAX)
@@ -71,12 +77,6 @@ static __attribute__((noinline)) bool take_control(struct stepaf_ofi *ofi, uint3
     return true;
 }
 
-/* The number of a message that is due, of which 16 bits are told. */
-static inline uint32_t whole_number(const struct stepaf_ofi_link *link, uint32_t number)
-{
-    return link->shared.taken + ((number - link->shared.taken) & STEPAF_FABRIC_NUMBER);
-}
-
 /* A write of a peer, or of whoever claims to be one. False: it makes no sense. */
 static inline __attribute__((always_inline)) bool take_write(struct stepaf_ofi *ofi, unsigned rail,
                                                              uint64_t data, bool delivers)
@@ -102,7 +102,7 @@ static inline __attribute__((always_inline)) bool take_write(struct stepaf_ofi *
         return false;
     }
     stepaf_fabric_count(&link->shared, kind, number);
-    follow(link, rail, whole_number(link, number), delivers);
+    follow(link, rail, whole_number(link, number, STEPAF_FABRIC_NUMBER), delivers);
     return true;
 }
 
