@@ -3,6 +3,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "base/thread.h"
 #include "base/time.h"
 #include "core/batch.h"
 #include "core/ctx.h"
@@ -95,7 +96,7 @@ stepaf_status_t stepaf_core_thread_start(struct stepaf_ctx *ctx)
     if (!ctx->threads.progress_wanted)
         return STEPAF_OK;
     atomic_store(&ctx->threads.state, STEPAF_THREAD_GOES);
-    error = pthread_create(&ctx->threads.progress, NULL, progress_main, ctx);
+    error = stepaf_thread_start(&ctx->threads.progress, progress_main, ctx);
     if (error) {
         ctx->threads.progress_wanted = false;
         return stepaf_error_set(STEPAF_ERR_NO_MEMORY, STEPAF_PHASE_COMMIT,

@@ -4,7 +4,6 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
-#include <signal.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
@@ -16,6 +15,7 @@
 #include "base/fd.h"
 #include "base/log.h"
 #include "base/quiet.h"
+#include "base/thread.h"
 #include "base/time.h"
 
 static const char file_head[] = STEPAF_TRACE_HEAD, file_tail[] = STEPAF_TRACE_TAIL,
@@ -131,18 +131,6 @@ static void *write_main(void *arg)
     return NULL;
 }
 
-/* The program's signals are for its own threads. */
-static int start_saver(struct stepaf_trace_saver *saver)
-{
-    sigset_t all, before;
-
-    sigfillset(&all);
-    pthread_sigmask(SIG_BLOCK, &all, &before);
-    int error = pthread_create(&saver->thread, NULL, write_main, saver);
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
-    return error;
-}
-
 struct stepaf_trace_saver *stepaf_trace_save_begin(const struct stepaf_trace_text *what)
 {
     struct stepaf_trace_saver *saver =
@@ -153,7 +141,7 @@ struct stepaf_trace_saver *stepaf_trace_save_begin(const struct stepaf_trace_tex
         saver->what = *what;
         saver->what.path = strcpy(saver->path, what->path);
     }
-    if (!saver || start_saver(saver)) {
+    if (!saver || stepaf_thread_start(&saver->thread, write_main, saver)) {
         struct stepaf_trace_text now = *what;
         if (now.patience_us > NOW_PATIENCE_US)
             now.patience_us = NOW_PATIENCE_US;

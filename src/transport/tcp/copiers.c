@@ -6,7 +6,6 @@
 #include <linux/futex.h>
 #include <pthread.h>
 #include <sched.h>
-#include <signal.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
@@ -16,6 +15,7 @@
 #include <unistd.h>
 
 #include "base/log.h"
+#include "base/thread.h"
 #include "base/time.h"
 
 enum {
@@ -151,19 +151,15 @@ static void change_word(struct stepaf_tcp_copiers *copiers, uint32_t word)
         (void)syscall(SYS_futex, &copiers->word, FUTEX_WAKE_PRIVATE, INT_MAX, NULL, NULL, 0);
 }
 
-/* The program's signals are for its own threads. An errno, if there are less than @a n. */
+/* An errno, if there are less than @a n. */
 static int start_copiers(struct stepaf_tcp_copiers *copiers, unsigned n)
 {
-    sigset_t all, before;
     int error = 0;
 
-    sigfillset(&all);
-    pthread_sigmask(SIG_BLOCK, &all, &before);
     while (copiers->n_threads < n && !error) {
-        error = pthread_create(&copiers->threads[copiers->n_threads], NULL, copier_main, copiers);
+        error = stepaf_thread_start(&copiers->threads[copiers->n_threads], copier_main, copiers);
         copiers->n_threads += !error;
     }
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
     return error;
 }
 

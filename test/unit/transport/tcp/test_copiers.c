@@ -219,21 +219,21 @@ static void a_copy_says_what_came_of_it(void)
 {
     const struct stepaf_tcp_copy *copies[5];
     struct iovec iov[5];
-    uint8_t *gone =
-        mmap(NULL, 2 * PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    /* Pages that nobody may touch, and nobody else is given. */
+    uint8_t *barred = mmap(NULL, 2 * PAGE, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 
     begin(1);
-    CU_ASSERT_EQUAL(munmap(gone, 2 * PAGE), 0);
+    CU_ASSERT_NOT_EQUAL_FATAL(barred, MAP_FAILED);
     close(ends[0][1]);
     ends[0][1] = -1;
     iov[0] = (struct iovec){large, 100};
     copies[0] = offer_send(0, &iov[0]);
-    iov[1] = (struct iovec){gone, PAGE};
+    iov[1] = (struct iovec){barred, PAGE};
     copies[1] = offer_send(1, &iov[1]);
     iov[2] = (struct iovec){large, 100};
     copies[2] = offer_read(2, &iov[2]);
     CU_ASSERT_EQUAL(send(ends[3][0], "!", 1, 0), 1);
-    iov[3] = (struct iovec){gone + PAGE, PAGE};
+    iov[3] = (struct iovec){barred + PAGE, PAGE};
     copies[3] = offer_read(3, &iov[3]);
     close(ends[4][0]);
     ends[4][0] = -1;
@@ -245,6 +245,7 @@ static void a_copy_says_what_came_of_it(void)
     for (int i = 0; i < 5; i++)
         CU_ASSERT(!copies[i]->bytes && copies[i]->over == (i == 4));
     end();
+    munmap(barred, 2 * PAGE);
 }
 
 /* A read goes on while there is something, but not for ever: others wait. */

@@ -1,0 +1,23 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "base/thread.h"
+
+#include <signal.h>
+
+/* What the thread itself brings about: the kernel ends a process that has them blocked, and its
+ * handler never runs. */
+static const int faults[] = {SIGBUS, SIGFPE, SIGILL, SIGSEGV, SIGSYS, SIGTRAP};
+
+int stepaf_thread_start(pthread_t *thread, void *(*run)(void *), void *arg)
+{
+    sigset_t blocked, before;
+    int error;
+
+    sigfillset(&blocked);
+    for (unsigned i = 0; i < sizeof(faults) / sizeof(*faults); i++)
+        sigdelset(&blocked, faults[i]);
+    /* A thread begins with the mask of the one that creates it. */
+    pthread_sigmask(SIG_BLOCK, &blocked, &before);
+    error = pthread_create(thread, NULL, run, arg);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    return error;
+}
