@@ -275,13 +275,19 @@ if ! grep -q '^#define HAVE_JANSSON 1' "$top_builddir/config.h"; then
 elif command -v python3 >/dev/null; then
     tree=$directory/tree # of directories
     look 0 --json
-    python3 -c "import json, sys
+    cp "$out" "$out.json"
+    look 0
+    python3 -c "import json, re, sys
 j = json.load(open(sys.argv[1]))
 f = j['findings']
 assert j['hosts'] and j['ranks'] == 0 and j['unknown'] > 20, j
 assert len(f) == sum(j[s] for s in ('passed', 'warned', 'failed', 'unknown')), j
 assert all(i['why'] and i['found'] and i['check'] and i['group'] for i in f), j
 assert any(i['check'] == 'memlock' and i['state'] == 'unknown' and 'ulimit' not in i['found'] for i in f), j
-" "$out" 2>"$out.err" || fail "--json"
+# As text it is the same.
+said = [(i['state'], i['check'], i['found']) for i in f]
+lines = re.findall(r'^(passed|warned|failed|unknown) +(\\S+) +(.*)\$', open(sys.argv[2]).read(), re.M)
+assert lines and said == lines, (said, lines)
+" "$out.json" "$out" 2>"$out.err" || fail "--json"
 fi
 exit $failed

@@ -11,7 +11,10 @@ failed=0
 for name in $(env | sed -n 's/^\(STEPAF_[A-Z_]*\)=.*/\1/p'); do
     unset "$name"
 done
-sh "$top_srcdir/test/toys/build.sh" >"$directory/build" 2>&1
+programs=
+! grep -q '^#define HAVE_MPI 1' "$top_builddir/config.h" || programs="test/mpi/random test/mpi/rekey"
+# shellcheck disable=SC2086
+sh "$top_srcdir/test/toys/build.sh" $programs >"$directory/build" 2>&1
 status=$?
 [ $status -eq 0 ] || { tail -n 40 "$directory/build"; exit $status; }
 STEPAF_TRANSPORTS=toy
@@ -29,7 +32,10 @@ expect()
 {
     code=$1
     shift
-    timeout -k 5 60 "$@" >"$directory/out" 2>"$directory/err"
+    case $1 in
+    beside) "$@" ;;
+    *) timeout -k 5 60 "$@" ;;
+    esac >"$directory/out" 2>"$directory/err"
     is=$?
     [ $is -eq "$code" ] || fail "$*: exit code $is instead of $code"
 }
@@ -98,5 +104,37 @@ if unshare --uts true 2>/dev/null; then
     says '; toy: on another node;'
 else
     echo "two nodes: not tried, no permission for a UTS namespace"
+fi
+
+# Beside another transport that registers memory, RDMA by a network card made of software: links of one operation go over
+# the one and the other. The toy takes the links between ranks of one host name, RDMA those to odd ranks, which have
+# another. Every byte is looked at, and what each link was given is compared with what its transport has counted.
+softnic=$top_builddir/test/softnic/.libs/softnic.so
+if [ -z "$programs" ] || [ ! -f "$softnic" ]; then
+    echo "beside RDMA: not tried, without MPI or libibverbs"
+elif [ -z "$far" ]; then
+    echo "beside RDMA: not tried, no permission for a UTS namespace"
+else
+    cat >"$directory/rank" <<'END'
+#!/bin/sh
+case $OMPI_COMM_WORLD_RANK in
+*[13579]) hostname other ;;
+esac
+export LD_PRELOAD="$SOFTNIC"
+exec "$@"
+END
+    chmod +x "$directory/rank"
+    unset STEPAF_PROGRESS STEPAF_LOCAL_SIZE STEPAF_LOCAL_JOB
+    SOFTNIC=$(cd "$top_builddir/test/softnic/.libs" && pwd)/softnic.so
+    export SOFTNIC STEPAF_TRANSPORTS=toy,verbs STEPAF_SPLIT=attn=2,ffn=2
+    beside() { mpi_run 4 unshare --uts "$directory/rank" "$@"; }
+    . "$top_srcdir/test/mpi/env.sh"
+    expect 0 beside "$build/stepaf_info" --map
+    has '^ID 0 +toy 1\.0M/1\.0M +verbs;[^ ]+ 1\.0M/1\.0M$'
+    has '^ID 1 +verbs;[^ ]+ 1\.0M/1\.0M +toy 1\.0M/1\.0M$'
+    has '^toy: 2 links, 2\.0M bytes pushed, 2\.0M pulled$'
+    has '^verbs;softnic0:1: 2 links, 2\.0M bytes pushed, 2\.0M pulled$'
+    expect 0 beside "$build/test/mpi/random" --seed 21 --ops 2000
+    expect 0 beside "$build/test/mpi/rekey" --rounds 5
 fi
 exit $failed
