@@ -2,6 +2,7 @@
 #include "job.h"
 
 #include <sched.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -15,6 +16,7 @@
 
 /* The channel's own deadline: far beyond any block of operations, whose waits have theirs. */
 #define CHANNEL_TIMEOUT_US ((int64_t)3600 * 1000000)
+#define FAILED_PAUSE_NS 1000000
 
 int perf_launched(void)
 {
@@ -104,10 +106,17 @@ static int tell_failures(const char *verdicts, int size, size_t stride)
                      more);
 }
 
+/* This rank's part of a block has failed: it only waits for the others to hear of it. */
+static bool has_failed;
+
 void perf_job_give_way(void)
 {
     static unsigned turns;
 
+    if (has_failed) {
+        nanosleep(&(struct timespec){0, FAILED_PAUSE_NS}, NULL);
+        return;
+    }
     /* To do nothing but yield can keep ranks of other sessions off all cores (Linux 6.18). */
     if (++turns % 64 == 0)
         nanosleep(&(struct timespec){0, 1000}, NULL);
@@ -149,6 +158,7 @@ int perf_job_end_block(struct perf_job *job, stepaf_context_h ctx, int rc)
         snprintf(text, sizeof(text), "rank %d failed: %.*s", job->channel.rank, PERF_FAIL_MAX - 32,
                  perf_fail_text());
         perf_guard_say(text);
+        has_failed = true;
     }
     settled = perf_job_settle(job, ctx);
     leave_if_lost(job, settled);
