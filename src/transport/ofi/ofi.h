@@ -54,10 +54,11 @@ struct stepaf_ofi_path {
     uint64_t bytes_sent;
 };
 
-/* The last piece, or message, that has come by a path. */
+/* When the pieces of a message have come, and itself. */
 struct stepaf_ofi_came {
-    uint64_t ticks;
-    uint32_t number; /* of the message that it belongs to */
+    uint64_t last, before; /* ticks: the last; the last by another rail, 0: none */
+    uint32_t number;       /* the message's */
+    uint8_t rail;          /* of the last */
 };
 
 struct stepaf_ofi_link {
@@ -68,7 +69,7 @@ struct stepaf_ofi_link {
     unsigned turn;             /* the path of the next credit */
     uint8_t said;              /* bits of paths by which a HELLO that is being said has gone */
     uint8_t hellos, farewells; /* and by which the peer's first, and second, have come */
-    struct stepaf_ofi_came came[STEPAF_OFI_RAILS]; /* by each path; where held_up is asked for */
+    struct stepaf_ofi_came came[STEPAF_FABRIC_RING]; /* by number; where held_up is asked for */
     bool says_end, is_over; /* that nothing more is written: by this side; by the peer. end.c */
 };
 

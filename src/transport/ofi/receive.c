@@ -5,7 +5,6 @@
 
 #include "base/fd.h"
 #include "base/time.h"
-#include "transport/last_rail.h"
 #include "transport/ofi/ofi.h"
 
 enum { ENTRIES = 16, ASIDE_READS = 64 };
@@ -14,11 +13,26 @@ void stepaf_ofi_tell_last_rail(struct stepaf_fabric_link *shared, uint32_t numbe
                                const struct stepaf_msg *msg, uint32_t imm)
 {
     const struct stepaf_ofi_link *link = (const struct stepaf_ofi_link *)shared;
-    uint64_t came[STEPAF_OFI_RAILS];
+    const struct stepaf_ofi_came *came = &link->came[number % STEPAF_FABRIC_RING];
+    struct stepaf_upcalls *up = shared->base.transport->up;
 
-    for (unsigned i = 0; i < link->n_paths; i++)
-        came[i] = link->came[i].number == number ? link->came[i].ticks : 0;
-    stepaf_tell_last_rail(&shared->base, msg, imm, came, link->n_paths);
+    if (came->number == number && came->before)
+        up->held_up(up, &shared->base, msg, imm, came->rail, came->last - came->before);
+}
+
+/* Something of a message has come by a rail. */
+static __attribute__((noinline, cold)) void note_came(struct stepaf_ofi_link *link, unsigned rail,
+                                                      uint32_t number)
+{
+    struct stepaf_ofi_came *came = &link->came[number % STEPAF_FABRIC_RING];
+    uint64_t now = stepaf_ticks();
+
+    if (came->number != number || !came->last)
+        *came = (struct stepaf_ofi_came){.number = number, .rail = (uint8_t)rail};
+    else if (rail != came->rail)
+        came->before = came->last;
+    came->rail = (uint8_t)rail;
+    came->last = now;
 }
 
 /* A piece or a message of the link's is counted, that of @a number, which has come by a rail. */
@@ -26,9 +40,8 @@ static inline __attribute__((always_inline)) void follow(struct stepaf_ofi_link 
                                                          unsigned rail, uint32_t number,
                                                          bool delivers)
 {
-    if (__builtin_expect(link->shared.base.transport->up->held_up != NULL, 0) &&
-        rail < link->n_paths)
-        link->came[rail] = (struct stepaf_ofi_came){stepaf_ticks(), number};
+    if (__builtin_expect(link->shared.base.transport->up->held_up != NULL, 0))
+        note_came(link, rail, number);
     if (delivers)
         stepaf_fabric_deliver(&link->shared);
     else
