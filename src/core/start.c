@@ -297,7 +297,8 @@ static __attribute__((noinline)) stepaf_status_t start_some(struct stepaf_plan_o
     }
     note_start(ctx, op, began);
     trace_some(op, &ctx->trace, plan->partial.posts, n);
-    if (!n) { /* every rank was skipped */
+    if (!n) { /* every rank was skipped: what late ones owe is not this operation's */
+        op->answers.pending = 0;
         op->failed_peer = -1;
         ctx->counters.operations_completed++;
         atomic_store_explicit(&op->status, STEPAF_OK, memory_order_release);
