@@ -35,6 +35,7 @@ void stepaf_late_leave_out(struct stepaf_plan_obj *plan)
         bool is_out = stepaf_late_is_out(plan, p);
         if (op_peer->held && op_peer->state != STEPAF_OP_PEER_LEFT_OUT) {
             op_peer->owed = op->seq;
+            op_peer->answered = op->trace.started;
             plan->partial.n_owed++;
             plan->partial.n_odd++;
         }

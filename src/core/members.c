@@ -224,8 +224,10 @@ static bool is_slow(const struct stepaf_ctx *ctx, const struct stepaf_peer *peer
         const struct stepaf_plan_obj *plan = stepaf_table_get(&ctx->tables.plans, i);
         for (int s = 0; plan && !plan->stream && s < plan->depth; s++) {
             const struct stepaf_op *op = &plan->ops[s];
-            if (op->op_peers[peer->index].state == STEPAF_OP_PEER_WAITING &&
-                now - op->trace.started > late)
+            const struct stepaf_op_peer *op_peer = &op->op_peers[peer->index];
+            bool owes = stepaf_op_peer_owes(op_peer);
+            uint64_t since = owes ? op_peer->answered : op->trace.started;
+            if ((owes || op_peer->state == STEPAF_OP_PEER_WAITING) && now - since > late)
                 return true;
         }
     }

@@ -30,7 +30,9 @@ enum stepaf_op_peer_state {
 struct stepaf_op_peer {
     struct stepaf_post post;
     struct stepaf_peer *peer;
-    uint64_t answered; /* ticks; this and what comes after it: once it is ANSWERED or CANCELED */
+    /* Ticks; this and what comes after it: once it is ANSWERED or CANCELED. LEFT_OUT and held: when
+     * the operation that the peer is still about was started. */
+    uint64_t answered;
     uint32_t queue_ns; /* what the peer reported; UINT32_MAX: nothing */
     uint32_t work_ns;
     uint64_t pull_sum; /* bytes of all answers, as planned */
