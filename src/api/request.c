@@ -71,8 +71,10 @@ static bool advance(struct stepaf_ctx *ctx, struct stepaf_waiter *waiter, int64_
 {
     unsigned n = timeout_us ? stepaf_core_progress_waiting(ctx) : stepaf_core_progress(ctx);
 
-    if (!stepaf_list_empty(&ctx->inbox.ready))
+    if (!stepaf_list_empty(&ctx->inbox.ready)) {
         dispatch(ctx);
+        waiter->busy = UINT32_MAX; /* it may have taken long: look at the clock */
+    }
     return n ? stepaf_waiter_busy(ctx, waiter, timeout_us)
              : stepaf_waiter_idle(ctx, waiter, timeout_us);
 }

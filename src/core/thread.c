@@ -26,14 +26,27 @@ bool stepaf_core_in_handler(const struct stepaf_ctx *ctx)
     return ctx->inbox.dispatching && pthread_equal(ctx->inbox.dispatcher, pthread_self());
 }
 
+/* Whether there is a batch for the handler that had arrived at @a began. What arrives while it is
+ * called is for the next time: under load a caller would never return. */
+static bool has_batch(const struct stepaf_ctx *ctx, uint64_t began)
+{
+    const struct stepaf_list *first = ctx->inbox.ready.next;
+
+    if (!ctx->inbox.handler || stepaf_list_empty(&ctx->inbox.ready))
+        return false;
+    return (int64_t)(stepaf_container_of(first, struct stepaf_batch_obj, any)->arrived - began) <=
+           0;
+}
+
 void stepaf_core_dispatch(struct stepaf_ctx *ctx)
 {
     stepaf_lock_enter(&ctx->lock);
-    if (ctx->inbox.handler && !ctx->inbox.dispatching) {
+    if (!stepaf_list_empty(&ctx->inbox.ready) && !ctx->inbox.dispatching) {
+        uint64_t began = stepaf_ticks();
         struct stepaf_batch_obj *batch;
         ctx->inbox.dispatcher = pthread_self();
         ctx->inbox.dispatching = true;
-        while (ctx->inbox.handler && (batch = stepaf_batch_take(ctx, NULL, stepaf_ticks()))) {
+        while (has_batch(ctx, began) && (batch = stepaf_batch_take(ctx, NULL, stepaf_ticks()))) {
             stepaf_batch_cb_t handler = ctx->inbox.handler;
             void *arg = ctx->inbox.handler_arg;
             stepaf_batch_h handle = stepaf_handle_make(STEPAF_HANDLE_BATCH, ctx->handle.slot,
