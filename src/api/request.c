@@ -151,6 +151,11 @@ static inline __attribute__((always_inline)) stepaf_status_t wait_op(struct step
     return __builtin_expect(result == STEPAF_OK, 1) ? STEPAF_OK : stepaf_op_result(op);
 }
 
+static stepaf_status_t response_result(const struct stepaf_batch_obj *batch)
+{
+    return batch->refused ? stepaf_batch_no_source() : STEPAF_OK;
+}
+
 /* The batch may go while the lock is free, or by a message that is taken in. */
 static stepaf_status_t wait_response(stepaf_request_h request, struct stepaf_batch_obj *batch,
                                      int64_t timeout_us)
@@ -176,8 +181,7 @@ static stepaf_status_t wait_response(stepaf_request_h request, struct stepaf_bat
     if (!batch)
         return STEPAF_OK;
     batch->retired = true;
-    bool is_refused = !batch->answered && batch->responded == batch->generation;
-    return is_refused ? stepaf_batch_no_source() : STEPAF_OK;
+    return response_result(batch);
 }
 
 static __attribute__((noinline)) stepaf_status_t wait_either(stepaf_request_h request,
@@ -233,7 +237,7 @@ static int test_request(stepaf_request_h request, stepaf_status_t *status_p)
         return 1;
     }
     if (!retired && done) {
-        *status_p = op ? stepaf_op_result(op) : STEPAF_OK;
+        *status_p = op ? stepaf_op_result(op) : response_result(batch);
         if (op)
             op->retired = true;
         else

@@ -305,6 +305,7 @@ stepaf_status_t stepaf_batch_respond(struct stepaf_batch_obj *batch, const stepa
         skip_ahead(batch);
     batch->answered = true;
     batch->retired = false;
+    batch->refused = false;
     batch->responded = batch->generation;
     if (__builtin_expect(bounced, 0)) {
         struct stepaf_post *answer = &batch->answer;

@@ -33,6 +33,7 @@ struct stepaf_batch_obj {
     uint8_t state; /* stepaf_batch_state */
     bool canceled;
     bool answered;
+    bool refused;       /* its last response was not sent */
     bool retired;       /* its response's request was waited for */
     uint32_t responded; /* generation of the last response: what its request is known by */
     uint32_t born;      /* generations before this one were of other batches with its number */

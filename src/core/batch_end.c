@@ -88,6 +88,7 @@ void stepaf_batch_refused(struct stepaf_peer *peer, struct stepaf_post *post)
         return;
     post->state = STEPAF_POST_IDLE;
     batch->answered = false;
+    batch->refused = true;
     peer->ctx->counters.responses_sent--;
     for (uint32_t i = 0; i < post->n_xfer; i++)
         peer->bytes_sent -= post->xfer[i].bytes;
