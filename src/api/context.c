@@ -256,7 +256,7 @@ stepaf_status_t stepaf_commit_with(stepaf_context_h handle, const stepaf_commit_
     stepaf_lock_enter(&ctx->lock);
     stepaf_boot_set_advance(go_on_in_commit, ctx);
     if (!status)
-        status = stepaf_error_in(stepaf_core_commit(ctx, &will), STEPAF_PHASE_COMMIT);
+        status = stepaf_error_in(stepaf_core_commit(ctx, &will, deadline_ns), STEPAF_PHASE_COMMIT);
     stepaf_boot_set_advance(NULL, NULL);
     if (ctx->state == STEPAF_CTX_COMMITTING)
         ctx->state = STEPAF_CTX_OPEN;

@@ -304,11 +304,11 @@ static bool has_left(const struct stepaf_ctx *ctx, stepaf_status_t status)
                        stepaf_member_net_consensus(ctx->job.members.net)->is_out);
 }
 
-stepaf_status_t stepaf_core_commit(struct stepaf_ctx *ctx, const struct stepaf_commit_will *will)
+stepaf_status_t stepaf_core_commit(struct stepaf_ctx *ctx, const struct stepaf_commit_will *will,
+                                   int64_t deadline_ns)
 {
     struct stepaf_advert *adverts = calloc((size_t)ctx->job.boot.size, sizeof(*adverts));
     size_t *offsets = calloc((size_t)ctx->job.boot.size + 1, sizeof(*offsets));
-    int64_t deadline_ns = stepaf_monotonic_ns() + ctx->env.commit_timeout_us * 1000;
     stepaf_status_t status;
     bool met = false;
     void *all = NULL;

@@ -8,6 +8,7 @@
 struct stepaf_ctx;
 struct stepaf_commit_will;
 
-stepaf_status_t stepaf_core_commit(struct stepaf_ctx *ctx, const struct stepaf_commit_will *will);
+stepaf_status_t stepaf_core_commit(struct stepaf_ctx *ctx, const struct stepaf_commit_will *will,
+                                   int64_t deadline_ns);
 
 #endif
