@@ -38,8 +38,8 @@ STEPAF_API stepaf_status_t stepaf_link_query(stepaf_context_h ctx, int rank,
 
 /** Return the name of the transport to rank @a rank of the other role, such as "shm"; "-" before a
  *  commit. After a semicolon follows the method by which it writes into memory that is registered
- *  rather than allocated by the library ("shm;cma"). NULL for an invalid argument and for a rank
- *  that is not a peer. Valid until finalize. Never blocks. */
+ *  rather than allocated by the library ("shm;cma"). NULL for an invalid argument, for a rank
+ *  that is not a peer, and if there is no memory. Valid until finalize. Never blocks. */
 STEPAF_API const char *stepaf_transport_name(stepaf_context_h ctx, int rank);
 
 /** Verify every link and draw the map of the job.

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include <stepaf/link.h>
-
-#include <stdio.h>
 
 #include "api/boot_wait.h"
 #include "api/fill.h"
@@ -51,15 +51,35 @@ out:
     return status;
 }
 
+/* The same text, which stays until finalize. There are as many as there are kinds of links. */
+static const char *keep_name(struct stepaf_ctx *ctx, const char *name)
+{
+    struct stepaf_kept_name *kept = ctx->net.names;
+
+    while (kept && strcmp(kept->name, name) != 0)
+        kept = kept->next;
+    if (kept)
+        return kept->name;
+    kept = malloc(sizeof(*kept));
+    if (!kept)
+        return NULL;
+    snprintf(kept->name, sizeof(kept->name), "%s", name);
+    kept->next = ctx->net.names;
+    ctx->net.names = kept;
+    return kept->name;
+}
+
 const char *stepaf_transport_name(stepaf_context_h handle, int rank)
 {
-    struct stepaf_ctx *ctx = stepaf_handle_pin(handle, STEPAF_HANDLE_CONTEXT);
+    const char *name = NULL;
+    struct stepaf_ctx *ctx;
 
-    if (!ctx)
+    if (stepaf_enter_context(handle, &ctx))
         return NULL;
     int p = stepaf_find_peer(ctx, rank);
-    const char *name = p < 0 ? NULL : ctx->peers[p].link ? ctx->peers[p].link->name : "-";
-    stepaf_handle_unpin(ctx);
+    if (p >= 0)
+        name = keep_name(ctx, ctx->peers[p].link ? ctx->peers[p].link->name : "-");
+    stepaf_leave(ctx);
     return name;
 }
 

@@ -85,6 +85,11 @@ void stepaf_ctx_free(struct stepaf_ctx *ctx)
     if (ctx->polling.watch)
         ctx->polling.watch->ops->close(ctx->polling.watch);
     free(ctx->net.ops);
+    while (ctx->net.names) {
+        struct stepaf_kept_name *next = ctx->net.names->next;
+        free(ctx->net.names);
+        ctx->net.names = next;
+    }
     free(ctx->job.devices);
     free(ctx->peers);
     free(ctx->inbox.ahead);

@@ -105,6 +105,12 @@ struct stepaf_rank {
     uint64_t node_id;
 };
 
+/* A link's name, for as long as the context: the link goes when its rank is replaced. */
+struct stepaf_kept_name {
+    struct stepaf_kept_name *next;
+    char name[STEPAF_LINK_NAME];
+};
+
 /* What carries data: the open transports. */
 struct stepaf_ctx_net {
     unsigned n_transports;
@@ -112,6 +118,7 @@ struct stepaf_ctx_net {
     const struct stepaf_transport_ops *only_ops; /* of all links; NULL: they differ */
     struct stepaf_list queued;                   /* peers with queued posts */
     struct stepaf_transport_ops *ops;            /* theirs, complete, by index in the registry */
+    struct stepaf_kept_name *names;              /* that callers have been given */
     /* What was left out before transports[i], and why. */
     char unopened[STEPAF_MAX_TRANSPORTS + 1][STEPAF_REASON_MAX];
 };

@@ -97,12 +97,35 @@ static void compare_held(const struct rank *rank, struct held *held)
                held->mappings, now.resident >> 10, held->resident >> 10);
 }
 
+/* The names of links that the first process of a rank was given: valid until finalize, whoever returns. */
+struct names {
+    const char *given[HS_MAX_RANKS];
+    char text[HS_MAX_RANKS][32];
+};
+
+static void take_names(const struct hs_job *job, struct names *names)
+{
+    for (int i = 0; i < HS_MAX_RANKS; i++) {
+        names->given[i] = stepaf_transport_name(job->ctx, i);
+        snprintf(names->text[i], sizeof(names->text[i]), "%s",
+                 names->given[i] ? names->given[i] : "");
+    }
+}
+
+static void check_names(const struct names *names)
+{
+    for (int i = 0; i < HS_MAX_RANKS; i++)
+        if (names->given[i])
+            HS_TRUE(strcmp(names->given[i], names->text[i]) == 0);
+}
+
 static void be_rank(struct hs_job *job, int life)
 {
     struct rank rank = {.job = job,
                         .exchange = {.job = job, .bytes = RETURNS_BYTES},
                         .round = (int)atomic_load(&job->shared->stamp[STAMP_ROUND])};
     int rounds = (int)hs_option_int(job, "--rounds", 3);
+    struct names names = {0};
     struct held held = {0};
     bool is_open;
 
@@ -136,6 +159,8 @@ static void be_rank(struct hs_job *job, int life)
     }
     if (!returns_prepare(&rank) || (!life && !HS_OK(stepaf_commit(job->ctx))))
         return;
+    if (!life)
+        take_names(job, &names);
     rank.epoch = 1;
     for (; rank.round < rounds && !hs_failed(); rank.round++) {
         int left = job->size - returns_n_dead(&rank);
@@ -162,6 +187,7 @@ static void be_rank(struct hs_job *job, int life)
     if (!hs_option_int(job, "--wrong", 0) && !hs_option_int(job, "--stop", 0))
         HS_INT(atomic_load(&job->shared->stamp[STAMP_FIRST_USE]) / 1000000, <,
                FIRST_USE_MS * hs_slow() * (hs_option_int(job, "--strict", 0) ? 1 : 10));
+    check_names(&names);
     returns_end(&rank);
 }
 
