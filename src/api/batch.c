@@ -99,7 +99,7 @@ static stepaf_status_t take_each(struct stepaf_ctx *ctx, uint32_t flags, stepaf_
 static stepaf_status_t no_batch(const struct stepaf_ctx *ctx, bool each)
 {
     for (uint32_t p = 0; each && p < ctx->n_peers; p++)
-        if (stepaf_list_empty(&ctx->peers[p].ready))
+        if (!ctx->peers[p].lost && stepaf_list_empty(&ctx->peers[p].ready))
             return stepaf_error_set_peer(STEPAF_ERR_TIMEOUT, STEPAF_PHASE_RECV, ctx->peers[p].who,
                                          "no batch of " STEPAF_WHO_FORMAT " in time",
                                          STEPAF_WHO_ARGS(ctx->peers[p].who));

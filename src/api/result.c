@@ -31,8 +31,8 @@ stepaf_status_t stepaf_part_status(struct stepaf_op *op, uint32_t p)
                                      STEPAF_WHO_FORMAT " released the batch unanswered",
                                      STEPAF_WHO_ARGS(peer->who));
     case STEPAF_OP_PEER_REFUSED:
-        return stepaf_error_set(
-            STEPAF_ERR_UNREGISTERED, STEPAF_PHASE_PUSH,
+        return stepaf_error_set_peer(
+            STEPAF_ERR_UNREGISTERED, STEPAF_PHASE_PUSH, peer->who,
             "operation %u of plan %u did not go to " STEPAF_WHO_FORMAT
             ": a source in this rank's registered memory is not mapped any more",
             op->seq, op->plan->index, STEPAF_WHO_ARGS(peer->who));

@@ -23,9 +23,9 @@ stepaf_status_t stepaf_plan_idle(const struct stepaf_plan_obj *plan)
                                     "operation %u of the plan is in flight", plan->ops[s].seq);
     const struct stepaf_peer *holder = stepaf_plan_holder(plan);
     if (holder)
-        return stepaf_error_set(STEPAF_ERR_STATE, STEPAF_PHASE_NONE,
-                                "FFN rank %d has not released a batch of the plan",
-                                holder->who.rank);
+        return stepaf_error_set_peer(STEPAF_ERR_STATE, STEPAF_PHASE_NONE, holder->who,
+                                     STEPAF_WHO_FORMAT " has not released a batch of the plan",
+                                     STEPAF_WHO_ARGS(holder->who));
     return STEPAF_OK;
 }
 

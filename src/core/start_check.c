@@ -171,9 +171,14 @@ static stepaf_status_t wait_for_slot(struct stepaf_plan_obj *plan,
     plan->n_waiting--;
     if (can_use_slot(plan, params))
         return STEPAF_OK;
-    return stepaf_error_set(STEPAF_ERR_TIMEOUT, STEPAF_PHASE_RELEASE,
-                            "plan %u: slot %u did not come free in time", plan->index,
-                            plan->next->slot);
+    const struct stepaf_peer *holder = stepaf_late_first(plan->next);
+    if (!holder)
+        return stepaf_error_set(STEPAF_ERR_TIMEOUT, STEPAF_PHASE_RELEASE,
+                                "plan %u: slot %u did not come free in time", plan->index,
+                                plan->next->slot);
+    return stepaf_error_set_peer(STEPAF_ERR_TIMEOUT, STEPAF_PHASE_RELEASE, holder->who,
+                                 "plan %u: " STEPAF_WHO_FORMAT " did not release slot %u in time",
+                                 plan->index, STEPAF_WHO_ARGS(holder->who), plan->next->slot);
 }
 
 /* What the plan and the context say to a start. */

@@ -49,16 +49,18 @@ static stepaf_status_t check_quiet(const struct stepaf_ctx *ctx)
                                     "an operation of stream plan %u is in flight", i);
         const struct stepaf_peer *holder = plan ? stepaf_plan_holder(plan) : NULL;
         if (holder)
-            return stepaf_error_set(STEPAF_ERR_STATE, STEPAF_PHASE_COMMIT,
-                                    "FFN rank %d holds a batch of plan %u", holder->who.rank, i);
+            return stepaf_error_set_peer(STEPAF_ERR_STATE, STEPAF_PHASE_COMMIT, holder->who,
+                                         STEPAF_WHO_FORMAT " holds a batch of plan %u",
+                                         STEPAF_WHO_ARGS(holder->who), i);
     }
     for (uint32_t i = 0; i < ctx->tables.batches.n; i++) {
         const struct stepaf_batch_obj *batch = stepaf_table_get(&ctx->tables.batches, i);
         if (batch && (batch->remote->proxy ? batch->answer.state == STEPAF_POST_QUEUED
                                            : stepaf_batch_busy(batch)))
-            return stepaf_error_set(STEPAF_ERR_STATE, STEPAF_PHASE_COMMIT,
-                                    "a batch of attention rank %d is not released",
-                                    batch->remote->peer->who.rank);
+            return stepaf_error_set_peer(STEPAF_ERR_STATE, STEPAF_PHASE_COMMIT,
+                                         batch->remote->peer->who,
+                                         "a batch of " STEPAF_WHO_FORMAT " is not released",
+                                         STEPAF_WHO_ARGS(batch->remote->peer->who));
     }
     return STEPAF_OK;
 }
