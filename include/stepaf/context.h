@@ -83,9 +83,9 @@ STEPAF_API stepaf_status_t stepaf_init(const stepaf_boot_t *boot, const stepaf_p
  *  these calls does not return within STEPAF_TIMEOUT_US, that is logged, and what belongs to the
  *  context stays allocated.
  *
- *  Calling this from the batch callback has no effect: it is logged, and stepaf_last_error is
- *  STEPAF_ERR_STATE. An invalid handle is ignored; so are a second call and a handle inherited by
- *  fork. */
+ *  Calling this from a callback of the context has no effect: it is logged, and
+ *  stepaf_last_error is STEPAF_ERR_STATE. An invalid handle is ignored; so are a second call and a
+ *  handle inherited by fork. */
 STEPAF_API void stepaf_finalize(stepaf_context_h ctx);
 
 /** Return this rank's role; STEPAF_ROLE_AUTO for an invalid handle. Never blocks. */

@@ -39,7 +39,8 @@ typedef struct stepaf_members {
 } stepaf_members_t;
 
 /** Callback for detected changes: a rank is lost, out, asking or leaving. It may call any function
- *  except the collective ones and stepaf_finalize. */
+ *  except the collective ones and stepaf_finalize; a commit and stepaf_finalize then do nothing,
+ *  with STEPAF_ERR_STATE. */
 typedef void (*stepaf_members_cb_t)(stepaf_context_h ctx, void *arg);
 
 /** Report the number of ranks in each state and, optionally, each rank's state.

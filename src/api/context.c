@@ -132,6 +132,14 @@ static void leave_allocated(struct stepaf_ctx *ctx)
                      (long long)ctx->env.timeout_us);
 }
 
+/* The callback of the context that this thread is in; NULL: none. */
+static const char *callback_of(const struct stepaf_ctx *ctx)
+{
+    if (stepaf_core_in_handler(ctx))
+        return "batch handler";
+    return stepaf_members_in_callback(ctx) ? "members' callback" : NULL;
+}
+
 void stepaf_finalize(stepaf_context_h handle)
 {
     struct stepaf_ctx *ctx = stepaf_handle_pin(handle, STEPAF_HANDLE_CONTEXT);
@@ -139,11 +147,13 @@ void stepaf_finalize(stepaf_context_h handle)
     if (!ctx)
         return;
     bool inherited = ctx->job.ranks[ctx->job.boot.rank].pid != (uint32_t)getpid();
-    if (inherited || stepaf_core_in_handler(ctx)) {
+    const char *caller = callback_of(ctx);
+    if (inherited || caller) {
         if (!inherited) {
             (void)stepaf_error_set(STEPAF_ERR_STATE, STEPAF_PHASE_NONE,
-                                   "stepaf_finalize is called by the batch handler of the context: "
-                                   "call it when the handler has returned");
+                                   "stepaf_finalize is called by the %s of the context: call it "
+                                   "when that has returned",
+                                   caller);
             stepaf_log_error("%s", stepaf_last_error()->text);
         }
         stepaf_handle_unpin(ctx);
@@ -182,6 +192,9 @@ static stepaf_status_t begin_commit(struct stepaf_ctx *ctx)
     if (stepaf_core_in_handler(ctx))
         return stepaf_error_set(STEPAF_ERR_STATE, STEPAF_PHASE_COMMIT,
                                 "called by the batch handler, whose batch is not released");
+    if (stepaf_members_in_callback(ctx))
+        return stepaf_error_set(STEPAF_ERR_STATE, STEPAF_PHASE_COMMIT,
+                                "called by the members' callback: commit when it has returned");
     ctx->state = STEPAF_CTX_COMMITTING;
     return STEPAF_OK;
 }

@@ -75,7 +75,7 @@ static stepaf_status_t refuse_late(const struct stepaf_ctx *ctx)
     struct stepaf_who who = {-1, -1, rank};
 
     if (atomic_load(&ctx->threads.closing))
-        return stepaf_error_set(STEPAF_ERR_STATE, STEPAF_PHASE_COMMIT,
+        return stepaf_error_set(STEPAF_ERR_HANDLE, STEPAF_PHASE_COMMIT,
                                 "another thread finalizes the context");
     return stepaf_error_set_peer(STEPAF_ERR_TIMEOUT, STEPAF_PHASE_COMMIT, who,
                                  "world rank %d has not come to the members' agreement in time",
@@ -255,6 +255,14 @@ stepaf_member_state_t stepaf_members_state(const struct stepaf_ctx *ctx, int wor
                : STEPAF_MEMBER_IN;
 }
 
+/* Whose callback this thread is in. */
+static _Thread_local const struct stepaf_ctx *called_by;
+
+bool stepaf_members_in_callback(const struct stepaf_ctx *ctx)
+{
+    return called_by == ctx;
+}
+
 void stepaf_members_dispatch(struct stepaf_ctx *ctx)
 {
     if (!atomic_load_explicit(&ctx->job.members.is_news, memory_order_relaxed) ||
@@ -264,8 +272,11 @@ void stepaf_members_dispatch(struct stepaf_ctx *ctx)
     stepaf_members_cb_t callback = ctx->job.members.callback;
     void *arg = ctx->job.members.callback_arg;
     stepaf_lock_leave(&ctx->lock);
-    if (callback && !atomic_load(&ctx->threads.closing))
-        callback(
-            stepaf_handle_make(STEPAF_HANDLE_CONTEXT, ctx->handle.slot, 0, ctx->handle.generation),
-            arg);
+    if (!callback || atomic_load(&ctx->threads.closing))
+        return;
+    const struct stepaf_ctx *outer = called_by;
+    called_by = ctx;
+    callback(stepaf_handle_make(STEPAF_HANDLE_CONTEXT, ctx->handle.slot, 0, ctx->handle.generation),
+             arg);
+    called_by = outer;
 }

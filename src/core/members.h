@@ -37,5 +37,7 @@ void stepaf_members_settled(struct stepaf_ctx *ctx);
 stepaf_member_state_t stepaf_members_state(const struct stepaf_ctx *ctx, int world_rank);
 /* Call the callback, if there is news for it. The lock is not held. */
 void stepaf_members_dispatch(struct stepaf_ctx *ctx);
+/* Whether this thread is in that call. */
+bool stepaf_members_in_callback(const struct stepaf_ctx *ctx);
 
 #endif

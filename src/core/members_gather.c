@@ -60,7 +60,7 @@ static stepaf_status_t refuse_slow(const struct gather *gather)
     struct stepaf_who who = who_is(gather->ctx, gather->awaited);
 
     if (atomic_load(&gather->ctx->threads.closing))
-        return stepaf_error_set(STEPAF_ERR_STATE, STEPAF_PHASE_NONE,
+        return stepaf_error_set(STEPAF_ERR_HANDLE, STEPAF_PHASE_NONE,
                                 "another thread finalizes the context");
     return stepaf_error_set_peer(STEPAF_ERR_TIMEOUT, STEPAF_PHASE_NONE, who,
                                  STEPAF_WHO_FORMAT " has not come in time", STEPAF_WHO_ARGS(who));

@@ -109,7 +109,7 @@ static stepaf_status_t not_admitted(const struct stepaf_ctx *ctx)
     const char *answer = stepaf_member_net_answer(ctx->job.members.net);
 
     if (atomic_load(&ctx->threads.closing))
-        return stepaf_error_set(STEPAF_ERR_STATE, STEPAF_PHASE_COMMIT,
+        return stepaf_error_set(STEPAF_ERR_HANDLE, STEPAF_PHASE_COMMIT,
                                 "another thread finalizes the context");
     if (stepaf_member_net_admission(ctx->job.members.net) == STEPAF_MEMBER_TURNED_AWAY)
         return stepaf_error_set(STEPAF_ERR_BOOT, STEPAF_PHASE_COMMIT,
