@@ -5,6 +5,7 @@
 #include <limits.h>
 #include <poll.h>
 #include <signal.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -57,39 +58,121 @@ static void send_job(struct remote *remote)
         remote->sent = remote->job_bytes; /* ssh has ended, and will say why */
 }
 
-/* Whole lines go on as they are, so that those of several hosts do not mix. */
-static void put_lines(struct stream *stream, int is_end)
+/* Whether a write of PIPE_BUF bytes does not wait. A reader may have stopped, and the job has to end all the same. */
+static int has_room(int to)
 {
-    char *last = stream->have ? memrchr(stream->line, '\n', stream->have) : NULL;
-    size_t bytes = last ? (size_t)(last - stream->line) + 1 : 0, at = 0;
+    struct pollfd out = {.fd = to, .events = POLLOUT};
 
-    if (is_end || (!last && stream->have == LINE_MAX_BYTES))
-        bytes = stream->have;
-    while (at < bytes) {
-        ssize_t put = write(stream->to, stream->line + at, bytes - at);
-        if (put < 0 && errno == EINTR)
+    return poll(&out, 1, 0) > 0;
+}
+
+static void say(const char *format, ...) __attribute__((format(printf, 1, 2)));
+static void say(const char *format, ...)
+{
+    va_list words;
+
+    if (!has_room(STDERR_FILENO))
+        return;
+    va_start(words, format);
+    vfprintf(stderr, format, words);
+    va_end(words);
+}
+
+/* How much can go on: whole lines, so that those of several hosts do not mix; else the last one, or one that is too
+ * long. */
+static size_t ready_bytes(const struct stream *stream)
+{
+    const char *last = stream->have ? memrchr(stream->line, '\n', stream->have) : NULL;
+
+    if (stream->is_over || (!last && stream->have == LINE_MAX_BYTES))
+        return stream->have;
+    return last ? (size_t)(last - stream->line) + 1 : 0;
+}
+
+/* The stream that is to be put to @a to now: the one that has begun, or the next one that has something; NULL: none. */
+static struct stream *stream_to_put(struct fleet *fleet, int to)
+{
+    int n = 2 * fleet->hosts.n;
+    struct stream *next = NULL;
+
+    for (int i = 0; i < n; i++) {
+        int at = (int)((fleet->turn + (unsigned)i) % (unsigned)n);
+        struct stream *stream = &fleet->remotes[at / 2].streams[at % 2];
+        if (stream->to != to)
             continue;
-        if (put <= 0)
-            break;
-        at += (size_t)put;
+        if (stream->begun)
+            return stream;
+        if (!next && ready_bytes(stream))
+            next = stream;
     }
-    if (bytes) {
-        memmove(stream->line, stream->line + bytes, stream->have - bytes);
-        stream->have -= bytes;
+    return next;
+}
+
+/* Put some of it. False: there is no room after all. */
+static int put_some(struct fleet *fleet, struct stream *stream)
+{
+    if (!stream->begun)
+        stream->begun = ready_bytes(stream);
+    size_t bytes = stream->begun - stream->put;
+    ssize_t put =
+        write(stream->to, stream->line + stream->put, bytes < PIPE_BUF ? bytes : PIPE_BUF);
+
+    if (put < 0 && (errno == EINTR || errno == EAGAIN))
+        return 0;
+    stream->put = put > 0 ? stream->put + (size_t)put : stream->begun; /* nobody reads any more */
+    if (stream->put < stream->begun)
+        return 1;
+    memmove(stream->line, stream->line + stream->begun, stream->have - stream->begun);
+    stream->have -= stream->begun;
+    stream->begun = stream->put = 0;
+    fleet->turn++;
+    return 1;
+}
+
+/* All that there is room for. */
+static void put_all(struct fleet *fleet)
+{
+    for (int to = STDOUT_FILENO; to <= STDERR_FILENO; to++) {
+        struct stream *stream;
+        while ((stream = stream_to_put(fleet, to)) && has_room(to) && put_some(fleet, stream))
+            ;
     }
 }
 
-static void forward(struct stream *stream)
+/* Take in more. */
+static void take_in(struct stream *stream)
 {
     ssize_t got = read(stream->fd, stream->line + stream->have, LINE_MAX_BYTES - stream->have);
 
     if (got < 0 && (errno == EAGAIN || errno == EINTR))
         return;
-    stream->have += got > 0 ? (size_t)got : 0;
-    put_lines(stream, got <= 0);
-    if (got <= 0) {
-        close(stream->fd);
-        stream->fd = -1;
+    if (got > 0) {
+        stream->have += (size_t)got;
+        return;
+    }
+    stream->is_over = 1;
+    close(stream->fd);
+    stream->fd = -1;
+}
+
+/* What has come is put first: then there is room for more. */
+static int has_place(const struct stream *stream)
+{
+    return stream->fd >= 0 && !stream->begun && !ready_bytes(stream);
+}
+
+/* Its last words, as far as there is room for them. */
+static void put_last(struct fleet *fleet, struct remote *remote)
+{
+    for (int s = 0; s < 2; s++) {
+        struct stream *stream = &remote->streams[s];
+        size_t had;
+        do {
+            had = stream->have;
+            if (has_place(stream))
+                take_in(stream);
+            put_all(fleet);
+        } while (stream->have != had && !stream->begun);
     }
 }
 
@@ -100,19 +183,14 @@ static void note_remote(struct fleet *fleet, struct remote *remote, int status)
 
     remote->pid = 0;
     fleet->n_running--;
-    for (int i = 0; i < 2; i++)
-        while (remote->streams[i].fd >= 0 && !fleet->is_ending) {
-            size_t had = remote->streams[i].have;
-            forward(&remote->streams[i]);
-            if (remote->streams[i].have == had)
-                break;
-        }
+    if (!fleet->is_ending)
+        put_last(fleet, remote);
     if (!fleet->is_ending && code == SSH_ITSELF)
-        fprintf(stderr, "stepaf-run: ssh to %s has failed, or was cut off: all ranks are ended\n",
-                remote->name);
+        say("stepaf-run: ssh to %s has failed, or was cut off: all ranks are ended\n",
+            remote->name);
     else if (!fleet->is_ending && code)
-        fprintf(stderr, "stepaf-run: a rank on %s has ended with %d: all ranks are ended\n",
-                remote->name, code);
+        say("stepaf-run: a rank on %s has ended with %d: all ranks are ended\n", remote->name,
+            code);
     if (code)
         end_fleet(fleet, code);
 }
@@ -135,25 +213,37 @@ static void take_signal(struct fleet *fleet, int signals)
             end_fleet(fleet, CODE_SIGNALED + (int)info.ssi_signo);
 }
 
-/* What is to be waited for: the signals first, then three descriptors for each host. */
-static void fill_polls(const struct fleet *fleet, int signals, struct pollfd *polls)
+/* What is to be waited for: signals, standard output and error, and three descriptors for each
+ * host. */
+enum { POLLS = 3, HOST_POLLS = 3 };
+
+static void fill_polls(struct fleet *fleet, int signals, struct pollfd *polls)
 {
     polls[0] = (struct pollfd){.fd = signals, .events = POLLIN};
+    for (int to = STDOUT_FILENO; to <= STDERR_FILENO; to++)
+        polls[to] = (struct pollfd){.fd = stream_to_put(fleet, to) ? to : -1, .events = POLLOUT};
     for (int i = 0; i < fleet->hosts.n; i++) {
         const struct remote *remote = &fleet->remotes[i];
         int is_told = remote->sent == remote->job_bytes;
-        polls[1 + 3 * i] = (struct pollfd){.fd = is_told ? -1 : remote->in, .events = POLLOUT};
-        for (int s = 0; s < 2; s++)
-            polls[2 + 3 * i + s] = (struct pollfd){.fd = remote->streams[s].fd, .events = POLLIN};
+        struct pollfd *of_host = polls + POLLS + HOST_POLLS * i;
+        of_host[0] = (struct pollfd){.fd = is_told ? -1 : remote->in, .events = POLLOUT};
+        for (int s = 0; s < 2; s++) {
+            const struct stream *stream = &remote->streams[s];
+            of_host[1 + s] =
+                (struct pollfd){.fd = has_place(stream) ? stream->fd : -1, .events = POLLIN};
+        }
     }
 }
 
+/* Streams of which something is to come, or to be put. */
 static int streams_open(const struct fleet *fleet)
 {
     int n = 0;
 
-    for (int i = 0; i < fleet->hosts.n; i++)
-        n += (fleet->remotes[i].streams[0].fd >= 0) + (fleet->remotes[i].streams[1].fd >= 0);
+    for (int i = 0; i < 2 * fleet->hosts.n; i++) {
+        const struct stream *stream = &fleet->remotes[i / 2].streams[i % 2];
+        n += stream->fd >= 0 || stream->have > 0;
+    }
     return n;
 }
 
@@ -162,7 +252,7 @@ static int time_left(struct fleet *fleet, long long limit_ms)
     long long now_ms = ssh_now_ms();
 
     if (!fleet->is_ending && limit_ms && now_ms >= limit_ms) {
-        fprintf(stderr, "stepaf-run: not done after %d s: all ranks are ended\n", fleet->timeout_s);
+        say("stepaf-run: not done after %d s: all ranks are ended\n", fleet->timeout_s);
         end_fleet(fleet, CODE_TIMEOUT);
     }
     if (fleet->is_ending && now_ms >= fleet->end_ms) {
@@ -176,30 +266,36 @@ static int time_left(struct fleet *fleet, long long limit_ms)
     return limit_ms ? (int)(limit_ms - now_ms < INT_MAX ? limit_ms - now_ms : INT_MAX) : -1;
 }
 
+static void watch_host(struct remote *remote, const struct pollfd *polls)
+{
+    if (polls[0].revents)
+        send_job(remote);
+    for (int s = 0; s < 2; s++)
+        if (polls[1 + s].revents)
+            take_in(&remote->streams[s]);
+}
+
 static void watch_fleet(struct fleet *fleet, int signals)
 {
     long long limit_ms = fleet->timeout_s ? ssh_now_ms() + fleet->timeout_s * 1000LL : 0;
-    struct pollfd *polls = calloc(1 + 3 * (size_t)fleet->hosts.n, sizeof(*polls));
+    nfds_t n = POLLS + HOST_POLLS * (nfds_t)fleet->hosts.n;
+    struct pollfd *polls = calloc(n, sizeof(*polls));
 
     /* A stream can outlive its ssh, where something in the background holds it. */
     while (polls && (fleet->n_running > 0 || (streams_open(fleet) && !fleet->is_ending))) {
         int left_ms = time_left(fleet, limit_ms);
         fill_polls(fleet, signals, polls);
-        if (poll(polls, 1 + 3 * (nfds_t)fleet->hosts.n, left_ms) <= 0)
+        if (poll(polls, n, left_ms) <= 0)
             continue;
-        for (int i = 0; i < fleet->hosts.n; i++) {
-            struct remote *remote = &fleet->remotes[i];
-            if (polls[1 + 3 * i].revents)
-                send_job(remote);
-            for (int s = 0; s < 2; s++)
-                if (polls[2 + 3 * i + s].revents)
-                    forward(&remote->streams[s]);
-        }
+        for (int i = 0; i < fleet->hosts.n; i++)
+            watch_host(&fleet->remotes[i], polls + POLLS + HOST_POLLS * i);
+        put_all(fleet);
         if (polls[0].revents) {
             take_signal(fleet, signals);
             reap_remotes(fleet);
         }
     }
+    put_all(fleet);
     free(polls);
 }
 

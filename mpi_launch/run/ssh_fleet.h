@@ -15,6 +15,8 @@ struct stream {
     int to;
     char *line;
     size_t have;
+    size_t begun, put; /* of it, what is being put, and how much has been; 0: nothing is */
+    int is_over;       /* nothing more is to come */
 };
 
 struct remote {
@@ -31,6 +33,7 @@ struct fleet {
     struct run_words names;   /* of variables that ranks get */
     struct run_words options; /* for ssh */
     struct remote *remotes;
+    unsigned turn; /* the stream that is put first */
     int n_running;
     int code; /* of the first that has failed */
     int is_ending, timeout_s;

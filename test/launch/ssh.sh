@@ -75,6 +75,39 @@ rank 2 of 3: attention" ] || fail "not two programs"
         case $signal in INT) is=130 ;; TERM) is=143 ;; *) is=137 ;; esac
         [ $code -eq $is ] || fail "after SIG$signal the exit code is $code"
     done
+
+    # Output that nobody reads: more than pipes hold. It ends all the same.
+    # shellcheck disable=SC2016
+    talk='i=0; while [ $i -lt 4000 ]; do echo "rank $STEPAF_RANK $i ............................................."; i=$((i+1)); done'
+    mkfifo "$directory/fifo"
+    sleep 1000 <>"$directory/fifo" &
+    holder=$!
+    began=$(date +%s)
+    timeout -k 5 60 "$run" $both --timeout 2 --bind none -a 2 -f 1 sh -c "$talk; sleep 1000" \
+        >"$directory/fifo" 2>"$directory/err"
+    code=$?
+    kill $holder
+    [ $code -eq 124 ] || fail "with a reader that has stopped the exit code is $code"
+    [ $(($(date +%s) - began)) -lt 30 ] || fail "a reader that has stopped held it up"
+    has err '^stepaf-run: not done after 2 s: all ranks are ended$'
+
+    # Whole lines, and all of them, also where somebody else has made the output non-blocking.
+    if command -v python3 >/dev/null; then
+        timeout -k 5 60 python3 - "$run" $both --bind none -a 2 -f 1 sh -c "$talk" >"$directory/out" 2>"$directory/err" <<'END'
+import os, re, subprocess, sys, time
+r, w = os.pipe()
+os.set_blocking(w, False)
+job = subprocess.Popen(sys.argv[1:], stdout=w, stdin=subprocess.DEVNULL)
+os.close(w)
+said = b""
+while piece := os.read(r, 4096):
+    said += piece
+    time.sleep(0.001)
+lines = said.decode().splitlines()
+print(job.wait(), len(lines), sum(re.fullmatch(r"rank [012] [0-9]+ \.{45}", line) is not None for line in lines))
+END
+        is out '0 12000 12000'
+    fi
 }
 # Whoever was ended has ended, also where stepaf-run itself was killed. Processes that end while they are read
 # make grep fail: only what it has found counts.
