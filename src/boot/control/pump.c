@@ -92,8 +92,8 @@ static void admit_rank(struct stepaf_control *control, struct stepaf_control_lin
     if (control->guests.links && stepaf_control_is_by_guest(link)) {
         seat_guest(control, link);
     } else if (control->calls) {
-        if (link->rank >= control->place.size || link->rank == control->place.rank ||
-            link->hello.life < control->guests.lives[link->rank]) {
+        if (link->rank < 0 || link->rank >= control->place.size ||
+            link->rank == control->place.rank || link->hello.life < control->guests.lives[link->rank]) {
             stepaf_control_link_free(link);
             return;
         }

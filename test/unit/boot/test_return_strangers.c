@@ -4,6 +4,13 @@
  * and flood the port. */
 #include "guests.h"
 
+#include <arpa/inet.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "base/proof.h"
+#include "boot/member_net_inside.h"
+
 static void other_secret(void)
 {
     struct job job;
@@ -188,6 +195,75 @@ static void strangers(void)
     end_job(&job);
 }
 
+/* ---- a member that is damaged ---- */
+
+static void prove(const struct stepaf_member_net *net, uint64_t kind,
+                  const struct stepaf_control_hello *hello, const uint8_t *nonce, uint8_t *proof)
+{
+    struct stepaf_control_claim claim = {.kind = kind, .hello = *hello};
+
+    if (nonce)
+        memcpy(claim.nonce, nonce, sizeof claim.nonce);
+    stepaf_proof_make(net->control.place.key, &claim, sizeof claim, proof);
+}
+
+/* Call a member as rank @a from, with the key of the job. Whether it closes the connection. */
+static bool is_closed_to(struct stepaf_member_net *net, uint16_t port, uint32_t from)
+{
+    struct sockaddr_in in = {
+        .sin_family = AF_INET, .sin_port = htons(port), .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    struct stepaf_control_opening opening = {.hello = {.magic = stepaf_control_hello_magic,
+                                                       .version = STEPAF_CONTROL_VERSION,
+                                                       .from = from,
+                                                       .size = 2,
+                                                       .life = 1}};
+    struct stepaf_control_answer answer = {.magic = stepaf_control_answer_magic};
+    struct stepaf_control_challenge challenge;
+    int fd = socket(AF_INET, SOCK_STREAM, 0);
+    bool is_closed = false;
+    char byte;
+
+    CU_ASSERT_EQUAL_FATAL(connect(fd, (struct sockaddr *)&in, sizeof in), 0);
+    memcpy(opening.hello.session, net->control.session, sizeof opening.hello.session);
+    prove(net, stepaf_control_hello_magic, &opening.hello, NULL, opening.proof);
+    CU_ASSERT_EQUAL(send(fd, &opening, sizeof opening, 0), sizeof opening);
+    for (int i = 0; i < LIMIT_MS; i++) {
+        stepaf_member_net_pump(net);
+        if (recv(fd, &challenge, sizeof challenge, MSG_PEEK | MSG_DONTWAIT) == sizeof challenge)
+            break;
+        usleep(1000);
+    }
+    if (recv(fd, &challenge, sizeof challenge, MSG_DONTWAIT) == sizeof challenge) {
+        prove(net, stepaf_control_answer_magic, &opening.hello, challenge.nonce, answer.proof);
+        CU_ASSERT_EQUAL(send(fd, &answer, sizeof answer, 0), sizeof answer);
+        for (int i = 0; i < LIMIT_MS && !is_closed; i++) {
+            stepaf_member_net_pump(net);
+            usleep(1000);
+            is_closed = recv(fd, &byte, 1, MSG_DONTWAIT) == 0;
+        }
+    }
+    close(fd);
+    return is_closed;
+}
+
+/* A number of no rank, also one that is negative as an int, costs the caller its connection. */
+static void a_rank_that_is_none(void)
+{
+    static const uint32_t numbers[] = {2, 1000, 0x7fffffff, 0x80000000, 0xffff0000, 0xffffffff};
+    static char none[] = "";
+    const struct stepaf_env env = {.member_ports = none, .net_if = none};
+    char reason[STEPAF_MEMBER_NET_REASON_MAX];
+    struct stepaf_member_contact contacts[2];
+
+    struct stepaf_member_net *net = stepaf_member_net_open(&env, 0, 2, &contacts[0], reason);
+    CU_ASSERT_PTR_NOT_NULL_FATAL(net);
+    contacts[1] = contacts[0];
+    CU_ASSERT_TRUE_FATAL(stepaf_member_net_meet(net, contacts));
+    for (unsigned i = 0; i < sizeof numbers / sizeof *numbers; i++)
+        CU_ASSERT_TRUE(is_closed_to(net, contacts[0].addresses.port, numbers[i]));
+    stepaf_member_net_close(net);
+}
+
 int main(void)
 {
     CU_TestInfo tests[] = {
@@ -198,6 +274,7 @@ int main(void)
         {"words that do not fit", wrong_words},
         {"a state that is none", wrong_state},
         {"strangers", strangers},
+        {"a rank that is none", a_rank_that_is_none},
         CU_TEST_INFO_NULL,
     };
     return unit_run(tests);
