@@ -6,6 +6,7 @@
 #include <net/if.h>
 #include <netinet/in.h>
 #include <stdio.h>
+#include <string.h>
 #include <unistd.h>
 
 #include "base/env_text.h"
@@ -21,6 +22,24 @@ struct ranked {
     struct stepaf_net_addresses addresses;
     int ranks[STEPAF_NET_ADDRESSES];
 };
+
+/* Whether it leads nowhere else. Not all of interface lo are so: where hosts are routers, their own
+ * address is one of lo, and those of their cards are link-local. */
+static bool is_of_this_host(const struct stepaf_net_address *address)
+{
+    struct in6_addr in6;
+
+    if (address->family == AF_INET)
+        return address->bytes[0] == IN_LOOPBACKNET;
+    memcpy(&in6, address->bytes, sizeof(in6));
+    return IN6_IS_ADDR_LOOPBACK(&in6);
+}
+
+/* Whether it is one that a host gives itself where nobody gives it another. */
+static bool is_makeshift(const struct stepaf_net_address *address)
+{
+    return address->family == AF_INET && address->bytes[0] == 169 && address->bytes[1] == 254;
+}
 
 /* An interface's address as ours; false if it is of no use. */
 static bool take_interface(const struct ifaddrs *from, struct stepaf_net_address *address_p)
@@ -50,14 +69,14 @@ static bool take_interface(const struct ifaddrs *from, struct stepaf_net_address
     }
     for (unsigned i = 0; mask && i < stepaf_net_address_bytes(address.family); i++)
         address.prefix = (uint8_t)(address.prefix + __builtin_popcount(mask[i]));
-    address.loopback = from->ifa_flags & IFF_LOOPBACK;
+    address.loopback = is_of_this_host(&address);
     snprintf(address.name, sizeof(address.name), "%s", from->ifa_name);
     *address_p = address;
     return true;
 }
 
 /* How likely it is that others reach this host there: 0 is best. */
-static int likelihood(const struct ifaddrs *at)
+static int likelihood(const struct ifaddrs *at, const struct stepaf_net_address *address)
 {
     static const char *const kinds[] = {"device", "bridge"};
     bool is_kind[2];
@@ -67,9 +86,9 @@ static int likelihood(const struct ifaddrs *at)
         snprintf(path, sizeof(path), "/sys/class/net/%.15s/%s", at->ifa_name, kinds[i]);
         is_kind[i] = !access(path, F_OK);
     }
-    if (at->ifa_flags & IFF_LOOPBACK)
+    if (address->loopback)
         return 0;
-    if (!(at->ifa_flags & IFF_RUNNING))
+    if (!(at->ifa_flags & IFF_RUNNING) || at->ifa_flags & IFF_LOOPBACK || is_makeshift(address))
         return 4;
     return is_kind[0] ? 1 : is_kind[1] ? 3 : 2;
 }
@@ -125,7 +144,7 @@ stepaf_status_t stepaf_net_addresses_own(const char *net_if, struct stepaf_net_a
         if (by_subnet ? address.family == subnet.family &&
                             stepaf_net_same_bits(address.bytes, subnet.bytes, subnet.prefix)
                       : !net_if[0] || !strcmp(net_if, address.name))
-            insert(&own, &address, likelihood(at), &n);
+            insert(&own, &address, likelihood(at, &address), &n);
     }
     freeifaddrs(all);
     if (!known)
