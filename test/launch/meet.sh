@@ -49,6 +49,19 @@ for n in ${TEST_MEET_RANKS:-2 16}; do
     job $n sh -c 'STEPAF_RANK=$number exec "$0"' "$rank"
     complete $n
 done
+
+# Where the name is that of ::1 alone, as in containers without IPv4.
+echo '::1 localhost' >"$directory/hosts"
+there="unshare --mount"
+[ "$(id -u)" -eq 0 ] || there="unshare --user --map-root-user --mount"
+if $there mount --bind "$directory/hosts" /etc/hosts 2>/dev/null; then
+    export STEPAF_SPLIT=attn=1,ffn=1 STEPAF_SIZE=2 STEPAF_MEET=localhost:$port
+    # shellcheck disable=SC2016
+    job 2 $there sh -c 'mount --bind "$1" /etc/hosts && STEPAF_RANK=$number exec "$0"' "$rank" "$directory/hosts"
+    complete 2
+else
+    echo "localhost of ::1: not tried, no permission to mount"
+fi
 unset STEPAF_MEET STEPAF_SIZE
 
 # As torchrun does, whose own store listens at MASTER_PORT.
