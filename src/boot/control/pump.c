@@ -93,7 +93,8 @@ static void admit_rank(struct stepaf_control *control, struct stepaf_control_lin
         seat_guest(control, link);
     } else if (control->calls) {
         if (link->rank < 0 || link->rank >= control->place.size ||
-            link->rank == control->place.rank || link->hello.life < control->guests.lives[link->rank]) {
+            link->rank == control->place.rank ||
+            link->hello.life < control->guests.lives[link->rank]) {
             stepaf_control_link_free(link);
             return;
         }
