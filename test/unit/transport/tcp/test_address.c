@@ -173,7 +173,11 @@ static void the_likely_addresses_come_first(void)
                                    .ifa_flags = IFF_UP,
                                    .ifa_addr = (struct sockaddr *)&in[i]};
     }
+    in[N - 1].sin_addr.s_addr = htonl(INADDR_LOOPBACK);
     list[N - 1].ifa_flags |= IFF_LOOPBACK | IFF_RUNNING;
+    list[N - 4].ifa_flags |= IFF_LOOPBACK | IFF_RUNNING; /* a router's */
+    in[N - 6].sin_addr.s_addr = htonl(0xa9fe0001);       /* link-local */
+    list[N - 6].ifa_flags |= IFF_RUNNING;
     list[N - 2].ifa_flags |= IFF_RUNNING;
     list[N - 5].ifa_flags |= IFF_RUNNING;
     system_list = list;
@@ -184,8 +188,11 @@ static void the_likely_addresses_come_first(void)
     UNIT_STRING(own.list[2].name, names[N - 2]);
     for (unsigned i = 3; i < own.n; i++)
         UNIT_STRING(own.list[i].name, names[i - 3]);
+    CU_ASSERT_TRUE(own.list[0].loopback);
     CU_ASSERT_EQUAL(stepaf_net_addresses_own(names[N - 3], &own), STEPAF_OK);
     CU_ASSERT_EQUAL(own.n, 1);
+    CU_ASSERT_EQUAL(stepaf_net_addresses_own(names[N - 4], &own), STEPAF_OK);
+    CU_ASSERT(own.n == 1 && !own.list[0].loopback);
     system_list = NULL;
 }
 
