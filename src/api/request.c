@@ -56,11 +56,9 @@ static stepaf_status_t timed_out(const struct stepaf_op *op)
         op->plan->index, op->answers.pending, ctx->n_peers);
 }
 
-/* Call the handler, if there is one, with the lock free for that time. */
+/* Call the handler, with the lock free for that time. */
 static void dispatch(struct stepaf_ctx *ctx)
 {
-    if (!ctx->inbox.handler)
-        return;
     stepaf_lock_leave(&ctx->lock);
     stepaf_core_dispatch(ctx);
     stepaf_lock_enter(&ctx->lock);
@@ -71,9 +69,9 @@ static bool advance(struct stepaf_ctx *ctx, struct stepaf_waiter *waiter, int64_
 {
     unsigned n = timeout_us ? stepaf_core_progress_waiting(ctx) : stepaf_core_progress(ctx);
 
-    if (!stepaf_list_empty(&ctx->inbox.ready)) {
+    if (!stepaf_list_empty(&ctx->inbox.ready) && ctx->inbox.handler) {
+        stepaf_waiter_away(ctx, waiter, timeout_us);
         dispatch(ctx);
-        waiter->busy = UINT32_MAX; /* it may have taken long: look at the clock */
     }
     return n ? stepaf_waiter_busy(ctx, waiter, timeout_us)
              : stepaf_waiter_idle(ctx, waiter, timeout_us);

@@ -310,6 +310,13 @@ bool stepaf_waiter_idle(struct stepaf_ctx *ctx, struct stepaf_waiter *waiter, in
     return true;
 }
 
+void stepaf_waiter_away(struct stepaf_ctx *ctx, struct stepaf_waiter *waiter, int64_t timeout_us)
+{
+    (void)deadline_passed(ctx, waiter, timeout_us, stepaf_ticks());
+    waiter->polls = CROWDED_POLLS;
+    waiter->busy = UINT32_MAX;
+}
+
 bool stepaf_core_advance(struct stepaf_ctx *ctx, struct stepaf_waiter *waiter, int64_t deadline_ns)
 {
     int64_t left_us = (deadline_ns - stepaf_monotonic_ns()) / 1000;

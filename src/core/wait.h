@@ -23,6 +23,8 @@ static inline struct stepaf_waiter stepaf_waiter_begin(void)
 bool stepaf_waiter_idle(struct stepaf_ctx *ctx, struct stepaf_waiter *waiter, int64_t timeout_us);
 /* Something happened, but not what is waited for. False when the deadline has passed. */
 bool stepaf_waiter_busy(struct stepaf_ctx *ctx, struct stepaf_waiter *waiter, int64_t timeout_us);
+/* What comes now may take long: the deadline counts from before it, and is looked at behind it. */
+void stepaf_waiter_away(struct stepaf_ctx *ctx, struct stepaf_waiter *waiter, int64_t timeout_us);
 /* Microseconds that @a timeout_us stands for. */
 int64_t stepaf_timeout_us(const struct stepaf_ctx *ctx, int64_t timeout_us);
 /* Ticks in @a us, at most those of decades. */
