@@ -255,12 +255,21 @@ stepaf_member_state_t stepaf_members_state(const struct stepaf_ctx *ctx, int wor
                : STEPAF_MEMBER_IN;
 }
 
-/* Whose callback this thread is in. */
-static _Thread_local const struct stepaf_ctx *called_by;
+/* A callback that this thread is in. One may poll another context, whose own is called then. */
+struct callback_frame {
+    const struct stepaf_ctx *ctx;
+    const struct callback_frame *outer;
+};
+
+static _Thread_local const struct callback_frame *innermost;
 
 bool stepaf_members_in_callback(const struct stepaf_ctx *ctx)
 {
-    return called_by == ctx;
+    const struct callback_frame *frame = innermost;
+
+    while (frame && frame->ctx != ctx)
+        frame = frame->outer;
+    return frame != NULL;
 }
 
 void stepaf_members_dispatch(struct stepaf_ctx *ctx)
@@ -274,9 +283,9 @@ void stepaf_members_dispatch(struct stepaf_ctx *ctx)
     stepaf_lock_leave(&ctx->lock);
     if (!callback || atomic_load(&ctx->threads.closing))
         return;
-    const struct stepaf_ctx *outer = called_by;
-    called_by = ctx;
+    const struct callback_frame frame = {ctx, innermost};
+    innermost = &frame;
     callback(stepaf_handle_make(STEPAF_HANDLE_CONTEXT, ctx->handle.slot, 0, ctx->handle.generation),
              arg);
-    called_by = outer;
+    innermost = frame.outer;
 }

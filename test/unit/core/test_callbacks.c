@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Callbacks that poll: how often the handler is called. */
+/* Callbacks that poll: how often the handler is called, and what is refused within a callback. */
+#include <string.h>
+
 #include "batches.h"
 
 enum { TOO_MANY = 20 * DEPTH }; /* calls: then peer 1 stops, so that the test ends */
@@ -72,11 +74,49 @@ static void a_wait_beside_it_keeps_its_deadline(void)
     }
 }
 
+static void poll_the_other(stepaf_context_h ctx, void *arg)
+{
+    (void)ctx;
+    (void)arg;
+    atomic_store(&counterpart->ctx->job.members.is_news, true);
+    CU_ASSERT_EQUAL(stepaf_progress(counterpart->handle), STEPAF_OK);
+}
+
+/* Both contexts are in a call that made a callback, and would be freed under it. */
+static void end_both(stepaf_context_h ctx, void *arg)
+{
+    (void)arg;
+    CU_ASSERT_PTR_EQUAL(ctx, counterpart->handle);
+    for (int i = 0; i < 2; i++) {
+        stepaf_context_h handle = i ? counterpart->handle : job->handle;
+        stepaf_finalize(handle);
+        CU_ASSERT_EQUAL(stepaf_last_error()->status, STEPAF_ERR_STATE);
+        CU_ASSERT_PTR_NOT_NULL(strstr(stepaf_last_error()->text, "stepaf_finalize"));
+        CU_ASSERT_EQUAL(stepaf_commit(handle), STEPAF_ERR_STATE);
+        CU_ASSERT_PTR_NOT_NULL(strstr(stepaf_last_error()->text, "called by"));
+    }
+    n_calls++;
+}
+
+static void a_callback_within_another_ends_neither_context(void)
+{
+    begin();
+    n_calls = 0;
+    CU_ASSERT_EQUAL(stepaf_members_set_callback(job->handle, poll_the_other, NULL), STEPAF_OK);
+    CU_ASSERT_EQUAL(stepaf_members_set_callback(counterpart->handle, end_both, NULL), STEPAF_OK);
+    atomic_store(&job->ctx->job.members.is_news, true);
+    CU_ASSERT_EQUAL(stepaf_progress(job->handle), STEPAF_OK);
+    CU_ASSERT_EQUAL(n_calls, 1);
+    end();
+}
+
 int main(void)
 {
     CU_TestInfo tests[] = {
         {"it is called for what was there", it_is_called_for_what_was_there},
         {"a wait beside it keeps its deadline", a_wait_beside_it_keeps_its_deadline},
+        {"a callback within another ends neither context",
+         a_callback_within_another_ends_neither_context},
         CU_TEST_INFO_NULL,
     };
     return unit_run(tests);
