@@ -11,6 +11,8 @@ void stepaf_send_ready(struct stepaf_peer *peer, uint32_t epoch, stepaf_status_t
 {
     struct stepaf_msg msg = {.type = STEPAF_MSG_READY, .seq = epoch, .word = {(uint32_t)status}};
 
+    if (status == STEPAF_ERR_HANDLE) /* this rank is finalized: the peer's own handle is good */
+        msg.word[0] = (uint32_t)STEPAF_ERR_PEER_LOST;
     stepaf_core_tell(peer, &msg);
 }
 

@@ -321,7 +321,7 @@ static const struct {
     {"nobody", 3, nobody},           {"slow", 3, slow},        {"refused", 2, refused},
     {"refused_any", 2, refused_any}, {"held", 2, held},        {"missing", 3, missing},
     {"deadline", 3, se_deadline},    {"commit", 2, se_commit}, {"members", 3, se_members},
-    {"barrier", 4, se_barrier},
+    {"barrier", 4, se_barrier},      {"stop", 2, se_stop},     {"agreement", 4, se_agreement},
 };
 
 static void body(struct hs_job *job)

@@ -32,7 +32,9 @@ void se_await(struct hs_job *job, int place);
 /* Cases with callbacks. */
 void se_deadline(struct se_rank *rank);
 void se_commit(struct se_rank *rank);
+void se_stop(struct se_rank *rank);
 void se_members(struct se_rank *rank);
 void se_barrier(struct se_rank *rank);
+void se_agreement(struct se_rank *rank);
 
 #endif

@@ -4,6 +4,7 @@
 #include <pthread.h>
 #include <signal.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "seldom.h"
 
@@ -134,15 +135,60 @@ void se_commit(struct se_rank *rank)
     se_tell(job, SE_OVER);
 }
 
+/* ---- a commit beside a batch callback that always has more to do ---- */
+
+/* Until the FFN rank's commit has its thread stop, and no slot comes free any more. */
+static void load_until_silence(struct se_rank *rank)
+{
+    const stepaf_start_params_t params = {.field_mask =
+                                              STEPAF_START_PARAM_FLAGS | STEPAF_START_PARAM_TIMEOUT,
+                                          .flags = STEPAF_START_WAIT,
+                                          .timeout_us = 200000 * hs_slow()};
+    int64_t end_ns = hs_now_ns() + LOAD_US * 1000LL * hs_slow();
+    stepaf_status_t status = STEPAF_OK;
+    stepaf_request_h request = NULL;
+
+    while (!status && hs_now_ns() < end_ns && !hs_failed())
+        status = stepaf_start_with(rank->plan, &params, &request);
+    HS_STATUS(status, STEPAF_ERR_TIMEOUT);
+    HS_REFUSED(stepaf_commit(rank->job->ctx), STEPAF_ERR_STATE);
+    HS_OK(stepaf_wait(request, STEPAF_TIMEOUT_DEFAULT));
+}
+
+void se_stop(struct se_rank *rank)
+{
+    const stepaf_params_t params = {.field_mask = STEPAF_PARAM_PROGRESS,
+                                    .progress = STEPAF_PROGRESS_THREAD};
+    struct hs_job *job = rank->job;
+    int64_t began_ns;
+
+    if (!se_open(rank, params, 4, 0))
+        return;
+    if (job->role == STEPAF_FFN)
+        HS_OK(stepaf_batch_set_handler(job->ctx, answer_slowly, rank));
+    if (!HS_OK(stepaf_commit(job->ctx)))
+        return;
+    if (job->role == STEPAF_ATTENTION) {
+        load_until_silence(rank);
+        return;
+    }
+    while (!atomic_load(&n_calls) && !hs_failed() && !hs_hopeless(job))
+        hs_sleep_us(500);
+    began_ns = hs_now_ns();
+    HS_REFUSED(stepaf_commit(job->ctx), STEPAF_ERR_STATE);
+    HS_INT((hs_now_ns() - began_ns) / 1000, <, LOAD_US * hs_slow() / 3);
+}
+
 /* ---- the members' callback calls what it may not ---- */
 
 static void commit_and_finalize(stepaf_context_h ctx, void *arg)
 {
     struct se_rank *rank = arg;
 
-    HS_REFUSED(stepaf_commit(ctx), STEPAF_ERR_STATE);
     stepaf_finalize(ctx);
     HS_INT(stepaf_last_error()->status, ==, STEPAF_ERR_STATE);
+    HS_TRUE(strstr(stepaf_last_error()->text, "stepaf_finalize") != NULL);
+    HS_REFUSED(stepaf_commit(ctx), STEPAF_ERR_STATE);
     se_tell(rank->job, SE_OVER);
 }
 
@@ -166,7 +212,7 @@ void se_members(struct se_rank *rank)
         HS_OK(stepaf_progress(job->ctx));
 }
 
-/* ---- a barrier of the members is ended ---- */
+/* ---- a barrier or a commit of the members is ended ---- */
 
 static void *finalize_soon(void *arg)
 {
@@ -175,7 +221,8 @@ static void *finalize_soon(void *arg)
     return NULL;
 }
 
-void se_barrier(struct se_rank *rank)
+/* The first attention rank waits for the second, which comes when that wait is over. */
+static void end_wait(struct se_rank *rank, bool commits)
 {
     const stepaf_params_t params = {.field_mask = STEPAF_PARAM_THREADS,
                                     .threads = STEPAF_THREADS_MULTIPLE};
@@ -206,14 +253,28 @@ void se_barrier(struct se_rank *rank)
     if (!HS_OK(stepaf_commit_with(job->ctx, &without)))
         return;
     if (!waits) {
-        se_await(job, SE_OVER);
+        if (!commits || job->role == STEPAF_ATTENTION)
+            se_await(job, SE_OVER);
+        if (commits)
+            HS_REFUSED(stepaf_commit_with(job->ctx, &without), STEPAF_ERR_PEER_LOST);
         return;
     }
     if (HS_TRUE(pthread_create(&thread, NULL, finalize_soon, rank) == 0)) {
-        HS_REFUSED(stepaf_barrier(job->ctx, STEPAF_GROUP_WORLD, STEPAF_TIMEOUT_DEFAULT),
+        HS_REFUSED(commits ? stepaf_commit_with(job->ctx, &without)
+                           : stepaf_barrier(job->ctx, STEPAF_GROUP_WORLD, STEPAF_TIMEOUT_DEFAULT),
                    STEPAF_ERR_HANDLE);
         pthread_join(thread, NULL);
         job->ctx = NULL;
     }
     se_tell(job, SE_OVER);
+}
+
+void se_barrier(struct se_rank *rank)
+{
+    end_wait(rank, false);
+}
+
+void se_agreement(struct se_rank *rank)
+{
+    end_wait(rank, true);
 }
