@@ -3,6 +3,7 @@
  * for its place with the job's secret becomes a member by their decision, whatever connections and
  * members are lost meanwhile. */
 #include "guests.h"
+#include "wireup/returns.h"
 
 static void check_decision(struct job *job, int rank, const char *letters, int n_present)
 {
@@ -176,6 +177,26 @@ static void another_is_admitted_with_it(void)
     end_job(&job);
 }
 
+/* Another thread finalizes the context in which it asks: no deadline has passed. */
+static void the_end_of_its_context_ends_its_wait(void)
+{
+    struct stepaf_ctx *ctx = calloc(1, sizeof(*ctx));
+    struct look look;
+    struct job job;
+
+    CU_ASSERT_PTR_NOT_NULL_FATAL(ctx);
+    begin_job(&job, true);
+    ctx->job.members.net = look_as(&job, LOST, secret, LIMIT_MS, &look);
+    CU_ASSERT_EQUAL_FATAL(look.status, STEPAF_OK);
+    ctx->job.boot.rank = LOST;
+    atomic_store(&ctx->threads.closing, true);
+    CU_ASSERT_EQUAL(stepaf_return_ask(ctx, "my words", 8, NULL, NULL, INT64_MAX),
+                    STEPAF_ERR_HANDLE);
+    stepaf_member_net_close(ctx->job.members.net);
+    end_job(&job);
+    free(ctx);
+}
+
 int main(void)
 {
     CU_TestInfo tests[] = {
@@ -184,6 +205,7 @@ int main(void)
         {"nobody can tell it", nobody_can_tell_it},
         {"its home is lost", home_is_lost},
         {"another one is admitted with it", another_is_admitted_with_it},
+        {"the end of its context ends its wait", the_end_of_its_context_ends_its_wait},
         CU_TEST_INFO_NULL,
     };
     return unit_run(tests);

@@ -218,6 +218,18 @@ static void a_cancel_that_crosses_the_answer_changes_nothing(void)
     end();
 }
 
+static void a_commit_names_whose_batch_is_in_the_way(void)
+{
+    begin();
+    start(1, 0, 0);
+    stepaf_batch_h batch = take();
+    CU_ASSERT_EQUAL(fake_commit(job, counterpart), STEPAF_ERR_STATE);
+    CU_ASSERT_EQUAL(stepaf_last_error()->peer_role, STEPAF_ATTENTION);
+    CU_ASSERT_EQUAL(stepaf_last_error()->peer_rank, 1);
+    CU_ASSERT_EQUAL(stepaf_release(batch), STEPAF_OK);
+    end();
+}
+
 /* What waits to go out may take all of a barrier's time: there is not as much again. */
 static void a_barrier_has_one_deadline(void)
 {
@@ -256,6 +268,7 @@ int main(void)
          a_held_batch_that_is_canceled_takes_no_answer},
         {"a cancel that crosses the answer changes nothing",
          a_cancel_that_crosses_the_answer_changes_nothing},
+        {"a commit names whose batch is in the way", a_commit_names_whose_batch_is_in_the_way},
         {"a barrier has one deadline", a_barrier_has_one_deadline},
         CU_TEST_INFO_NULL,
     };

@@ -311,6 +311,7 @@ static void a_source_that_is_not_mapped_fails_the_operation_alone(void)
         CU_ASSERT_EQUAL(stepaf_core_counters(job->ctx).bytes_sent, (PEERS - 1) * (BYTES + 50));
         CU_ASSERT_EQUAL(stepaf_request_peer(request, 0), STEPAF_INPROGRESS);
         CU_ASSERT_EQUAL(stepaf_request_peer(request, 1), STEPAF_ERR_UNREGISTERED);
+        CU_ASSERT_EQUAL(stepaf_last_error()->peer_rank, 1);
         CU_ASSERT_EQUAL(stepaf_wait(request, 0), STEPAF_ERR_UNREGISTERED);
         UNIT_CONTAINS(stepaf_last_error()->text, "operation 0 of plan 0: a source in this rank's");
         CU_ASSERT(stepaf_last_error()->peer_rank == -1 && job->ctx->n_alive == PEERS);
@@ -325,6 +326,33 @@ static void a_source_that_is_not_mapped_fails_the_operation_alone(void)
         CU_ASSERT_EQUAL(stepaf_wait(request, 0), STEPAF_OK);
         end();
     }
+}
+
+/* A rank that is left out of operations: by when that began which it is still about. */
+static void who_is_left_out_is_slow_after_a_while(void)
+{
+    stepaf_members_t members = {.size = sizeof(members)};
+    double limit_us = 10000000;
+
+    begin();
+    stepaf_plan_h plan = make_plan(0);
+    commit();
+    job->ctx->env.slow_us = (int64_t)limit_us;
+    CU_ASSERT_EQUAL(stepaf_plan_set_answers(plan, PEERS - 1, 0), STEPAF_OK);
+    for (uint32_t seq = 0; seq < 2 * DEPTH; seq++) {
+        (void)start(plan);
+        for (uint32_t p = 0; p < PEERS - 1; p++)
+            release(p, 0, seq % DEPTH, seq);
+        CU_ASSERT_EQUAL(stepaf_members_query(job->handle, &members, NULL, 0), STEPAF_OK);
+        CU_ASSERT_EQUAL(members.n_slow, 0);
+    }
+    CU_ASSERT_EQUAL(job->ctx->counters.left_out, DEPTH);
+    const struct stepaf_plan_obj *obj = stepaf_table_get(&job->ctx->tables.plans, 0);
+    obj->ops[0].op_peers[PEERS - 1].answered -=
+        (uint64_t)(2 * limit_us * job->ctx->clock.own.ticks_per_us);
+    CU_ASSERT_EQUAL(stepaf_members_query(job->handle, &members, NULL, 0), STEPAF_OK);
+    CU_ASSERT_EQUAL(members.n_slow, 1);
+    end();
 }
 
 int main(void)
@@ -342,6 +370,7 @@ int main(void)
         {"finalize gives up what is queued", finalize_gives_up_what_is_queued},
         {"a source that is not mapped fails the operation alone",
          a_source_that_is_not_mapped_fails_the_operation_alone},
+        {"who is left out is slow after a while", who_is_left_out_is_slow_after_a_while},
         CU_TEST_INFO_NULL,
     };
     return unit_run(tests);
