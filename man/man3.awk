@@ -62,6 +62,11 @@ function read_comment(c, text,    i, n)
         as_it_is[n] = c == 1 && text[n] ~ /^   /
         if (!as_it_is[n])
             sub(/^ +/, "", text[n])
+        if (n > 1 && match(text[n - 1], / ?[^ ]*@a$/)) { # its name is on this line
+            text[n] = substr(text[n - 1], RSTART) " " text[n]
+            sub(/^ /, "", text[n])
+            text[n - 1] = substr(text[n - 1], 1, RSTART - 1)
+        }
     }
     return n
 }
@@ -97,10 +102,10 @@ function escape(text)
 function print_text(text,    out)
 {
     text = escape(text)
-    gsub(/(STEPAF|stepaf)_/, "\\%&", text) # no hyphens in names
+    gsub(/[("]*(STEPAF|stepaf)_/, "\\%&", text) # no hyphens in names
     out = ""
     while (match(text, /@a [A-Za-z0-9_]+/)) {
-        out = out substr(text, 1, RSTART - 1) "\\fI" substr(text, RSTART + 3, RLENGTH - 3) "\\fP"
+        out = out substr(text, 1, RSTART - 1) "\\%\\fI" substr(text, RSTART + 3, RLENGTH - 3) "\\fP"
         text = substr(text, RSTART + RLENGTH)
     }
     print out text
