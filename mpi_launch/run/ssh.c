@@ -22,7 +22,8 @@ enum {
     CODE_SIGNALED = 128,
     CODE_TIMEOUT = 124,
     SSH_ITSELF = 255,
-    LINE_MAX_BYTES = 1 << 16
+    LINE_MAX_BYTES = 1 << 16,
+    LAST_READS = 256 /* of what an ssh that has ended has left: more than a pipe holds */
 };
 
 static long long ssh_now_ms(void)
@@ -161,19 +162,20 @@ static int has_place(const struct stream *stream)
     return stream->fd >= 0 && !stream->begun && !ready_bytes(stream);
 }
 
-/* Its last words, as far as there is room for them. */
+/* Its last words, as far as there is room for them. What it has left in the background may go on for ever. */
 static void put_last(struct fleet *fleet, struct remote *remote)
 {
     for (int s = 0; s < 2; s++) {
         struct stream *stream = &remote->streams[s];
-        size_t had;
-        do {
-            had = stream->have;
-            if (has_place(stream))
-                take_in(stream);
+        for (int i = 0; i < LAST_READS && has_place(stream); i++) {
+            size_t had = stream->have;
+            take_in(stream);
+            if (stream->have == had)
+                break;
             put_all(fleet);
-        } while (stream->have != had && !stream->begun);
+        }
     }
+    put_all(fleet);
 }
 
 /* An ssh has ended. */
