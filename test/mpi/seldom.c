@@ -33,6 +33,18 @@ bool se_open(struct se_rank *rank, stepaf_params_t params, int depth, uint32_t f
     return job->role == STEPAF_FFN || make_plan(rank, flags);
 }
 
+bool se_open_doomed(struct se_rank *rank, stepaf_params_t params, stepaf_group_t group, int index,
+                    int *victim_p)
+{
+    struct hs_job *job = rank->job;
+
+    if (!se_open(rank, params, 1, 0) || !HS_OK(stepaf_commit(job->ctx)))
+        return false;
+    *victim_p = stepaf_world_rank(job->ctx, group, index);
+    hs_doom(job, *victim_p);
+    return hs_pause(job);
+}
+
 void se_tell(struct hs_job *job, int place)
 {
     atomic_store(&job->shared->stamp[place], 1);
@@ -290,13 +302,9 @@ static void missing(struct se_rank *rank)
 {
     struct hs_job *job = rank->job;
     stepaf_batch_h batches[2];
-    int n = 0;
+    int n = 0, victim;
 
-    if (!se_open(rank, (stepaf_params_t){0}, 1, 0) || !HS_OK(stepaf_commit(job->ctx)))
-        return;
-    int victim = stepaf_world_rank(job->ctx, STEPAF_GROUP_ATTENTION, 0);
-    hs_doom(job, victim);
-    if (!hs_pause(job))
+    if (!se_open_doomed(rank, (stepaf_params_t){0}, STEPAF_GROUP_ATTENTION, 0, &victim))
         return;
     if (job->role == STEPAF_ATTENTION) {
         se_await(job, SE_OVER);

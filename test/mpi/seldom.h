@@ -19,6 +19,10 @@ struct se_rank {
 /* Open the context, declare SE_PUSH and SE_PULL, and at attention ranks make a plan of them. False,
  * and a failure, if that does not work; nothing is committed. */
 bool se_open(struct se_rank *rank, stepaf_params_t params, int depth, uint32_t flags);
+/* Open it, commit, and have all know that a rank may die: whether that is so. The rank's number in
+ * the world is filled in. */
+bool se_open_doomed(struct se_rank *rank, stepaf_params_t params, stepaf_group_t group, int index,
+                    int *victim_p);
 /* FFN ranks: answer what comes until SE_OVER. One that @a holds answers the first only after
  * SE_GO. */
 void se_serve(struct se_rank *rank, bool holds);

@@ -195,12 +195,9 @@ static void commit_and_finalize(stepaf_context_h ctx, void *arg)
 void se_members(struct se_rank *rank)
 {
     struct hs_job *job = rank->job;
+    int victim;
 
-    if (!se_open(rank, (stepaf_params_t){0}, 1, 0) || !HS_OK(stepaf_commit(job->ctx)))
-        return;
-    int victim = stepaf_world_rank(job->ctx, STEPAF_GROUP_FFN, 1);
-    hs_doom(job, victim);
-    if (!hs_pause(job))
+    if (!se_open_doomed(rank, (stepaf_params_t){0}, STEPAF_GROUP_FFN, 1, &victim))
         return;
     if (job->role == STEPAF_FFN) {
         se_await(job, SE_OVER);
@@ -231,12 +228,9 @@ static void end_wait(struct se_rank *rank, bool commits)
     stepaf_members_t members = {.size = sizeof members};
     struct hs_job *job = rank->job;
     pthread_t thread;
+    int victim;
 
-    if (!se_open(rank, params, 1, 0) || !HS_OK(stepaf_commit(job->ctx)))
-        return;
-    int victim = stepaf_world_rank(job->ctx, STEPAF_GROUP_FFN, 1);
-    hs_doom(job, victim);
-    if (!hs_pause(job))
+    if (!se_open_doomed(rank, params, STEPAF_GROUP_FFN, 1, &victim))
         return;
     if (job->rank == victim) {
         se_await(job, SE_OVER);

@@ -32,10 +32,7 @@ expect()
 {
     code=$1
     shift
-    case $1 in
-    beside) "$@" ;;
-    *) timeout -k 5 60 "$@" ;;
-    esac >"$directory/out" 2>"$directory/err"
+    timeout -k 5 60 "$@" >"$directory/out" 2>"$directory/err"
     is=$?
     [ $is -eq "$code" ] || fail "$*: exit code $is instead of $code"
 }
@@ -116,25 +113,26 @@ elif [ -z "$far" ]; then
     echo "beside RDMA: not tried, no permission for a UTS namespace"
 else
     cat >"$directory/rank" <<'END'
-#!/bin/sh
-case $OMPI_COMM_WORLD_RANK in
+case ${OMPI_COMM_WORLD_RANK-${PMI_RANK-}} in
 *[13579]) hostname other ;;
 esac
 export LD_PRELOAD="$SOFTNIC"
 exec "$@"
 END
-    chmod +x "$directory/rank"
+    cat >"$directory/ranks" <<'END'
+. "$top_srcdir/test/mpi/env.sh"
+mpi_run 4 unshare --uts sh "$RANK" "$@"
+END
     unset STEPAF_PROGRESS STEPAF_LOCAL_SIZE STEPAF_LOCAL_JOB
     SOFTNIC=$(cd "$top_builddir/test/softnic/.libs" && pwd)/softnic.so
-    export SOFTNIC STEPAF_TRANSPORTS=toy,verbs STEPAF_SPLIT=attn=2,ffn=2
-    beside() { mpi_run 4 unshare --uts "$directory/rank" "$@"; }
-    . "$top_srcdir/test/mpi/env.sh"
-    expect 0 beside "$build/stepaf_info" --map
+    RANK=$directory/rank
+    export top_srcdir SOFTNIC RANK STEPAF_TRANSPORTS=toy,verbs STEPAF_SPLIT=attn=2,ffn=2
+    expect 0 sh "$directory/ranks" "$build/stepaf_info" --map
     has '^ID 0 +toy 1\.0M/1\.0M +verbs;[^ ]+ 1\.0M/1\.0M$'
     has '^ID 1 +verbs;[^ ]+ 1\.0M/1\.0M +toy 1\.0M/1\.0M$'
     has '^toy: 2 links, 2\.0M bytes pushed, 2\.0M pulled$'
     has '^verbs;softnic0:1: 2 links, 2\.0M bytes pushed, 2\.0M pulled$'
-    expect 0 beside "$build/test/mpi/random" --seed 21 --ops 2000
-    expect 0 beside "$build/test/mpi/rekey" --rounds 5
+    expect 0 sh "$directory/ranks" "$build/test/mpi/random" --seed 21 --ops 2000
+    expect 0 sh "$directory/ranks" "$build/test/mpi/rekey" --rounds 5
 fi
 exit $failed
