@@ -4,18 +4,70 @@
 #define _GNU_SOURCE 1 /* tdestroy */
 
 #include <search.h>
+#include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "core/feature.h"
 #include "wireup/advert.h"
 
-static stepaf_status_t differ(const char *what, const struct stepaf_advert *one,
-                              const struct stepaf_advert *other, uint64_t id, uint32_t a,
-                              uint32_t b)
+/* One property of a key, in words. */
+struct property {
+    char text[64];
+};
+
+static struct property number(const char *what, uint32_t value)
+{
+    struct property property;
+
+    (void)snprintf(property.text, sizeof(property.text), "%s %u", what, value);
+    return property;
+}
+
+static struct property direction(const struct stepaf_advert_key_row *row)
+{
+    struct property property;
+
+    (void)snprintf(property.text, sizeof(property.text), "%s",
+                   row->direction == STEPAF_PUSH ? "a push" : "a pull");
+    return property;
+}
+
+static struct property dtype(const struct stepaf_advert_key_row *row)
+{
+    struct property property;
+
+    (void)snprintf(property.text, sizeof(property.text), "elements of %s",
+                   stepaf_dtype_name((stepaf_dtype_t)row->dtype));
+    return property;
+}
+
+static struct property shape(const struct stepaf_advert_key_row *row)
+{
+    struct property property = {.text = "shape ("};
+    size_t length = strlen(property.text);
+
+    for (uint32_t i = 0; i < row->ndim && length < sizeof(property.text); i++)
+        length += (size_t)snprintf(property.text + length, sizeof(property.text) - length, "%s%lld",
+                                   i ? ", " : "", (long long)row->shape[i]);
+    if (length < sizeof(property.text) - 1)
+        (void)strcat(property.text, ")");
+    return property;
+}
+
+static stepaf_status_t differ(const struct stepaf_advert *one, const struct stepaf_advert *other,
+                              uint64_t id, struct property a, struct property b)
 {
     return stepaf_error_set(STEPAF_ERR_MISMATCH, STEPAF_PHASE_COMMIT,
-                            "key %llu: world rank %d declares %s %u, world rank %d declares %u",
-                            (unsigned long long)id, one->world_rank, what, a, other->world_rank, b);
+                            "key %llu: world rank %d declares %s, world rank %d %s",
+                            (unsigned long long)id, one->world_rank, a.text, other->world_rank,
+                            b.text);
+}
+
+static bool shapes_differ(const struct stepaf_advert_key_row *a,
+                          const struct stepaf_advert_key_row *b)
+{
+    return a->ndim != b->ndim || memcmp(a->shape, b->shape, a->ndim * sizeof(a->shape[0])) != 0;
 }
 
 /* Compare two adverts of one key. The kind of memory is each rank's own affair, within limits. */
@@ -25,20 +77,17 @@ static stepaf_status_t compare(const struct stepaf_advert *one,
                                const struct stepaf_advert_key_row *b, bool *kinds_differ_p)
 {
     if (a->direction != b->direction)
-        return differ("direction", one, other, a->id, a->direction, b->direction);
+        return differ(one, other, a->id, direction(a), direction(b));
     if (a->dtype != b->dtype)
-        return differ("dtype", one, other, a->id, a->dtype, b->dtype);
+        return differ(one, other, a->id, dtype(a), dtype(b));
     *kinds_differ_p = *kinds_differ_p || a->mem_kind != b->mem_kind;
+    if (shapes_differ(a, b))
+        return differ(one, other, a->id, shape(a), shape(b));
     if (a->max_bytes != b->max_bytes)
-        return differ("bytes", one, other, a->id, a->max_bytes, b->max_bytes);
+        return differ(one, other, a->id, number("bytes", a->max_bytes),
+                      number("bytes", b->max_bytes));
     if (a->depth != b->depth)
-        return differ("depth", one, other, a->id, a->depth, b->depth);
-    if (a->ndim != b->ndim)
-        return differ("dimensions", one, other, a->id, a->ndim, b->ndim);
-    for (uint32_t i = 0; i < a->ndim; i++)
-        if (a->shape[i] != b->shape[i])
-            return differ("another dimension:", one, other, a->id, (uint32_t)a->shape[i],
-                          (uint32_t)b->shape[i]);
+        return differ(one, other, a->id, number("depth", a->depth), number("depth", b->depth));
     return STEPAF_OK;
 }
 

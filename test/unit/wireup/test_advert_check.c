@@ -71,6 +71,8 @@ static void every_difference_is_a_mismatch(void)
             for (int field = 0; field < 6; field++) {
                 struct world world = world_open();
                 struct stepaf_key *key = stepaf_key_find(world.job[rank]->ctx, keys[k]);
+                static const char *const words[] = {"a push", "elements of i64", "bytes", "depth",
+                                                    "shape (", "shape ("};
                 char name[16];
                 if (field == 0)
                     key->direction = key->direction == STEPAF_PUSH ? STEPAF_PULL : STEPAF_PUSH;
@@ -87,6 +89,7 @@ static void every_difference_is_a_mismatch(void)
                 CU_ASSERT_EQUAL(check_all(&world, none), STEPAF_ERR_MISMATCH);
                 snprintf(name, sizeof name, "key %d", (int)keys[k]);
                 UNIT_CONTAINS(stepaf_last_error()->text, name);
+                UNIT_CONTAINS(stepaf_last_error()->text, words[field]);
                 world_close(&world);
             }
 }
