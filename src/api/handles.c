@@ -155,7 +155,9 @@ stepaf_status_t stepaf_enter_op(stepaf_request_h handle, struct stepaf_op **op_p
     return STEPAF_OK;
 
 bad:
-    return stepaf_handle_bad("request");
+    return stepaf_error_set(STEPAF_ERR_HANDLE, STEPAF_PHASE_NONE,
+                            "the request handle is NULL, of another kind, or no longer valid: its "
+                            "slot has been started again, or its plan is destroyed");
 }
 
 struct stepaf_batch_obj *stepaf_find_response(struct stepaf_ctx *ctx, stepaf_request_h handle)
