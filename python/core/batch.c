@@ -93,7 +93,7 @@ static PyObject *batch_get_answers(batch_obj *self, void *closure)
     return answers;
 }
 
-static int answer_keys(batch_obj *self, uint64_t *keys)
+static int answer_keys(batch_obj *self, struct typed_key *keys)
 {
     int n = self->info.n_answers < STEPAF_MAX_TENSORS ? self->info.n_answers : STEPAF_MAX_TENSORS;
 
@@ -105,14 +105,14 @@ static int answer_keys(batch_obj *self, uint64_t *keys)
             (void)stepaf_py_raise(status);
             return -1;
         }
-        keys[i] = info.key;
+        keys[i] = (struct typed_key){.key = info.key, .dtype = (int)info.dtype};
     }
     return n;
 }
 
 static PyObject *respond(batch_obj *self, PyObject *objects, bool release)
 {
-    uint64_t keys[STEPAF_MAX_TENSORS];
+    struct typed_key keys[STEPAF_MAX_TENSORS];
     context_obj *ctx = self->hold->ctx;
     struct tensors tensors;
     stepaf_request_h request;
@@ -173,7 +173,8 @@ static PyObject *batch_respond_tensor(batch_obj *self, PyObject *args, PyObject 
     BRIEFLY(ctx, status = LIB(batch_answer)(self->hold->batch, index, &info));
     if (status)
         return stepaf_py_raise(status);
-    if (!stepaf_py_tensors_of(&tensors, object, &info.key, 1))
+    const struct typed_key key = {.key = info.key, .dtype = (int)info.dtype};
+    if (!stepaf_py_tensors_of(&tensors, object, &key, 1))
         return NULL;
     BRIEFLY(ctx, status = LIB(respond_tensor)(self->hold->batch, index, tensors.array));
     stepaf_py_tensors_free(&tensors);

@@ -2,6 +2,28 @@
 /* Contexts: keys, barrier. */
 #include "core.h"
 
+int stepaf_py_key_dtype(context_obj *ctx, uint64_t key)
+{
+    PyObject *number = ctx->dtypes ? PyLong_FromUnsignedLongLong(key) : NULL;
+    PyObject *dtype = number ? PyDict_GetItem(ctx->dtypes, number) : NULL;
+
+    Py_XDECREF(number);
+    return dtype ? (int)PyLong_AsLong(dtype) : -1;
+}
+
+/* Without it, only the comparison of types is left out. */
+static void keep_dtype(context_obj *ctx, uint64_t key, int dtype)
+{
+    PyObject *number = PyLong_FromUnsignedLongLong(key), *value = PyLong_FromLong(dtype);
+
+    if (!ctx->dtypes)
+        ctx->dtypes = PyDict_New();
+    if (!ctx->dtypes || !number || !value || PyDict_SetItem(ctx->dtypes, number, value))
+        PyErr_Clear();
+    Py_XDECREF(value);
+    Py_XDECREF(number);
+}
+
 static PyObject *context_declare(context_obj *self, PyObject *args)
 {
     unsigned long long key, max_bytes;
@@ -27,6 +49,8 @@ static PyObject *context_declare(context_obj *self, PyObject *args)
     stepaf_status_t status;
     BRIEFLY(self, status = LIB(key_declare)(self->handle, key, (stepaf_direction_t)direction,
                                             max_bytes, &params));
+    if (!status)
+        keep_dtype(self, key, dtype);
     return stepaf_py_done(status);
 }
 

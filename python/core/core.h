@@ -90,10 +90,14 @@ typedef struct {
     struct hold *dropped; /* allocations that nobody refers to any more */
     struct hold *registered;
     int64_t timeout_us; /* the default */
+    PyObject *dtypes;   /* {key: its stepaf_dtype_t}; NULL: no key is declared */
 } context_obj;
 
 /* Whether @a ctx can be called; if not, the exception is set. */
 bool stepaf_py_is_open(context_obj *ctx);
+
+/* The element type of a key that was declared through @a ctx; -1 if none was. */
+int stepaf_py_key_dtype(context_obj *ctx, uint64_t key);
 
 /* Free the allocations that nobody refers to any more. Only while nothing is in flight. */
 void stepaf_py_sweep(context_obj *ctx);
@@ -223,6 +227,12 @@ int stepaf_py_gpu_of(const void *data);
 /* Up to this many tensors are passed to the library without an allocation. */
 enum { FEW_TENSORS = 16 };
 
+/* A key, and the element type of its tensors: a stepaf_dtype_t, or -1, which is not known. */
+struct typed_key {
+    uint64_t key;
+    int dtype;
+};
+
 /* Tensors as the library takes them, and what keeps them. Not to be copied. */
 struct tensors {
     int n;
@@ -232,11 +242,13 @@ struct tensors {
     tensor_obj *few_owners[FEW_TENSORS];
 };
 
-/* Read (key, tensor) pairs, or a mapping of them. */
-bool stepaf_py_tensors_of_pairs(struct tensors *tensors, PyObject *pairs, bool is_written);
+/* Read (key, tensor) pairs, or a mapping of them. False, with InvalidError set: a tensor's element
+ * type is not its key's, or one that is written is read-only. */
+bool stepaf_py_tensors_of_pairs(struct tensors *tensors, context_obj *ctx, PyObject *pairs,
+                                bool is_written);
 
 /* Read tensors or None, whose keys are keys[i % n_keys]. A single tensor stands for itself. */
-bool stepaf_py_tensors_of(struct tensors *tensors, PyObject *objects, const uint64_t *keys,
+bool stepaf_py_tensors_of(struct tensors *tensors, PyObject *objects, const struct typed_key *keys,
                           int n_keys);
 void stepaf_py_tensors_free(struct tensors *tensors);
 
@@ -245,6 +257,8 @@ PyObject *stepaf_py_tensors_keep(const struct tensors *tensors);
 
 /* ---- plans, requests, batches ---- */
 
+struct request_obj;
+
 typedef struct {
     PyObject_HEAD context_obj *ctx;
     stepaf_plan_h handle; /* NULL: destroyed */
@@ -252,14 +266,18 @@ typedef struct {
     bool is_ffn;
     PyObject *pulls; /* the tensors that receive, as planned; NULL at an FFN rank */
     int n_keys;      /* of its pushes; at an FFN rank, of its answers to a peer */
-    uint64_t keys[STEPAF_MAX_TENSORS];
+    struct typed_key keys[STEPAF_MAX_TENSORS];
+    stepaf_request_h last; /* what was started last; NULL: nothing */
+    /* By slot: what start_async has started there and nobody has waited for; borrowed. */
+    struct request_obj *unwaited[STEPAF_MAX_DEPTH];
 } plan_obj;
 
-typedef struct {
+typedef struct request_obj {
     PyObject_HEAD context_obj *ctx;
     PyObject *plan;  /* or NULL */
     PyObject *pulls; /* or NULL: an answer's request */
     stepaf_request_h handle;
+    int unwaited; /* where its plan has it so; -1: nowhere */
 } request_obj;
 
 typedef struct {
@@ -271,6 +289,9 @@ typedef struct {
 PyObject *stepaf_py_request(context_obj *ctx, PyObject *plan, PyObject *pulls,
                             stepaf_request_h handle);
 PyObject *stepaf_py_batch(context_obj *ctx, stepaf_batch_h handle);
+
+/* Keep the slot of @a request, which start_async has made, until it is waited for or gone. */
+void stepaf_py_request_keep(request_obj *request);
 
 extern PyTypeObject *stepaf_py_context_type, *stepaf_py_plan_type, *stepaf_py_request_type,
     *stepaf_py_batch_type, *stepaf_py_tensor_type;

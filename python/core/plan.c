@@ -81,6 +81,14 @@ static bool read_answers(PyObject *answers, PyObject *patience, stepaf_start_par
     return true;
 }
 
+static PyObject *started(plan_obj *self, stepaf_status_t status, stepaf_request_h request)
+{
+    if (status)
+        return stepaf_py_raise(status);
+    self->last = request;
+    return stepaf_py_request(self->ctx, (PyObject *)self, self->pulls, request);
+}
+
 static PyObject *start_with(plan_obj *self, const struct start_args *start)
 {
     stepaf_start_params_t params = {.field_mask = STEPAF_START_PARAM_FLAGS};
@@ -109,10 +117,7 @@ static PyObject *start_with(plan_obj *self, const struct start_args *start)
         BRIEFLY(self->ctx, status = LIB(start_with)(self->handle, &params, &request));
     }
     stepaf_py_tensors_free(&pushes);
-    if (PyErr_Occurred())
-        return NULL;
-    return status ? stepaf_py_raise(status)
-                  : stepaf_py_request(self->ctx, (PyObject *)self, self->pulls, request);
+    return PyErr_Occurred() ? NULL : started(self, status, request);
 }
 
 static PyObject *plan_start(plan_obj *self, PyObject *const *args, Py_ssize_t n_args,
@@ -127,8 +132,57 @@ static PyObject *plan_start(plan_obj *self, PyObject *const *args, Py_ssize_t n_
     if (n_args || names)
         return read_start(args, n_args, names, &start) ? start_with(self, &start) : NULL;
     BRIEFLY(self->ctx, status = LIB(start)(self->handle, &request));
-    return status ? stepaf_py_raise(status)
-                  : stepaf_py_request(self->ctx, (PyObject *)self, self->pulls, request);
+    return started(self, status, request);
+}
+
+/* What start_async has started last in the next slot, if it is still to be waited for. Slots are
+ * used in turn. */
+static request_obj *unwaited_next(const plan_obj *self)
+{
+    int slot = self->last ? LIB(request_slot)(self->last) : -1;
+    unsigned depth = LIB(plan_depth)(self->handle);
+
+    return slot >= 0 && depth ? self->unwaited[((unsigned)slot + 1) % depth] : NULL;
+}
+
+/* Say who is late: a peer, or else whoever is to wait for the request. */
+static void *refuse_unwaited(const request_obj *request, bool is_timeout)
+{
+    stepaf_context_h ctx = request->ctx->handle;
+    stepaf_status_t status = STEPAF_OK;
+
+    if (!is_timeout)
+        return stepaf_py_raise_plain(STEPAF_ERR_WOULD_BLOCK);
+    for (int p = 0; p < LIB(n_peers)(ctx) && !status; p++)
+        BRIEFLY(request->ctx, status = LIB(wait_peer)(request->handle, LIB(peer_rank)(ctx, p), 1));
+    if (status == STEPAF_ERR_TIMEOUT)
+        return stepaf_py_raise(status);
+    return stepaf_py_refuse(STEPAF_ERR_TIMEOUT,
+                            "nobody has waited for the request that start_async returned last for "
+                            "the plan's next slot");
+}
+
+/* _start_kept(push, wait=, ...): as start, but the slot is kept until the request is waited for or
+ * gone. */
+static PyObject *plan_start_kept(plan_obj *self, PyObject *const *args, Py_ssize_t n_args,
+                                 PyObject *names)
+{
+    struct start_args start = {Py_None, Py_False, Py_None, Py_False, Py_None, Py_None};
+
+    if (!plan_is_usable(self) || !read_start(args, n_args, names, &start))
+        return NULL;
+    const request_obj *unwaited = unwaited_next(self);
+    if (unwaited)
+        return refuse_unwaited(unwaited, start.wait == Py_True);
+    PyObject *request = start_with(self, &start);
+    if (request)
+        stepaf_py_request_keep((request_obj *)request);
+    return request;
+}
+
+static PyObject *plan_start_async(PyObject *self, PyObject *args, PyObject *kwargs)
+{
+    return stepaf_py_hook("start_async", PyTuple_Pack(3, self, args, kwargs ? kwargs : Py_None));
 }
 
 static PyObject *plan_set_answers(plan_obj *self, PyObject *args, PyObject *kwargs)
@@ -220,6 +274,12 @@ static PyMethodDef methods[METHODS_MAX] = {
      "Start an operation; returns its Request. Does not block, unless wait is true: then it waits\n"
      "for a free slot. push: sources and sizes of this operation instead of the planned ones.\n"
      "answers, patience: as of set_answers, for this operation."},
+    {"start_async", METHOD(plan_start_async), METH_VARARGS | METH_KEYWORDS,
+     "start_async(push=None, *, timeout=None, skip_lost=False, answers=None, patience=None)\n\n"
+     "Start an operation as soon as a slot is free, while other tasks run. Raises TimeoutError,\n"
+     "and whatever start does. Its slot is not started again by start_async before the request is\n"
+     "waited for, or gone: so tasks can share a plan."},
+    {"_start_kept", METHOD(plan_start_kept), FAST_METHOD, NULL},
     {"set_answers", METHOD(plan_set_answers), METH_VARARGS | METH_KEYWORDS,
      "set_answers(answers=None, patience=None)\n\nSo many answers complete an operation of the "
      "plan;\n"
@@ -230,7 +290,7 @@ static PyMethodDef methods[METHODS_MAX] = {
 
 static __attribute__((constructor)) void join_methods(void)
 {
-    size_t n = 3; /* those above */
+    size_t n = 5; /* those above */
 
     for (const PyMethodDef *method = stepaf_py_plan_stream; method->ml_name && n < METHODS_MAX - 1;
          method++)

@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Making plans, and stepaf_push_pull, which makes its own. */
+#include <string.h>
+
 #include "core.h"
 
 static plan_obj *make_plan(context_obj *ctx, bool is_ffn, uint32_t flags)
@@ -15,7 +17,15 @@ static plan_obj *make_plan(context_obj *ctx, bool is_ffn, uint32_t flags)
     plan->is_ffn = is_ffn;
     plan->pulls = NULL;
     plan->n_keys = 0;
+    plan->last = NULL;
+    memset(plan->unwaited, 0, sizeof(plan->unwaited));
     return plan;
+}
+
+static void add_key(plan_obj *plan, uint64_t key)
+{
+    plan->keys[plan->n_keys].key = key;
+    plan->keys[plan->n_keys++].dtype = stepaf_py_key_dtype(plan->ctx, key);
 }
 
 /* _plan(push, pull, flags): an attention rank's. */
@@ -27,9 +37,9 @@ static PyObject *context_plan(context_obj *self, PyObject *args)
     stepaf_status_t status;
 
     if (!PyArg_ParseTuple(args, "OOI", &push, &pull, &flags) || !stepaf_py_is_open(self) ||
-        !stepaf_py_tensors_of_pairs(&pushes, push, false))
+        !stepaf_py_tensors_of_pairs(&pushes, self, push, false))
         return NULL;
-    if (!stepaf_py_tensors_of_pairs(&pulls, pull, true)) {
+    if (!stepaf_py_tensors_of_pairs(&pulls, self, pull, true)) {
         stepaf_py_tensors_free(&pushes);
         return NULL;
     }
@@ -37,7 +47,7 @@ static PyObject *context_plan(context_obj *self, PyObject *args)
     if (plan) {
         plan->pulls = stepaf_py_tensors_keep(&pulls);
         for (int i = 0; i < pushes.n && i < STEPAF_MAX_TENSORS; i++)
-            plan->keys[plan->n_keys++] = pushes.array[i].key;
+            add_key(plan, pushes.array[i].key);
         BRIEFLY(self, status = LIB(plan_create)(self->handle, pushes.array, pushes.n, pulls.array,
                                                 pulls.n, flags, &plan->handle));
         if (status) {
@@ -78,13 +88,14 @@ static PyObject *context_plan_ffn(context_obj *self, PyObject *args)
     stepaf_status_t status;
 
     if (!PyArg_ParseTuple(args, "OOI", &numbers, &sources, &flags) || !stepaf_py_is_open(self) ||
-        !read_keys(numbers, keys, &n_keys) || !stepaf_py_tensors_of_pairs(&answers, sources, false))
+        !read_keys(numbers, keys, &n_keys) ||
+        !stepaf_py_tensors_of_pairs(&answers, self, sources, false))
         return NULL;
     plan_obj *plan = make_plan(self, true, flags);
     if (plan) {
         int n_peers = LIB(n_peers)(self->handle);
         for (int i = 0; i < answers.n / n_peers && i < STEPAF_MAX_TENSORS; i++)
-            plan->keys[plan->n_keys++] = answers.array[i].key;
+            add_key(plan, answers.array[i].key);
         BRIEFLY(self, status = LIB(plan_create_ffn)(self->handle, keys, n_keys, answers.array,
                                                     answers.n, flags, &plan->handle));
         if (status) {
@@ -104,9 +115,9 @@ static PyObject *context_push_pull(context_obj *self, PyObject *args)
     stepaf_status_t status;
 
     if (!PyArg_ParseTuple(args, "OO", &push, &pull) || !stepaf_py_is_open(self) ||
-        !stepaf_py_tensors_of_pairs(&pushes, push, false))
+        !stepaf_py_tensors_of_pairs(&pushes, self, push, false))
         return NULL;
-    if (!stepaf_py_tensors_of_pairs(&pulls, pull, true)) {
+    if (!stepaf_py_tensors_of_pairs(&pulls, self, pull, true)) {
         stepaf_py_tensors_free(&pushes);
         return NULL;
     }

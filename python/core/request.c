@@ -18,7 +18,33 @@ PyObject *stepaf_py_request(context_obj *ctx, PyObject *plan, PyObject *pulls,
     request->plan = plan;
     request->pulls = pulls;
     request->handle = handle;
+    request->unwaited = -1;
     return (PyObject *)request;
+}
+
+void stepaf_py_request_keep(request_obj *request)
+{
+    int slot = LIB(request_slot)(request->handle);
+
+    if (slot < 0 || slot >= STEPAF_MAX_DEPTH)
+        return;
+    request->unwaited = slot;
+    ((plan_obj *)request->plan)->unwaited[slot] = request;
+}
+
+/* The slot may be started again as far as this request is concerned. */
+static void let_slot_go(request_obj *request)
+{
+    if (__builtin_expect(request->unwaited >= 0, 0))
+        ((plan_obj *)request->plan)->unwaited[request->unwaited] = NULL;
+    request->unwaited = -1;
+}
+
+/* A look at the request, or a wait for it, has found this. */
+static void look_found(request_obj *request, stepaf_status_t status)
+{
+    if (status != STEPAF_INPROGRESS && status != STEPAF_ERR_TIMEOUT)
+        let_slot_go(request);
 }
 
 static void request_dealloc(request_obj *self)
@@ -26,6 +52,7 @@ static void request_dealloc(request_obj *self)
     PyTypeObject *type = Py_TYPE(self);
     context_obj *ctx = self->ctx;
 
+    let_slot_go(self);
     Py_XDECREF(self->pulls);
     Py_XDECREF(self->plan);
     ((freefunc)PyType_GetSlot(type, Py_tp_free))(self);
@@ -64,13 +91,12 @@ static PyObject *request_wait(request_obj *self, PyObject *const *args, Py_ssize
         (n_args + n_names && !stepaf_py_timeout(args[0], &timeout_us)))
         return NULL;
     BRIEFLY(self->ctx, status = LIB(test)(self->handle));
-    if (status == STEPAF_OK)
-        Py_RETURN_NONE;
     if (status == STEPAF_INPROGRESS) {
         if (timeout_us == 0)
             return stepaf_py_raise_plain(STEPAF_ERR_TIMEOUT);
         status = wait_longer(self, timeout_us, &done);
     }
+    look_found(self, status);
     if (done < 0)
         return NULL;
     if (status)
@@ -93,6 +119,7 @@ static PyObject *request_test(request_obj *self, PyObject *unused)
     if (!stepaf_py_is_open(self->ctx))
         return NULL;
     BRIEFLY(self->ctx, status = LIB(test)(self->handle));
+    look_found(self, status);
     return true_unless_in_progress(status);
 }
 
@@ -344,6 +371,8 @@ PyObject *stepaf_py_wait_any(PyObject *module, PyObject *args, PyObject *kwargs)
     } else {
         done = -1;
     }
+    if (done > 0 && index >= 0 && index < n)
+        look_found((request_obj *)PyList_GetItem(list, index), status);
     PyMem_Free(handles);
     Py_DECREF(list);
     if (done < 0)

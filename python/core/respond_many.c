@@ -54,7 +54,7 @@ static bool many_read(struct many *many, PyObject *list, PyObject *rows)
 }
 
 /* The keys of the answers are those that the first of the batches expects. */
-static int many_keys(const struct many *many, uint64_t *keys)
+static int many_keys(const struct many *many, struct typed_key *keys)
 {
     Py_ssize_t i = 0;
 
@@ -69,7 +69,7 @@ static int many_keys(const struct many *many, uint64_t *keys)
         BRIEFLY(many->ctx, status = LIB(batch_answer)(many->handles[i], k, &info));
         if (status)
             return 0;
-        keys[k] = info.key;
+        keys[k] = (struct typed_key){.key = info.key, .dtype = (int)info.dtype};
     }
     return n;
 }
@@ -78,7 +78,7 @@ static int many_keys(const struct many *many, uint64_t *keys)
 PyObject *stepaf_py_respond_many(PyObject *module, PyObject *args, PyObject *kwargs)
 {
     static const char *const names[] = {"batches", "tensors", "rows", "release", NULL};
-    uint64_t keys[STEPAF_MAX_TENSORS];
+    struct typed_key keys[STEPAF_MAX_TENSORS];
     PyObject *batches, *objects, *rows = Py_None, *made = NULL;
     struct many many = {0};
     struct tensors tensors;

@@ -216,6 +216,16 @@ static PyObject *tensor_view(tensor_obj *self, PyObject *args)
     return part(self, 0, bytes, dtype, (int)n, shape);
 }
 
+static PyObject *tensor_array(PyObject *self, PyObject *args, PyObject *kwargs)
+{
+    static const char *const names[] = {"dtype", "copy", NULL};
+    PyObject *dtype = Py_None, *copy = Py_None;
+
+    if (!stepaf_py_parse(args, kwargs, "|OO", names, &dtype, &copy))
+        return NULL;
+    return stepaf_py_hook("array", PyTuple_Pack(3, self, dtype, copy));
+}
+
 static PyGetSetDef properties[] = {
     {"shape", (getter)stepaf_py_tensor_shape, NULL, "Sizes of the dimensions.", NULL},
     {"dtype", (getter)tensor_dtype, NULL, "Element type, as the library names it (\"bf16\").",
@@ -232,6 +242,8 @@ static PyMethodDef methods[] = {
     {"data_ptr", (PyCFunction)tensor_data_ptr, METH_NOARGS,
      "Address of the first element, as an integer."},
     {"_view", (PyCFunction)tensor_view, METH_VARARGS, NULL},
+    {"__array__", METHOD(tensor_array), METH_VARARGS | METH_KEYWORDS,
+     "For numpy: as by the buffer."},
     {"__dlpack__", METHOD(stepaf_py_dlpack), METH_VARARGS | METH_KEYWORDS,
      "Export by DLPack. Nothing is synchronized: the stream argument is not used."},
     {"__dlpack_device__", stepaf_py_dlpack_device, METH_NOARGS, "DLPack's device."},

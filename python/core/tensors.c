@@ -33,8 +33,32 @@ void stepaf_py_tensors_free(struct tensors *tensors)
     tensors->owners = tensors->few_owners;
 }
 
+/* Bytes stand for anything, and so do elements of the right size that are none of the library's:
+ * numpy has bf16 as unsigned integers. */
+static bool has_type_of(const tensor_obj *tensor, const struct typed_key *key)
+{
+    if (key->dtype < 0 || key->dtype == tensor->dtype || key->dtype == STEPAF_U8 ||
+        tensor->dtype == STEPAF_U8)
+        return true;
+    return tensor->dtype < 0 && tensor->item == LIB(dtype_bytes)((stepaf_dtype_t)key->dtype);
+}
+
+static void refuse_type(const tensor_obj *tensor, const struct typed_key *key)
+{
+    char other[32];
+
+    if (tensor->dtype < 0)
+        (void)PyOS_snprintf(other, sizeof(other), "%zu bytes", tensor->item);
+    (void)stepaf_py_refuse(
+        STEPAF_ERR_INVALID,
+        "the tensor's elements are %s, those of key %llu %s: convert them, or "
+        "pass stepaf.view(tensor, shape, dtype)",
+        tensor->dtype < 0 ? other : LIB(dtype_name)((stepaf_dtype_t)tensor->dtype),
+        (unsigned long long)key->key, LIB(dtype_name)((stepaf_dtype_t)key->dtype));
+}
+
 /* None is a tensor of no bytes; an integer, so many bytes of the planned source. */
-static bool append(struct tensors *tensors, uint64_t key, PyObject *object)
+static bool append(struct tensors *tensors, const struct typed_key *key, PyObject *object)
 {
     tensor_obj *tensor = NULL;
     size_t bytes = 0;
@@ -47,26 +71,36 @@ static bool append(struct tensors *tensors, uint64_t key, PyObject *object)
         tensor = stepaf_py_acquire(object);
         if (!tensor)
             return false;
+        if (!has_type_of(tensor, key)) {
+            refuse_type(tensor, key);
+            Py_DECREF((PyObject *)tensor);
+            return false;
+        }
     }
-    tensors->array[tensors->n].key = key;
+    tensors->array[tensors->n].key = key->key;
     tensors->array[tensors->n].data = tensor ? tensor->data : NULL;
     tensors->array[tensors->n].bytes = tensor ? tensor->bytes : bytes;
     tensors->owners[tensors->n++] = tensor;
     return true;
 }
 
-static bool append_pair(struct tensors *tensors, PyObject *pair, bool is_written)
+static bool append_pair(struct tensors *tensors, context_obj *ctx, PyObject *pair, bool is_written)
 {
     PyObject *key = PySequence_GetItem(pair, 0);
     PyObject *object = key ? PySequence_GetItem(pair, 1) : NULL;
     PyObject *number = object ? PyNumber_Index(key) : NULL;
-    unsigned long long value = number ? PyLong_AsUnsignedLongLong(number) : 0;
-    bool done = number && !PyErr_Occurred() && append(tensors, value, object);
+    struct typed_key typed = {.key = number ? PyLong_AsUnsignedLongLong(number) : 0};
+    bool done = number && !PyErr_Occurred();
 
+    if (done) {
+        typed.dtype = stepaf_py_key_dtype(ctx, typed.key);
+        done = append(tensors, &typed, object);
+    }
     if (done && is_written && tensors->owners[tensors->n - 1] &&
         tensors->owners[tensors->n - 1]->readonly) {
         (void)stepaf_py_refuse(STEPAF_ERR_INVALID,
-                               "the tensor that is to receive key %llu is read-only", value);
+                               "the tensor that is to receive key %llu is read-only",
+                               (unsigned long long)typed.key);
         done = false;
     }
     Py_XDECREF(number);
@@ -75,7 +109,8 @@ static bool append_pair(struct tensors *tensors, PyObject *pair, bool is_written
     return done;
 }
 
-bool stepaf_py_tensors_of_pairs(struct tensors *tensors, PyObject *pairs, bool is_written)
+bool stepaf_py_tensors_of_pairs(struct tensors *tensors, context_obj *ctx, PyObject *pairs,
+                                bool is_written)
 {
     PyObject *items = PyDict_Check(pairs) ? PyDict_Items(pairs) : PySequence_List(pairs);
     bool done = items && make_room(tensors, PyList_Size(items));
@@ -85,16 +120,17 @@ bool stepaf_py_tensors_of_pairs(struct tensors *tensors, PyObject *pairs, bool i
         return false;
     }
     for (Py_ssize_t i = 0; done && i < PyList_Size(items); i++)
-        done = append_pair(tensors, PyList_GetItem(items, i), is_written);
+        done = append_pair(tensors, ctx, PyList_GetItem(items, i), is_written);
     Py_DECREF(items);
     if (!done)
         stepaf_py_tensors_free(tensors);
     return done;
 }
 
-bool stepaf_py_tensors_of(struct tensors *tensors, PyObject *objects, const uint64_t *keys,
+bool stepaf_py_tensors_of(struct tensors *tensors, PyObject *objects, const struct typed_key *keys,
                           int n_keys)
 {
+    static const struct typed_key none = {.dtype = -1};
     bool is_list = PyList_Check(objects), is_tuple = PyTuple_Check(objects);
     Py_ssize_t n = is_list ? PyList_Size(objects) : is_tuple ? PyTuple_Size(objects) : 1;
     bool done = make_room(tensors, n);
@@ -102,7 +138,7 @@ bool stepaf_py_tensors_of(struct tensors *tensors, PyObject *objects, const uint
     if (!done)
         return false;
     for (Py_ssize_t i = 0; done && i < n; i++)
-        done = append(tensors, n_keys ? keys[i % n_keys] : 0,
+        done = append(tensors, n_keys ? &keys[i % n_keys] : &none,
                       is_list    ? PyList_GetItem(objects, i)
                       : is_tuple ? PyTuple_GetItem(objects, i)
                                  : objects);

@@ -44,6 +44,7 @@ alone()
 STEPAF_SPLIT=attn=1,ffn=1
 export STEPAF_SPLIT
 expect 42.0 "alone" alone "$example" 2
+expect "all answers are right" "tasks, and who serves them" alone "$top_srcdir/examples/python/serve.py" 2
 unset STEPAF_LOCAL_SIZE STEPAF_LOCAL_JOB
 if [ -n "${HAVE_MPI:-}" ] && command -v "$mpiexec" >/dev/null; then
     if [ -n "${HAVE_PMIX:-}" ] && [ -z "$mpiexec_lacks_pmix" ]; then

@@ -144,7 +144,7 @@ def late(ctx):
     ctx.barrier()
     old, request = request, plan.start(wait=True)
     request.wait()
-    with Raises(stepaf.HandleError):
+    with Raises(stepaf.HandleError, "slot has been started again"):
         old.wait()
     with Raises(stepaf.InvalidError):
         request.peer(5)
@@ -187,9 +187,59 @@ def uneven(ctx):
 
 
 def mismatched(ctx):
-    ctx.push_key(X, 64 if ctx.role == stepaf.Role.FFN else 128)
-    with Raises(stepaf.MismatchError, "key 1"):
+    """The sentence has both ranks' words for what differs."""
+    is_ffn = ctx.role == stepaf.Role.FFN
+    ctx.push_key(X, (2, 64) if is_ffn else 128, "bf16")
+    with Raises(stepaf.MismatchError, "key 1", "shape (2, 64)", "shape (128)"):
         ctx.commit()
+    ctx.withdraw(X)
+    ctx.push_key(X, 64, "bf16" if is_ffn else "f16")
+    with Raises(stepaf.MismatchError, "key 1", "elements of bf16", "elements of f16"):
+        ctx.commit()
+    ctx.withdraw(X)
+    ctx.declare(X, stepaf.Direction.PUSH if is_ffn else stepaf.Direction.PULL, 64)
+    with Raises(stepaf.MismatchError, "key 1", "a push", "a pull"):
+        ctx.commit()
+
+
+def other_elements(ctx):
+    """What has other elements than its key is refused wherever a tensor is passed; bytes are not."""
+    x_key, y_key = ctx.push_key(X, (4, 8), "bf16"), ctx.pull_key(Y, (4, 8), "f32")
+    x, y, wide = ctx.alloc((4, 8), "bf16"), ctx.alloc((4, 8), "f32"), ctx.alloc((4, 8), "f64")
+    half, ints = stepaf.view(x, (4, 8), "f16"), stepaf.view(y, (4, 8), "i32")
+    as_bytes, as_numpy = stepaf.view(x, 64, "u8"), memoryview(x)
+    words = "elements are f16", "key 1 bf16"
+    if ctx.role == stepaf.Role.FFN:
+        ctx.commit()
+        batch = ctx.recv()
+        with Raises(stepaf.InvalidError, "elements are i32", "key 2 f32"):
+            batch.respond([ints])
+        with Raises(stepaf.InvalidError, "elements are i32"):
+            batch.respond_tensor(0, ints)
+        with Raises(stepaf.InvalidError, "elements are i32"):
+            stepaf.respond_many([batch], ints)
+        batch.respond([y]).wait()
+        for _ in range(2):
+            stepaf.respond_many([ctx.recv()], stepaf.view(y, 128, "u8"))
+        ctx.barrier()
+        return
+    with Raises(stepaf.InvalidError, *words):
+        ctx.plan({x_key: half}, {y_key: y})
+    with Raises(stepaf.InvalidError, "elements are i32"):
+        ctx.plan({x_key: x}, {y_key: ints})
+    with Raises(stepaf.InvalidError, *words):
+        ctx.push_pull({X: half}, {Y: y})
+    with Raises(stepaf.InvalidError, "elements are 2 bytes", "key 2 f32"):
+        ctx.plan({x_key: x}, {y_key: as_numpy})
+    plan = ctx.plan({x_key: as_numpy}, {y_key: y})
+    ctx.commit()
+    with Raises(stepaf.InvalidError, *words):
+        plan.start(half)
+    with Raises(stepaf.InvalidError, "elements are f64"):
+        plan.start([wide[:1]])
+    for source in (x[:2], as_bytes, as_numpy):
+        plan.start(source, wait=True).wait()
+    ctx.barrier()
 
 
 def too_many(ctx):
@@ -213,6 +263,9 @@ class Errors(job.TestCase):
 
     def test_mismatched(self):
         self.run_job(mismatched)
+
+    def test_other_elements(self):
+        self.run_job(other_elements)
 
     def test_too_many(self):
         self.run_job(too_many)

@@ -145,7 +145,8 @@ def in_asyncio(ctx, ticked):
             await batch.respond(memory[0])
         try:
             await ctx.recv_async(0.02)
-        except stepaf.TimeoutError:
+        except stepaf.TimeoutError as error:
+            assert error.phase == "waiting for a batch", error.phase
             return
         raise AssertionError("a fifth batch")
 
@@ -154,6 +155,70 @@ def in_asyncio(ctx, ticked):
     loop.run_until_complete(loop.shutdown_default_executor())
     loop.close()
     ctx.barrier()
+
+
+def tasks_share_a_plan(ctx):
+    """More tasks than slots: each result is there until its task has waited for it."""
+    n_tasks, n_steps, depth = 5, 20, 2
+    x_key, y_key = ctx.push_key(X, 8, depth=depth), ctx.pull_key(Y, 8, depth=depth)
+    x, y = ctx.alloc((n_tasks, 8)), ctx.alloc((depth, 8))
+    plan = ctx.plan({x_key: x[0]}, {y_key: y[0]}) if ctx.role == stepaf.Role.ATTENTION else None
+    ctx.commit()
+    if not plan:
+        requests = [None] * depth
+        for i in range(n_tasks * n_steps + 1):
+            batch = ctx.recv()
+            if requests[i % depth]:
+                requests[i % depth].wait()
+            memoryview(y[i % depth])[:] = memoryview(batch[0])
+            requests[i % depth] = batch.respond(y[i % depth])
+            del batch
+        ctx.barrier()
+        batch = ctx.recv()
+        ctx.barrier()
+        batch.respond(y[0]).wait()
+        return
+
+    async def ask(number):
+        for step in range(n_steps):
+            memoryview(x[number])[0] = (17 * number + step) % 256
+            request = await plan.start_async([x[number]])
+            await asyncio.sleep(0)  # others come first, with what has come for this one
+            await stepaf.wait(request, 30)
+            got = memoryview(request.tensor(0))[0]
+            assert got == (17 * number + step) % 256, (number, step, got)
+
+    async def raises(cls, words, coroutine):
+        try:
+            await coroutine
+        except cls as error:
+            assert words in str(error), error
+            return error
+        raise AssertionError(f"no {cls}")
+
+    async def ask_all():
+        await asyncio.gather(*map(ask, range(n_tasks)))
+        held = await plan.start_async(push=None, timeout=5)
+        while not held.peer(0):
+            await asyncio.sleep(0.001)
+        ctx.barrier()
+        late = await plan.start_async()
+        error = await raises(stepaf.TimeoutError, "FFN rank 0", stepaf.wait(late, 0.02))
+        assert error.peer.rank == 0 and error.phase == "waiting for the response", error.phase
+        await raises(stepaf.TimeoutError, "nobody has waited", plan.start_async(timeout=0.02))
+        del held  # nobody can wait for it any more: its slot is free
+        await raises(TypeError, "no argument", plan.start_async(paint="red"))
+        error = await raises(stepaf.TimeoutError, "FFN rank 0", start_twice())
+        assert error.peer.rank == 0, error.peer
+        ctx.barrier()
+        await late
+
+    async def start_twice():
+        request = await plan.start_async([0], timeout=0.02)
+        await plan.start_async(timeout=0.02)
+        raise AssertionError(f"a third slot after {request}")
+
+    asyncio.run(ask_all())
 
 
 def forked(ctx):
@@ -245,6 +310,10 @@ class Threads(job.TestCase):
         ticked = job.Signal()
         self.run_job(lambda ctx: in_asyncio(ctx, ticked), params={"threads": "single"})
         ticked.close()
+
+    def test_tasks_share_a_plan(self):
+        self.run_job(tasks_share_a_plan)
+        self.run_job(tasks_share_a_plan, params={"progress": "thread"})
 
     def test_forked(self):
         self.run_job(forked)

@@ -73,7 +73,33 @@ class Tensors(job.TestCase):
         with self.assertRaises(TypeError):
             stepaf._stream.handle("stream")
 
-    @unittest.skipUnless(numpy, "no numpy")
+
+def given_back(ctx):
+    """A tensor of a batch that has been released."""
+    ctx.push_key(X, 8, "f32")
+    x = ctx.alloc(8, "f32")
+    if ctx.role == stepaf.Role.ATTENTION:
+        plan = ctx.plan({X: x})
+        ctx.commit()
+        plan.start()
+        ctx.barrier()
+        return
+    ctx.commit()
+    batch = ctx.recv()
+    tensor = batch[0]
+    assert numpy.asarray(tensor).shape == (8,)
+    batch.release()
+    for make in (numpy.asarray, numpy.array, numpy.ascontiguousarray):
+        try:
+            made = make(tensor)
+        except stepaf.HandleError:
+            continue
+        raise AssertionError(f"{made!r} of a released batch")
+    ctx.barrier()
+
+
+@unittest.skipUnless(numpy, "no numpy")
+class Numpy(job.TestCase):
     def test_numpy(self):
         array = numpy.arange(12, dtype=numpy.float32).reshape(3, 4)
         tensor = stepaf.as_tensor(array)
@@ -85,6 +111,12 @@ class Tensors(job.TestCase):
             stepaf.as_tensor(array.T)
         array.flags.writeable = False
         self.assertFalse(numpy.asarray(stepaf.as_tensor(array)).flags.writeable)
+        for made in (tensor.__array__(), tensor.__array__(numpy.float64, copy=True)):
+            self.assertTrue((made == array).all())
+
+    def test_numpy_of_what_has_ended(self):
+        """No array of one object, as numpy makes of what it knows nothing of."""
+        self.run_job(given_back)
 
 
 def exchange(ctx):

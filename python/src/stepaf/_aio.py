@@ -10,10 +10,10 @@ from __future__ import annotations
 
 import asyncio
 import time
-from typing import Any, Callable, Generator, Optional, TypeVar
+from typing import Any, Callable, Coroutine, Generator, Optional, TypeVar
 
 from . import _core
-from ._errors import TimeoutError
+from ._errors import WouldBlockError
 
 T = TypeVar("T")
 
@@ -21,8 +21,12 @@ EAGER_S = 0.001
 PAUSE_S = 0.001
 
 
-async def poll(look: Callable[[], Optional[T]], timeout: float, what: str) -> T:
-    """Call look until it returns something."""
+LAST_S = 1e-6
+"""The time-out of a wait whose time has passed: it looks once more, and says who is late."""
+
+
+async def poll(look: Callable[[], Optional[T]], timeout: float, at_end: Callable[[], T]) -> T:
+    """Call look until it returns something; at_end, when the time has passed."""
     began = time.monotonic()
     while True:
         found = look()
@@ -30,19 +34,43 @@ async def poll(look: Callable[[], Optional[T]], timeout: float, what: str) -> T:
             return found
         waited = time.monotonic() - began
         if waited >= timeout:
-            raise TimeoutError(f"{what} has not come in {timeout:g} s",
-                               _core.STATUSES["STEPAF_ERR_TIMEOUT"])
+            return at_end()
         await asyncio.sleep(0 if waited < EAGER_S else PAUSE_S)
 
 
+def limit_of(context: _core.Context, timeout: Optional[float]) -> float:
+    """The timeout, or the default one."""
+    return context.default_timeout if timeout is None else timeout
+
+
 async def wait(request: _core.Request, timeout: Optional[float] = None) -> None:
-    """Wait until the request is complete, while other tasks run."""
-    limit = request.context.default_timeout if timeout is None else timeout
-    await poll(lambda: True if request.test() else None, limit, "the answer")
+    """Wait until the request is complete, while other tasks run. Raises what Request.wait does."""
+    def at_end() -> bool:
+        request.wait(LAST_S)
+        return True
+
+    await poll(lambda: True if request.test() else None, limit_of(request.context, timeout), at_end)
+
+
+async def _start(plan: _core.Plan, push: Optional[Any] = None, *, timeout: Optional[float] = None,
+                 **how: Any) -> _core.Request:
+    def look() -> Optional[_core.Request]:
+        try:
+            return plan._start_kept(push, **how)
+        except WouldBlockError:
+            return None
+
+    return await poll(look, limit_of(plan.context, timeout),
+                      lambda: plan._start_kept(push, wait=True, timeout=LAST_S, **how))
 
 
 def _await(request: _core.Request) -> Generator[Any, None, None]:
     return wait(request).__await__()
 
 
-_core.hooks["await"] = _await
+def _start_async(plan: _core.Plan, args: "tuple[Any, ...]",
+                 kwargs: "Optional[dict[str, Any]]") -> "Coroutine[Any, Any, _core.Request]":
+    return _start(plan, *args, **(kwargs or {}))
+
+
+_core.hooks.update({"await": _await, "start_async": _start_async})

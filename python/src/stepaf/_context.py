@@ -243,8 +243,8 @@ class Context(_core.Context):
             except TimeoutError:
                 return None
 
-        limit = self.default_timeout if timeout is None else timeout
-        return await _aio.poll(look, limit, "a batch")
+        return await _aio.poll(look, _aio.limit_of(self, timeout),
+                               lambda: self._recv(_aio.LAST_S))
 
     # ---- the rest
 

@@ -85,7 +85,8 @@ class UnregisteredError(StepafError, ValueError):
 
 
 class PullsError(StepafError, ValueError):
-    """The number of pulls is not a multiple of the number of FFN ranks."""
+    """The number of pulls is not a multiple of the number of FFN ranks: a mapping has one of each key,
+    pairs have those of each FFN rank, the first one's first."""
 
 
 class MismatchError(StepafError):

@@ -137,7 +137,17 @@ def torch_dtypes(torch: Any) -> "dict[Any, int]":
     return {dtype: _core.DTYPES[name] for dtype, name in found if isinstance(dtype, torch.dtype)}
 
 
-_core.hooks["torch_dtypes"] = torch_dtypes
+def to_numpy(tensor: _core.Tensor, dtype: Any = None, copy: Optional[bool] = None) -> Any:
+    """What numpy asks for where there is no buffer: the reason why, instead of an array of one
+    object."""
+    buffer: Any = tensor
+    memory = memoryview(buffer)
+    import numpy
+    return (numpy.asarray(memory, dtype) if copy is None
+            else numpy.array(memory, dtype=dtype, copy=copy))
+
+
+_core.hooks.update(array=to_numpy, torch_dtypes=torch_dtypes)
 
 
 def dtype_number(dtype: DType) -> int:
