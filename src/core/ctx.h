@@ -340,6 +340,13 @@ static inline bool stepaf_is_attention(const struct stepaf_ctx *ctx)
 #define STEPAF_WHO_ARGS(who_) \
     (who_).role == STEPAF_FFN ? "FFN" : "attention", (who_).rank, (who_).world_rank
 
+static inline struct stepaf_who stepaf_who_is(const struct stepaf_ctx *ctx, int world_rank)
+{
+    const struct stepaf_rank *its = &ctx->job.ranks[world_rank];
+
+    return (struct stepaf_who){its->role, (int)its->rank, world_rank};
+}
+
 void stepaf_ctx_free(struct stepaf_ctx *ctx);
 
 /* The stamp of what is being taken in. A waiting thread has just read the clock, between two polls,

@@ -39,16 +39,9 @@ bool stepaf_members_gather_is_due(const struct stepaf_ctx *ctx)
     return ctx->job.members.net && ctx->job.members.has_changed;
 }
 
-static struct stepaf_who who_is(const struct stepaf_ctx *ctx, int world_rank)
-{
-    const struct stepaf_rank *its = &ctx->job.ranks[world_rank];
-
-    return (struct stepaf_who){its->role, (int)its->rank, world_rank};
-}
-
 static stepaf_status_t refuse_lost(const struct gather *gather, int rank)
 {
-    struct stepaf_who who = who_is(gather->ctx, rank);
+    struct stepaf_who who = stepaf_who_is(gather->ctx, rank);
 
     return stepaf_error_set_peer(STEPAF_ERR_PEER_LOST, STEPAF_PHASE_NONE, who,
                                  STEPAF_WHO_FORMAT " was lost before it came: %.160s",
@@ -57,7 +50,7 @@ static stepaf_status_t refuse_lost(const struct gather *gather, int rank)
 
 static stepaf_status_t refuse_slow(const struct gather *gather)
 {
-    struct stepaf_who who = who_is(gather->ctx, gather->awaited);
+    struct stepaf_who who = stepaf_who_is(gather->ctx, gather->awaited);
 
     if (atomic_load(&gather->ctx->threads.closing))
         return stepaf_error_set(STEPAF_ERR_HANDLE, STEPAF_PHASE_NONE,

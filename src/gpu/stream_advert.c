@@ -205,8 +205,9 @@ stepaf_status_t stepaf_stream_advert_read(struct stepaf_unpack unpack, int role,
         ok = read_plan(&unpack, role, &stream_advert.plans[i]);
     if (!ok || unpack.at != unpack.end) {
         free(stream_advert.plans);
-        return stepaf_error_set(STEPAF_ERR_PROTOCOL, STEPAF_PHASE_COMMIT,
-                                "what rank %d tells of its stream plans is malformed", world_rank);
+        return stepaf_error_set_peer(
+            STEPAF_ERR_PROTOCOL, STEPAF_PHASE_COMMIT, (struct stepaf_who){role, -1, world_rank},
+            "what rank %d tells of its stream plans is malformed", world_rank);
     }
     *told_p = stream_advert;
     return STEPAF_OK;

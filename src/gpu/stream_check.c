@@ -109,6 +109,11 @@ static stepaf_status_t find_named(struct party *party)
     return STEPAF_OK;
 }
 
+static const char *kind_name(uint32_t mem_kind)
+{
+    return mem_kind == STEPAF_MEM_CUDA ? "GPU" : "host";
+}
+
 /* A key may be of another kind at each end where stream plans carry it from kind to kind, both
  * ends' own or one that is proxied, and where none names it: links write where the receiver
  * says. */
@@ -125,11 +130,11 @@ static stepaf_status_t judge_kinds(const struct party *one, const struct party *
             continue;
         return stepaf_error_set(
             STEPAF_ERR_MISMATCH, STEPAF_PHASE_COMMIT,
-            "key %llu: world rank %d declares memory of kind %u, world rank %d declares %u: that "
-            "takes stream plans at both, or at the one with kind 1 and STEPAF_CUDA_PROXY=always at "
-            "either",
-            (unsigned long long)a->id, one->said->world_rank, a->mem_kind, other->said->world_rank,
-            b->mem_kind);
+            "key %llu: world rank %d declares %s memory, world rank %d %s memory: that takes "
+            "stream "
+            "plans at both, or at the one with GPU memory and STEPAF_CUDA_PROXY=always at either",
+            (unsigned long long)a->id, one->said->world_rank, kind_name(a->mem_kind),
+            other->said->world_rank, kind_name(b->mem_kind));
     }
     return STEPAF_OK;
 }

@@ -55,13 +55,28 @@ static struct property shape(const struct stepaf_advert_key_row *row)
     return property;
 }
 
-static stepaf_status_t differ(const struct stepaf_advert *one, const struct stepaf_advert *other,
-                              uint64_t id, struct property a, struct property b)
+/* Whom a failure that two ranks make together is about, for one of them or a third. */
+static struct stepaf_who who_of_two(const struct stepaf_advert *one,
+                                    const struct stepaf_advert *other, int own_rank)
 {
-    return stepaf_error_set(STEPAF_ERR_MISMATCH, STEPAF_PHASE_COMMIT,
-                            "key %llu: world rank %d declares %s, world rank %d %s",
-                            (unsigned long long)id, one->world_rank, a.text, other->world_rank,
-                            b.text);
+    const struct stepaf_advert *it = other->world_rank == own_rank ? one : other;
+
+    return (struct stepaf_who){it->role, -1, it->world_rank};
+}
+
+/* Two ranks' adverts of one key, and who compares them. */
+struct comparison {
+    const struct stepaf_advert *one, *other;
+    uint64_t id;
+    int own_rank;
+};
+
+static stepaf_status_t differ(const struct comparison *of, struct property a, struct property b)
+{
+    return stepaf_error_set_peer(
+        STEPAF_ERR_MISMATCH, STEPAF_PHASE_COMMIT, who_of_two(of->one, of->other, of->own_rank),
+        "key %llu: world rank %d declares %s, world rank %d %s", (unsigned long long)of->id,
+        of->one->world_rank, a.text, of->other->world_rank, b.text);
 }
 
 static bool shapes_differ(const struct stepaf_advert_key_row *a,
@@ -71,23 +86,20 @@ static bool shapes_differ(const struct stepaf_advert_key_row *a,
 }
 
 /* Compare two adverts of one key. The kind of memory is each rank's own affair, within limits. */
-static stepaf_status_t compare(const struct stepaf_advert *one,
-                               const struct stepaf_advert_key_row *a,
-                               const struct stepaf_advert *other,
+static stepaf_status_t compare(const struct comparison *of, const struct stepaf_advert_key_row *a,
                                const struct stepaf_advert_key_row *b, bool *kinds_differ_p)
 {
     if (a->direction != b->direction)
-        return differ(one, other, a->id, direction(a), direction(b));
+        return differ(of, direction(a), direction(b));
     if (a->dtype != b->dtype)
-        return differ(one, other, a->id, dtype(a), dtype(b));
+        return differ(of, dtype(a), dtype(b));
     *kinds_differ_p = *kinds_differ_p || a->mem_kind != b->mem_kind;
     if (shapes_differ(a, b))
-        return differ(one, other, a->id, shape(a), shape(b));
+        return differ(of, shape(a), shape(b));
     if (a->max_bytes != b->max_bytes)
-        return differ(one, other, a->id, number("bytes", a->max_bytes),
-                      number("bytes", b->max_bytes));
+        return differ(of, number("bytes", a->max_bytes), number("bytes", b->max_bytes));
     if (a->depth != b->depth)
-        return differ(one, other, a->id, number("depth", a->depth), number("depth", b->depth));
+        return differ(of, number("depth", a->depth), number("depth", b->depth));
     return STEPAF_OK;
 }
 
@@ -107,6 +119,7 @@ struct known_keys {
     size_t n;
     void *tree;
     uint32_t *n_ffn; /* FFN adverts, by lane */
+    int own_rank;    /* of who judges */
 };
 
 static int compare_known(const void *one, const void *other)
@@ -156,16 +169,17 @@ static stepaf_status_t know_lanes(struct known_keys *known, const struct stepaf_
 }
 
 static stepaf_status_t refuse_push(const struct stepaf_advert *adverts,
-                                   const struct stepaf_advert *own, uint64_t id)
+                                   const struct stepaf_advert *own, uint64_t id, int own_rank)
 {
     const struct stepaf_advert *ffn = adverts;
 
     while (!counts(ffn) || ffn->lane != own->lane || stepaf_advert_key(ffn, id))
         ffn++;
-    return stepaf_error_set(STEPAF_ERR_KEY, STEPAF_PHASE_COMMIT,
-                            "key %llu: world rank %d pushes it, but FFN world rank %d has not "
-                            "declared it",
-                            (unsigned long long)id, own->world_rank, ffn->world_rank);
+    return stepaf_error_set_peer(STEPAF_ERR_KEY, STEPAF_PHASE_COMMIT,
+                                 who_of_two(own, ffn, own_rank),
+                                 "key %llu: world rank %d pushes it, but FFN world rank %d has not "
+                                 "declared it",
+                                 (unsigned long long)id, own->world_rank, ffn->world_rank);
 }
 
 /* See that what rank @a own pushes is declared at every FFN rank of its lane. */
@@ -179,7 +193,7 @@ static stepaf_status_t check_pushes(const struct known_keys *known,
             continue;
         struct known_key *const *found = tfind(&probe, &known->tree, compare_known);
         if ((found ? (*found)->n : 0) != known->n_ffn[own->lane])
-            return refuse_push(adverts, own, probe.id);
+            return refuse_push(adverts, own, probe.id, known->own_rank);
     }
     return STEPAF_OK;
 }
@@ -201,7 +215,8 @@ static stepaf_status_t check_keys(struct known_keys *known, const struct stepaf_
             key->advert = own;
             key->row = &own->keys[k];
         } else {
-            status = compare(key->advert, key->row, own, &own->keys[k], kinds_differ_p);
+            const struct comparison of = {key->advert, own, own->keys[k].id, known->own_rank};
+            status = compare(&of, key->row, &own->keys[k], kinds_differ_p);
         }
         if (status)
             return status;
@@ -215,10 +230,10 @@ static void free_none(void *key)
     (void)key;
 }
 
-static stepaf_status_t check_all_keys(const struct stepaf_advert *adverts, int n,
+static stepaf_status_t check_all_keys(const struct stepaf_advert *adverts, int n, int own_rank,
                                       bool *kinds_differ_p)
 {
-    struct known_keys known = {.n = 0};
+    struct known_keys known = {.own_rank = own_rank};
     stepaf_status_t status = STEPAF_OK;
     size_t room = 1, n_lanes = n > 0 ? (size_t)n : 1; /* at most */
 
@@ -253,20 +268,20 @@ stepaf_status_t stepaf_adverts_check(const struct stepaf_advert *adverts, int n,
         if (advert->status)
             return r == own_rank
                        ? stepaf_error_set(advert->status, STEPAF_PHASE_COMMIT, "%s", advert->text)
-                       : stepaf_error_set(advert->status, STEPAF_PHASE_COMMIT,
-                                          "world rank %d: %.280s", advert->world_rank,
-                                          advert->text);
+                       : stepaf_error_set_peer(
+                             advert->status, STEPAF_PHASE_COMMIT, who_of_two(advert, advert, -1),
+                             "world rank %d: %.280s", advert->world_rank, advert->text);
         if (advert->epoch != first->epoch)
-            return stepaf_error_set(STEPAF_ERR_MISMATCH, STEPAF_PHASE_COMMIT,
-                                    "world rank %d is in epoch %u, rank %d in %u",
-                                    advert->world_rank, advert->epoch, first->world_rank,
-                                    first->epoch);
+            return stepaf_error_set_peer(
+                STEPAF_ERR_MISMATCH, STEPAF_PHASE_COMMIT, who_of_two(first, advert, own_rank),
+                "world rank %d is in epoch %u, world rank %d in %u", advert->world_rank,
+                advert->epoch, first->world_rank, first->epoch);
         changed = changed || advert->changed || !advert->epoch;
     }
     if (!changed)
         return stepaf_error_set(STEPAF_ERR_STATE, STEPAF_PHASE_COMMIT,
                                 "nothing has changed on any rank since the last commit");
-    status = check_all_keys(adverts, n, &kinds_differ);
+    status = check_all_keys(adverts, n, own_rank, &kinds_differ);
     if (status)
         return status;
     return feature->check(adverts, n, kinds_differ);

@@ -32,10 +32,10 @@ enum {
     LAST_WORDS_TIMES = 4 /* as long again as since the ranks have met before the connects */
 };
 
-static stepaf_status_t refuse_malformed(int rank)
+static stepaf_status_t refuse_malformed(const struct stepaf_ctx *ctx, int rank)
 {
-    return stepaf_error_set(STEPAF_ERR_PROTOCOL, STEPAF_PHASE_COMMIT,
-                            "world rank %d: what it says of its links is malformed", rank);
+    return stepaf_error_set_peer(STEPAF_ERR_PROTOCOL, STEPAF_PHASE_COMMIT, stepaf_who_is(ctx, rank),
+                                 "world rank %d: what it says of its links is malformed", rank);
 }
 
 /* Which of the peer's transports has been taken, as the peer counts them. */
@@ -166,9 +166,9 @@ static stepaf_status_t await_links(const struct stepaf_agreement *a)
         status = step(a, over ? 0 : 1, late);
     } while (status == STEPAF_INPROGRESS && !over);
     if (!status && late && a->waits_for >= 0)
-        return stepaf_error_set(STEPAF_ERR_TIMEOUT, STEPAF_PHASE_COMMIT,
-                                "world rank %d has not connected to all of its peers in time",
-                                a->waits_for);
+        return stepaf_error_set_peer(
+            STEPAF_ERR_TIMEOUT, STEPAF_PHASE_COMMIT, stepaf_who_is(a->ctx, a->waits_for),
+            "world rank %d has not connected to all of its peers in time", a->waits_for);
     return status;
 }
 
@@ -191,7 +191,7 @@ static stepaf_status_t follow_peers(struct stepaf_agreement *a, const uint8_t *a
         uint8_t taken =
             ctx->job.mesh.slot < report.n_taken ? report.taken[ctx->job.mesh.slot] : NONE;
         if (taken >= ctx->net.n_transports)
-            return refuse_malformed(rank);
+            return refuse_malformed(ctx, rank);
         while (ctx->net.transports[mine] != peer->link->transport)
             mine++;
         if (mine < taken)
@@ -214,10 +214,11 @@ static stepaf_status_t check_all(struct stepaf_agreement *a, const uint8_t *all)
         if (!stepaf_agree_hears(a, r, all))
             continue;
         if (!stepaf_agree_read(all + a->offsets[r], a->offsets[r + 1] - a->offsets[r], &report))
-            return refuse_malformed(r);
+            return refuse_malformed(a->ctx, r);
         if (report.status)
-            return stepaf_error_set(report.status, STEPAF_PHASE_COMMIT, "world rank %d: %.280s", r,
-                                    report.text);
+            return stepaf_error_set_peer(report.status, STEPAF_PHASE_COMMIT,
+                                         stepaf_who_is(a->ctx, r), "world rank %d: %.280s", r,
+                                         report.text);
         if (report.pending && a->waits_for < 0)
             a->waits_for = r;
         sum += report.sum;

@@ -121,16 +121,22 @@ struct stepaf_hello stepaf_hello_vacant(const struct stepaf_hello *others, int n
     return hello;
 }
 
+/* Whom it is about, where rank @a rank differs from rank 0. */
+static struct stepaf_who who_differs(int rank, int own_rank)
+{
+    return (struct stepaf_who){-1, -1, rank == own_rank ? 0 : rank};
+}
+
 /* The first rank that has another library than rank 0. */
-static stepaf_status_t judge_versions(const struct stepaf_hello *hellos, int n)
+static stepaf_status_t judge_versions(const struct stepaf_hello *hellos, int n, int own_rank)
 {
     for (int r = 1; r < n; r++)
         if (hellos[r].wire != hellos[0].wire || strcmp(hellos[r].version, hellos[0].version) != 0)
-            return stepaf_error_set(STEPAF_ERR_MISMATCH, STEPAF_PHASE_INIT,
-                                    "libstepaf differs: %s (wire version %u) at rank 0, %s (wire "
-                                    "version %u) at rank %d",
-                                    hellos[0].version, hellos[0].wire, hellos[r].version,
-                                    hellos[r].wire, r);
+            return stepaf_error_set_peer(
+                STEPAF_ERR_MISMATCH, STEPAF_PHASE_INIT, who_differs(r, own_rank),
+                "libstepaf differs: %s (wire version %u) at rank 0, %s (wire "
+                "version %u) at rank %d",
+                hellos[0].version, hellos[0].wire, hellos[r].version, hellos[r].wire, r);
     return STEPAF_OK;
 }
 
@@ -142,7 +148,7 @@ static const char *name_of(int index, const struct stepaf_env_info *info)
 
 /* Name the first setting in which rank @a rank differs from rank 0. */
 static stepaf_status_t name_difference(const struct stepaf_hello *first, int rank,
-                                       const struct stepaf_hello *other)
+                                       const struct stepaf_hello *other, int own_rank)
 {
     struct stepaf_unpack one = first->settings, two = other->settings;
     char a[VALUE_MAX], b[VALUE_MAX];
@@ -153,12 +159,14 @@ static stepaf_status_t name_difference(const struct stepaf_hello *first, int ran
         stepaf_unpack_text(&one, a, sizeof(a));
         stepaf_unpack_text(&two, b, sizeof(b));
         if (info.must_agree && strcmp(a, b))
-            return stepaf_error_set(STEPAF_ERR_MISMATCH, STEPAF_PHASE_INIT,
-                                    "%s differs: \"%.60s\" at rank 0, \"%.60s\" at rank %d",
-                                    name_of(i, &info), a, b, rank);
+            return stepaf_error_set_peer(STEPAF_ERR_MISMATCH, STEPAF_PHASE_INIT,
+                                         who_differs(rank, own_rank),
+                                         "%s differs: \"%.60s\" at rank 0, \"%.60s\" at rank %d",
+                                         name_of(i, &info), a, b, rank);
     }
-    return stepaf_error_set(STEPAF_ERR_MISMATCH, STEPAF_PHASE_INIT,
-                            "settings differ between rank 0 and rank %d", rank);
+    return stepaf_error_set_peer(STEPAF_ERR_MISMATCH, STEPAF_PHASE_INIT,
+                                 who_differs(rank, own_rank),
+                                 "settings differ between rank 0 and rank %d", rank);
 }
 
 /* The value of setting @a index at the rank that @a intro is of. */
@@ -173,7 +181,7 @@ static const char *value_of(const struct stepaf_hello *hello, int index, char *v
 
 stepaf_status_t stepaf_hellos_check(const struct stepaf_hello *hellos, int n, int own_rank)
 {
-    stepaf_status_t versions = judge_versions(hellos, n);
+    stepaf_status_t versions = judge_versions(hellos, n, own_rank);
     char split[VALUE_MAX];
 
     if (versions)
@@ -183,18 +191,19 @@ stepaf_status_t stepaf_hellos_check(const struct stepaf_hello *hellos, int n, in
             continue;
         if (r == own_rank)
             return stepaf_error_set(hellos[r].status, STEPAF_PHASE_INIT, "%s", hellos[r].text);
-        return stepaf_error_set(hellos[r].status, STEPAF_PHASE_INIT, "rank %d: %.300s", r,
-                                hellos[r].text);
+        return stepaf_error_set_peer(hellos[r].status, STEPAF_PHASE_INIT, who_differs(r, own_rank),
+                                     "rank %d: %.300s", r, hellos[r].text);
     }
     for (int r = 1; r < n; r++)
         if (hellos[r].digest != hellos[0].digest)
-            return name_difference(&hellos[0], r, &hellos[r]);
+            return name_difference(&hellos[0], r, &hellos[r], own_rank);
     for (int r = 1; r < n; r++)
         if (hellos[r].map_digest != hellos[0].map_digest)
-            return stepaf_error_set(STEPAF_ERR_MISMATCH, STEPAF_PHASE_INIT,
-                                    "the map file of split \"%.120s\" says other roles at rank %d "
-                                    "than at rank 0",
-                                    value_of(&hellos[0], STEPAF_ENV_SPLIT, split), r);
+            return stepaf_error_set_peer(
+                STEPAF_ERR_MISMATCH, STEPAF_PHASE_INIT, who_differs(r, own_rank),
+                "the map file of split \"%.120s\" says other roles at rank %d "
+                "than at rank 0",
+                value_of(&hellos[0], STEPAF_ENV_SPLIT, split), r);
     return STEPAF_OK;
 }
 

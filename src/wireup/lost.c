@@ -6,13 +6,6 @@
 #include "core/members.h"
 #include "wireup/returns_say.h"
 
-static struct stepaf_who name_rank(const struct stepaf_ctx *ctx, int world_rank)
-{
-    const struct stepaf_rank *its = &ctx->job.ranks[world_rank];
-
-    return (struct stepaf_who){its->role, (int)its->rank, world_rank};
-}
-
 static bool is_leaving(const struct stepaf_ctx *ctx, const struct stepaf_advert *adverts, int rank)
 {
     bool leaves = adverts[rank].will.leaves;
@@ -60,7 +53,7 @@ static bool has_role(const struct stepaf_ctx *ctx, const struct stepaf_advert *a
 static stepaf_status_t refuse_without(const struct stepaf_ctx *ctx,
                                       const struct stepaf_advert *adverts, int lost)
 {
-    struct stepaf_who who = name_rank(ctx, lost);
+    struct stepaf_who who = stepaf_who_is(ctx, lost);
     int unwilling = first_unwilling(ctx, adverts);
 
     if (unwilling < 0)
@@ -81,7 +74,7 @@ stepaf_status_t stepaf_lost_check(const struct stepaf_ctx *ctx, const struct ste
     if (status || (lost < 0 && leaving < 0) ||
         (has_role(ctx, adverts, STEPAF_ATTENTION) && has_role(ctx, adverts, STEPAF_FFN)))
         return status;
-    struct stepaf_who who = name_rank(ctx, lost >= 0 ? lost : leaving);
+    struct stepaf_who who = stepaf_who_is(ctx, lost >= 0 ? lost : leaving);
     if (lost < 0)
         return stepaf_error_set_peer(STEPAF_ERR_STATE, STEPAF_PHASE_COMMIT, who,
                                      STEPAF_WHO_FORMAT

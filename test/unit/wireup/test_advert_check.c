@@ -28,6 +28,14 @@ static stepaf_status_t judge_some(struct world *world, const stepaf_status_t *fa
     for (int r = 0; r < RANKS; r++) {
         outcomes[r] = stepaf_adverts_check(adverts, RANKS, r, &stepaf_gpu_feature);
         strcpy(texts[r], outcomes[r] ? stepaf_last_error()->text : "");
+        if (outcomes[r] && outcomes[r] != STEPAF_ERR_STATE && !failing[r]) {
+            /* It is about another rank, by its number in the world. */
+            int peer = stepaf_last_error()->peer_world_rank;
+            char name[24];
+            CU_ASSERT(peer >= 0 && peer < RANKS && peer != r);
+            snprintf(name, sizeof(name), "world rank %d", peer);
+            UNIT_CONTAINS(texts[r], name);
+        }
         CU_ASSERT_EQUAL(outcomes[r], outcomes[0]);
         if (failing[r] && failing[r] == outcomes[r])
             UNIT_CONTAINS(texts[r], "what rank");

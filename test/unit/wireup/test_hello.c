@@ -94,6 +94,7 @@ static void another_version_is_named(void)
         CU_ASSERT_EQUAL(stepaf_hellos_check(all, RANKS, own), STEPAF_ERR_MISMATCH);
         UNIT_CONTAINS(stepaf_last_error()->text, expected);
         UNIT_CONTAINS(stepaf_last_error()->text, "(wire version 7) at rank 2");
+        CU_ASSERT_EQUAL(stepaf_last_error()->peer_world_rank, own == 2 ? 0 : 2);
     }
     other.data[4] = 1; /* that one did not say which library it was */
     CU_ASSERT_TRUE_FATAL(stepaf_hello_read(other.data, 8, &all[2]));
@@ -119,6 +120,7 @@ static void other_map_files_are_named(void)
         CU_ASSERT_EQUAL(stepaf_hellos_check(all, RANKS, own), STEPAF_ERR_MISMATCH);
         UNIT_CONTAINS(stepaf_last_error()->text, "map file");
         UNIT_CONTAINS(stepaf_last_error()->text, "at rank 1 than at rank 0");
+        CU_ASSERT_EQUAL(stepaf_last_error()->peer_world_rank, own == 1 ? 0 : 1);
     }
     free(pack.data);
 }
