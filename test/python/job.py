@@ -82,6 +82,24 @@ class TestCase(unittest.TestCase):
         codes = end(start(body, attn, ffn, env, params))
         self.assertEqual(codes, [0] * len(codes))
 
+    def run_apart(self, body):
+        """Call body in a process of its own: what initializes CUDA, as torch's fakes do, leaves none to
+        processes that are forked later."""
+        sys.stdout.flush()
+        sys.stderr.flush()
+        pid = os.fork()
+        if pid == 0:
+            code = 1
+            try:
+                body()
+                code = 0
+            except BaseException:
+                traceback.print_exc()
+            finally:
+                sys.stderr.flush()
+                os._exit(code)
+        self.assertEqual(end([pid]), [0])
+
 
 def until(condition, seconds=30):
     """Wait for something that another thread or rank does."""

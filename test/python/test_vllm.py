@@ -327,6 +327,9 @@ class Connector(job.TestCase):
                 self.assertTrue(all(end > begin for begin, end, _ in parts(rows, count)))
 
     def test_operators_have_fakes(self):
+        self.run_apart(self.use_fakes)
+
+    def use_fakes(self):
         from torch._subclasses.fake_tensor import FakeTensorMode
 
         import stepaf.vllm.connector

@@ -225,6 +225,9 @@ class Async(job.TestCase):
         self.assertEqual((connector.n_experts, connector.expert_per_rank), (EXPERTS, EXPERTS))
 
     def test_operator_has_a_fake(self):
+        self.run_apart(self.use_fake)
+
+    def use_fake(self):
         from torch._subclasses.fake_tensor import FakeTensorMode
         with FakeTensorMode():
             self.assertIsNone(torch.ops.stepaf_afd.send_routed(
