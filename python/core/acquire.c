@@ -63,6 +63,8 @@ static tensor_obj *of_buffer(PyObject *object)
     if (!PyBuffer_IsContiguous(view, 'C')) {
         (void)stepaf_py_refuse(STEPAF_ERR_INVALID, "the array is not contiguous: pass a copy, or "
                                                    "rows of one that is");
+    } else if (view->itemsize < 1) {
+        (void)stepaf_py_refuse(STEPAF_ERR_INVALID, "an array of elements without bytes");
     } else if (view->ndim > STEPAF_MAX_DIMS) {
         (void)stepaf_py_refuse(STEPAF_ERR_INVALID, "an array of %d dimensions", view->ndim);
     } else {
@@ -134,19 +136,19 @@ static tensor_obj *of_cuda_array(PyObject *object, PyObject *array)
     for (const char *digit = type[0] && type[1] ? type + 2 : ""; *digit >= '0' && *digit <= '9';
          digit++)
         itemsize = itemsize * 10 + (*digit - '0');
-    if (n < 0 || n > STEPAF_MAX_DIMS || !itemsize || (strides && strides != Py_None)) {
+    if (n < 0 || n > STEPAF_MAX_DIMS || itemsize < 1 || itemsize > INT16_MAX ||
+        (strides && strides != Py_None)) {
         (void)stepaf_py_refuse(STEPAF_ERR_INVALID,
                                "the array is not contiguous, or has too many dimensions");
         goto out;
     }
-    size_t bytes = (size_t)itemsize;
-    for (Py_ssize_t i = 0; i < n; i++) {
-        PyObject *size = PySequence_GetItem(sizes, i);
-        shape[i] = size ? PyLong_AsLongLong(size) : 0;
-        Py_XDECREF(size);
-        bytes *= (size_t)shape[i];
-    }
-    const char format[] = {type[1] == 'f'   ? (itemsize == 2   ? 'e'
+    size_t bytes;
+    if (stepaf_py_shape(sizes, shape) != n ||
+        !stepaf_py_bytes((size_t)itemsize, (int)n, shape, &bytes))
+        goto out;
+    const bool is_swapped = type[0] == '>';
+    const char format[] = {is_swapped       ? 0
+                           : type[1] == 'f' ? (itemsize == 2   ? 'e'
                                                : itemsize == 4 ? 'f'
                                                                : 'd')
                            : type[1] == 'i' ? 'i'

@@ -283,6 +283,7 @@ static PyMethodDef methods[] = {
 };
 
 static PyType_Slot slots[] = {
+    {Py_tp_new, stepaf_py_no_new},
     {Py_tp_doc,
      (void *)"An operation as it has arrived: a sequence of the tensors that were pushed.\n\n"
              "It is given back by respond, by release, at the end of a with statement, or else\n"

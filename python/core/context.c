@@ -27,9 +27,10 @@ static int context_init(context_obj *self, PyObject *args, PyObject *kwargs)
 
     if (!stepaf_py_parse(args, kwargs, "|iiiz", names, &role, &progress, &threads, &split))
         return -1;
-    if (!stepaf_py_lib.version_ || self->handle) {
+    if (!stepaf_py_lib.version_ || self->was_open) {
         (void)PyErr_Format(PyExc_RuntimeError, "%s",
-                           self->handle ? "the context is open" : "no library is loaded");
+                           self->was_open ? "the context has been opened before: make another"
+                                          : "no library is loaded");
         return -1;
     }
     params.field_mask = (role < 0 ? 0 : STEPAF_PARAM_ROLE) |
@@ -48,6 +49,7 @@ static int context_init(context_obj *self, PyObject *args, PyObject *kwargs)
     self->closing = false;
     self->timeout_us = LIB(default_timeout_us)(handle);
     self->handle = handle;
+    self->was_open = true;
     return 0;
 }
 
@@ -77,10 +79,11 @@ void stepaf_py_export_end(context_obj *ctx)
         leave_job(ctx);
 }
 
-/* Threads that wait see that the context is closing, at the end of a piece of their wait. */
-static void await_others(context_obj *ctx)
+/* Threads that wait see that the context is closing, at the end of a piece of their wait. A barrier
+ * or a commit does not wait in pieces: it is ended by the library, when this rank leaves the job. */
+static void await_others(context_obj *ctx, bool leaves)
 {
-    while (ctx->n_inside && ctx->forks == stepaf_py_forks) {
+    while (ctx->n_inside > (leaves ? ctx->n_long : 0) && ctx->forks == stepaf_py_forks) {
         Py_BEGIN_ALLOW_THREADS;
         (void)nanosleep(&(struct timespec){0, 200000}, NULL);
         Py_END_ALLOW_THREADS;
@@ -96,7 +99,7 @@ static PyObject *context_close(context_obj *self, PyObject *args)
     if (!self->handle)
         Py_RETURN_NONE;
     self->closing = true;
-    await_others(self);
+    await_others(self, force || !self->n_exports);
     /* Another thread may have closed it by now. Memory that others read by its address has to stay:
      * then the end of the last export leaves the job. */
     if (self->handle && (force || !self->n_exports))
@@ -119,7 +122,7 @@ static void context_dealloc(context_obj *self)
 static PyObject *get_closed(context_obj *self, void *closure)
 {
     (void)closure;
-    return PyBool_FromLong(!self->handle || self->closing);
+    return PyBool_FromLong(!stepaf_py_is_there(self) || self->closing);
 }
 
 static PyObject *get_exports(context_obj *self, void *closure)

@@ -2,6 +2,13 @@
 /* Contexts: memory that they allocate, and memory of others that they know. */
 #include "core.h"
 
+PyObject *stepaf_py_done_long(const context_obj *ctx, stepaf_status_t status)
+{
+    if (status == STEPAF_ERR_HANDLE && ctx->closing)
+        return stepaf_py_refuse(STEPAF_ERR_CANCELED, "the context was closed during the wait");
+    return stepaf_py_done(status);
+}
+
 PyObject *stepaf_py_done(stepaf_status_t status)
 {
     if (status)
@@ -19,7 +26,9 @@ int stepaf_py_shape(PyObject *shape, int64_t *shape_p)
     }
     for (Py_ssize_t i = 0; i < n; i++) {
         PyObject *item = PySequence_GetItem(shape, i);
-        shape_p[i] = item ? PyLong_AsLongLong(item) : -1;
+        PyObject *size = item ? PyNumber_Index(item) : NULL;
+        shape_p[i] = size ? PyLong_AsLongLong(size) : -1;
+        Py_XDECREF(size);
         Py_XDECREF(item);
         if (shape_p[i] == -1 && PyErr_Occurred())
             return -1;
@@ -27,19 +36,39 @@ int stepaf_py_shape(PyObject *shape, int64_t *shape_p)
     return (int)n;
 }
 
+bool stepaf_py_bytes(size_t item, int ndim, const int64_t *shape, size_t *bytes_p)
+{
+    size_t bytes = item;
+
+    for (int i = 0; i < ndim; i++) {
+        if (shape[i] < 0) {
+            (void)stepaf_py_refuse(STEPAF_ERR_INVALID, "a shape with a size of %lld",
+                                   (long long)shape[i]);
+            return false;
+        }
+        if (__builtin_mul_overflow(bytes, (size_t)shape[i], &bytes) || bytes > PTRDIFF_MAX) {
+            (void)stepaf_py_refuse(STEPAF_ERR_INVALID, "a shape of more bytes than there can be");
+            return false;
+        }
+    }
+    *bytes_p = bytes;
+    return true;
+}
+
 static PyObject *context_alloc(context_obj *self, PyObject *args)
 {
-    unsigned long long bytes;
     int dtype, mem_kind, ndim;
     int64_t shape[STEPAF_MAX_DIMS];
     PyObject *sizes;
     stepaf_status_t status;
+    size_t bytes;
     void *base;
 
-    if (!PyArg_ParseTuple(args, "KiOi", &bytes, &dtype, &sizes, &mem_kind) ||
-        !stepaf_py_is_open(self))
+    if (!PyArg_ParseTuple(args, "iOi", &dtype, &sizes, &mem_kind) || !stepaf_py_is_open(self))
         return NULL;
     ndim = stepaf_py_shape(sizes, shape);
+    if (ndim >= 0 && !stepaf_py_bytes(LIB(dtype_bytes)((stepaf_dtype_t)dtype), ndim, shape, &bytes))
+        return NULL;
     struct hold *hold = ndim < 0 ? NULL : stepaf_py_hold(HOLD_BLOCK, self);
     if (!hold)
         return NULL;

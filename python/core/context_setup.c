@@ -27,18 +27,17 @@ static void keep_dtype(context_obj *ctx, uint64_t key, int dtype)
 static PyObject *context_declare(context_obj *self, PyObject *args)
 {
     unsigned long long key, max_bytes;
-    int direction, dtype, mem_kind;
-    unsigned depth;
+    int direction, dtype, mem_kind, depth;
     PyObject *shape;
     stepaf_key_params_t params = {.field_mask = STEPAF_KEY_DTYPE | STEPAF_KEY_MEM_KIND};
 
-    if (!PyArg_ParseTuple(args, "KiKiOIi", &key, &direction, &max_bytes, &dtype, &shape, &depth,
+    if (!PyArg_ParseTuple(args, "KiKiOii", &key, &direction, &max_bytes, &dtype, &shape, &depth,
                           &mem_kind) ||
         !stepaf_py_is_open(self))
         return NULL;
     params.dtype = (stepaf_dtype_t)dtype;
     params.mem_kind = (stepaf_mem_kind_t)mem_kind;
-    params.depth = depth;
+    params.depth = (unsigned)depth; /* one that is negative is too large */
     params.field_mask |= depth ? STEPAF_KEY_DEPTH : 0;
     if (shape != Py_None) {
         params.ndim = stepaf_py_shape(shape, params.shape);
@@ -75,17 +74,27 @@ static PyObject *context_set_recv(context_obj *self, PyObject *args)
     if (!PyArg_ParseTuple(args, "KOO", &key, &object, &ranks) || !stepaf_py_is_open(self))
         return NULL;
     if (ranks != Py_None) {
-        n_ranks = (int)PySequence_Size(ranks);
+        Py_ssize_t n = PySequence_Size(ranks);
+        n_ranks = n > INT_MAX - 1 ? -1 : (int)n;
         array = n_ranks < 0 ? NULL : PyMem_Malloc(sizeof(int) * ((size_t)n_ranks + 1));
         if (!array)
             return PyErr_Occurred() ? NULL : PyErr_NoMemory();
     }
     for (int i = 0; i < n_ranks; i++) {
         PyObject *rank = PySequence_GetItem(ranks, i);
-        array[i] = rank ? (int)PyLong_AsLong(rank) : -1;
+        if (rank)
+            (void)stepaf_py_number(rank, &array[i]);
         Py_XDECREF(rank);
+        if (PyErr_Occurred())
+            break;
     }
     tensor_obj *tensor = PyErr_Occurred() ? NULL : stepaf_py_acquire(object);
+    if (tensor && tensor->readonly) {
+        (void)stepaf_py_refuse(STEPAF_ERR_INVALID,
+                               "the tensor that is to receive key %llu is read-only", key);
+        Py_DECREF((PyObject *)tensor);
+        tensor = NULL;
+    }
     if (tensor)
         BRIEFLY(self, status = LIB(key_set_recv)(self->handle, key, tensor->data, tensor->bytes,
                                                  array, n_ranks));
@@ -107,7 +116,7 @@ static PyObject *context_barrier(context_obj *self, PyObject *args)
         !stepaf_py_timeout(timeout, &timeout_us) || !stepaf_py_is_open(self))
         return NULL;
     UNLOCKED(self, true, status = LIB(barrier)(self->handle, (stepaf_group_t)group, timeout_us));
-    return stepaf_py_done(status);
+    return stepaf_py_done_long(self, status);
 }
 
 PyMethodDef stepaf_py_context_setup[] = {

@@ -83,6 +83,7 @@ struct hold;
 typedef struct {
     PyObject_HEAD stepaf_context_h handle; /* NULL: not initialized, or finalized */
     unsigned forks;
+    bool was_open;        /* it is not opened a second time: tensors of the first would be valid */
     bool closing;         /* no call may begin any more, and those that wait end */
     unsigned n_inside;    /* threads in the library without the interpreter lock */
     unsigned n_long;      /* of those, in calls that can keep the context's lock for long */
@@ -95,6 +96,13 @@ typedef struct {
 
 /* Whether @a ctx can be called; if not, the exception is set. */
 bool stepaf_py_is_open(context_obj *ctx);
+
+/* Whether @a ctx is in a job, and this process is not a fork of the one that joined it: then its
+ * memory is there. */
+static inline bool stepaf_py_is_there(const context_obj *ctx)
+{
+    return ctx->handle && ctx->forks == stepaf_py_forks;
+}
 
 /* The element type of a key that was declared through @a ctx; -1 if none was. */
 int stepaf_py_key_dtype(context_obj *ctx, uint64_t key);
@@ -127,6 +135,9 @@ void stepaf_py_lock(context_obj *ctx, bool is_long, PyThreadState *state);
             call_;                                    \
     } while (0)
 
+/* As stepaf_py_done, of a call that another thread's close may have ended. */
+PyObject *stepaf_py_done_long(const context_obj *ctx, stepaf_status_t status);
+
 /* A wait in pieces, between which signals are looked at and the context may be closed. */
 struct waiter {
     context_obj *ctx;
@@ -144,6 +155,15 @@ int stepaf_py_piece_done(const struct waiter *waiter, stepaf_status_t status);
 
 /* A timeout argument: None, or seconds. False: the exception is set. */
 bool stepaf_py_timeout(PyObject *seconds, int64_t *timeout_us_p);
+
+/* An index of something, from -1 on. False: the exception is set. */
+bool stepaf_py_number(PyObject *object, int *number_p);
+
+/* Text of the library's, whose bytes may come from a setting, or be cut. */
+PyObject *stepaf_py_text(const char *text);
+
+/* Bytes of all elements of a shape. False: the exception is set. */
+bool stepaf_py_bytes(size_t item, int ndim, const int64_t *shape, size_t *bytes_p);
 
 /* Read a sequence of at most STEPAF_MAX_DIMS sizes; returns their number, or -1. */
 int stepaf_py_shape(PyObject *shape, int64_t *shape_p);
@@ -263,6 +283,7 @@ typedef struct {
     PyObject_HEAD context_obj *ctx;
     stepaf_plan_h handle; /* NULL: destroyed */
     uint32_t flags;
+    unsigned depth;
     bool is_ffn;
     PyObject *pulls; /* the tensors that receive, as planned; NULL at an FFN rank */
     int n_keys;      /* of its pushes; at an FFN rank, of its answers to a peer */
@@ -285,6 +306,9 @@ typedef struct {
     stepaf_batch_info_t info;
     bool responded;
 } batch_obj;
+
+/* For types whose objects methods alone make. */
+PyObject *stepaf_py_no_new(PyTypeObject *type, PyObject *args, PyObject *kwargs);
 
 PyObject *stepaf_py_request(context_obj *ctx, PyObject *plan, PyObject *pulls,
                             stepaf_request_h handle);

@@ -98,18 +98,34 @@ PyObject *stepaf_py_dlpack_device(PyObject *object, PyObject *unused)
                          self->device);
 }
 
+static bool read_pair(PyObject *pair, int *first_p, int *second_p)
+{
+    if (PyTuple_Check(pair))
+        return PyArg_ParseTuple(pair, "ii", first_p, second_p);
+    PyErr_Format(PyExc_TypeError, "%R is not a tuple of two integers", pair);
+    return false;
+}
+
 /* Whether the request for another device, or for a copy, can be met. */
 static bool can_export(const tensor_obj *self, PyObject *device, PyObject *copy)
 {
     int type, id;
 
-    if (copy != Py_None && PyObject_IsTrue(copy)) {
+    int copies = copy == Py_None ? 0 : PyObject_IsTrue(copy);
+    if (copies < 0)
+        return false;
+    if (self->dtype < 0 && self->item != 1 && self->item != 2 && self->item != 4 &&
+        self->item != 8) {
+        PyErr_Format(PyExc_BufferError, "DLPack has no elements of %zu bytes", self->item);
+        return false;
+    }
+    if (copies) {
         PyErr_SetString(PyExc_BufferError, "the tensor is only exported as it is, not copied");
         return false;
     }
     if (device == Py_None)
         return true;
-    if (!PyArg_ParseTuple(device, "ii", &type, &id))
+    if (!read_pair(device, &type, &id))
         return false;
     if (type == (self->mem_kind == STEPAF_MEM_CUDA ? DL_CUDA : DL_CPU) && id == self->device)
         return true;
@@ -125,7 +141,7 @@ PyObject *stepaf_py_dlpack(PyObject *object, PyObject *args, PyObject *kwargs)
     int major = 0, minor = 0;
 
     if (!stepaf_py_parse(args, kwargs, "|$OOOO", names, &stream, &version, &device, &copy) ||
-        (version != Py_None && !PyArg_ParseTuple(version, "ii", &major, &minor)) ||
+        (version != Py_None && !read_pair(version, &major, &minor)) ||
         !stepaf_py_hold_check(self->hold) || !can_export(self, device, copy))
         return NULL;
     if (self->readonly && major < 1)

@@ -2,6 +2,7 @@
 /* Failures become exceptions, a class for each status; the classes are made in Python. */
 #include <stdarg.h>
 #include <stdio.h>
+#include <string.h>
 
 #include "core.h"
 
@@ -24,6 +25,11 @@ PyObject *stepaf_py_set_errors(PyObject *module, PyObject *args)
     Py_RETURN_NONE;
 }
 
+PyObject *stepaf_py_text(const char *text)
+{
+    return PyUnicode_DecodeUTF8(text, (Py_ssize_t)strlen(text), "replace");
+}
+
 static void *raise_error(const stepaf_error_t *error)
 {
     PyObject *status = PyLong_FromLong(error->status);
@@ -34,9 +40,12 @@ static void *raise_error(const stepaf_error_t *error)
         class = base_class;
         Py_INCREF(class);
     }
-    PyObject *made = PyObject_CallFunction(class, "sisiii", error->text, (int)error->status,
-                                           LIB(phase_name)(error->phase), error->peer_role,
-                                           error->peer_rank, error->peer_world_rank);
+    PyObject *text = stepaf_py_text(error->text);
+    PyObject *made = text ? PyObject_CallFunction(class, "Oisiii", text, (int)error->status,
+                                                  LIB(phase_name)(error->phase), error->peer_role,
+                                                  error->peer_rank, error->peer_world_rank)
+                          : NULL;
+    Py_XDECREF(text);
     if (made)
         PyErr_SetObject(class, made);
     Py_XDECREF(made);

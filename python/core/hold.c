@@ -19,15 +19,10 @@ struct hold *stepaf_py_hold(enum hold_kind kind, context_obj *ctx)
     return hold;
 }
 
-static bool is_usable(const context_obj *ctx)
-{
-    return ctx->handle && ctx->forks == stepaf_py_forks;
-}
-
 /* Nobody has this batch, nor a tensor of it: it goes back. */
 static void give_back(const struct hold *hold)
 {
-    if (!hold->ended && is_usable(hold->ctx))
+    if (!hold->ended && stepaf_py_is_there(hold->ctx))
         BRIEFLY(hold->ctx, (void)LIB(release)(hold->batch));
 }
 
@@ -37,7 +32,7 @@ void stepaf_py_hold_drop(struct hold *hold)
 
     if (--hold->refs)
         return;
-    if (hold->kind == HOLD_BLOCK && !hold->ended && is_usable(ctx)) {
+    if (hold->kind == HOLD_BLOCK && !hold->ended && stepaf_py_is_there(ctx)) {
         /* Peers may be writing there: it is freed when nothing is in flight. */
         hold->ctx = NULL;
         hold->next = ctx->dropped;
@@ -60,6 +55,8 @@ bool stepaf_py_hold_check(const struct hold *hold)
 
     if (hold->ctx && !hold->ctx->handle)
         what = "the tensor is in memory of a context that is closed";
+    else if (hold->ctx && !stepaf_py_is_there(hold->ctx))
+        what = "the tensor is in memory of the parent process's context";
     else if (hold->ended)
         what = hold->kind == HOLD_BATCH ? "the tensor belongs to a batch that is released"
                                         : "the tensor is in memory that is freed";
@@ -77,7 +74,7 @@ void stepaf_py_sweep(context_obj *ctx)
     for (struct hold *hold = left; hold; hold = next) {
         stepaf_status_t status = STEPAF_OK;
         next = hold->next;
-        if (is_usable(ctx))
+        if (stepaf_py_is_there(ctx))
             UNLOCKED(ctx, true, status = LIB(free)(ctx->handle, hold->base));
         if (status == STEPAF_ERR_STATE) { /* a plan names it */
             hold->next = ctx->dropped;

@@ -40,6 +40,11 @@ PyObject *stepaf_py_load(PyObject *module, PyObject *path)
     Dl_info info;
     (void)module;
 
+    /* Others would share the classes of exceptions, which end with the interpreter that made them. */
+    if (PyInterpreterState_GetID(PyInterpreterState_Get()) != 0) {
+        PyErr_SetString(PyExc_ImportError, "stepaf is for the main interpreter alone");
+        return NULL;
+    }
     if (!PyUnicode_FSConverter(path, &bytes))
         return NULL;
     void *library = dlopen(PyBytes_AsString(bytes), RTLD_NOW | RTLD_LOCAL);

@@ -162,12 +162,12 @@ static PyObject *context_link(context_obj *self, PyObject *args)
     BRIEFLY(self, status = LIB(link_query)(self->handle, rank, &info));
     if (status)
         return stepaf_py_raise(status);
-    return stepaf_py_hook("link", Py_BuildValue("(iOsssKKK)", info.world_rank,
-                                                info.is_lost ? Py_True : Py_False, info.transport,
-                                                info.address, info.refused,
-                                                (unsigned long long)info.bytes_sent,
-                                                (unsigned long long)info.messages_sent,
-                                                (unsigned long long)info.bytes_received));
+    return stepaf_py_hook(
+        "link",
+        Py_BuildValue("(iOsNNKKK)", info.world_rank, info.is_lost ? Py_True : Py_False,
+                      info.transport, stepaf_py_text(info.address), stepaf_py_text(info.refused),
+                      (unsigned long long)info.bytes_sent, (unsigned long long)info.messages_sent,
+                      (unsigned long long)info.bytes_received));
 }
 
 static PyObject *context_map_check(context_obj *self, PyObject *args)
@@ -181,7 +181,7 @@ static PyObject *context_map_check(context_obj *self, PyObject *args)
         !stepaf_py_is_open(self))
         return NULL;
     UNLOCKED(self, true, status = LIB(map_check)(self->handle, timeout_us, &text));
-    PyObject *made = status ? stepaf_py_raise(status) : PyUnicode_FromString(text ? text : "");
+    PyObject *made = status ? stepaf_py_done_long(self, status) : stepaf_py_text(text ? text : "");
     free(text);
     return made;
 }
@@ -195,8 +195,9 @@ static PyObject *context_trace(context_obj *self, PyObject *args)
 
     if (!PyArg_ParseTuple(args, "n", &capacity) || !stepaf_py_is_open(self))
         return NULL;
-    stepaf_trace_record_t *records =
-        capacity < 0 ? NULL : PyMem_Calloc((size_t)capacity + 1, sizeof(*records));
+    if (capacity < 0)
+        return stepaf_py_refuse(STEPAF_ERR_INVALID, "a capacity of %zd records", capacity);
+    stepaf_trace_record_t *records = PyMem_Calloc((size_t)capacity + 1, sizeof(*records));
     if (!records)
         return PyErr_NoMemory();
     BRIEFLY(self, status = LIB(trace_read)(self->handle, records, sizeof(*records),

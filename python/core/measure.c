@@ -33,7 +33,8 @@ static stepaf_status_t one(const plan_obj *plan, bool ready, int64_t *start_ns_p
 
     if (status)
         return status;
-    while (ready && LIB(request_peer)(request, 0) == STEPAF_INPROGRESS)
+    int64_t end_ns = t1 + plan->ctx->timeout_us * 1000;
+    while (ready && LIB(request_peer)(request, 0) == STEPAF_INPROGRESS && now_ns() < end_ns)
         (void)LIB(progress)(plan->ctx->handle);
     int64_t t2 = now_ns();
     status = LIB(wait)(request, STEPAF_TIMEOUT_DEFAULT);

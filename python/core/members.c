@@ -49,15 +49,15 @@ static PyObject *context_members(context_obj *self, PyObject *unused)
 
 static PyObject *context_members_reason(context_obj *self, PyObject *rank)
 {
-    long number = PyLong_AsLong(rank);
     const char *reason;
+    int number;
 
-    if ((number == -1 && PyErr_Occurred()) || !stepaf_py_is_open(self))
+    if (!stepaf_py_number(rank, &number) || !stepaf_py_is_open(self))
         return NULL;
-    BRIEFLY(self, reason = LIB(members_reason)(self->handle, (int)number));
+    BRIEFLY(self, reason = LIB(members_reason)(self->handle, number));
     if (!reason)
-        return stepaf_py_refuse(STEPAF_ERR_INVALID, "there is no world rank %ld", number);
-    return PyUnicode_FromString(reason);
+        return stepaf_py_refuse(STEPAF_ERR_INVALID, "there is no world rank %d", number);
+    return stepaf_py_text(reason);
 }
 
 static PyObject *context_members_address(context_obj *self, PyObject *unused)
@@ -69,7 +69,7 @@ static PyObject *context_members_address(context_obj *self, PyObject *unused)
     if (!stepaf_py_is_open(self))
         return NULL;
     BRIEFLY(self, status = LIB(members_address)(self->handle, text, sizeof(text)));
-    return status ? stepaf_py_raise(status) : PyUnicode_FromString(text);
+    return status ? stepaf_py_raise(status) : stepaf_py_text(text);
 }
 
 static PyObject *context_members_fd(context_obj *self, PyObject *unused)

@@ -74,10 +74,13 @@ static bool add_type(PyObject *module, const char *name, PyType_Spec *spec, PyTy
 static struct PyModuleDef definition = {PyModuleDef_HEAD_INIT, .m_name = "stepaf._core",
                                         .m_size = -1, .m_methods = functions};
 
-/* Objects of these types come from methods alone. */
-static bool forbid_new(PyTypeObject *type)
+PyObject *stepaf_py_no_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
 {
-    return PyObject_SetAttrString((PyObject *)type, "__new__", Py_None) == 0;
+    (void)type;
+    (void)args;
+    (void)kwargs;
+    PyErr_SetString(PyExc_TypeError, "objects of this type are made by contexts and plans alone");
+    return NULL;
 }
 
 PyMODINIT_FUNC PyInit__core(void);
@@ -94,8 +97,6 @@ PyMODINIT_FUNC PyInit__core(void)
            add_type(module, "Request", &stepaf_py_request_spec, &stepaf_py_request_type) &&
            add_type(module, "Batch", &stepaf_py_batch_spec, &stepaf_py_batch_type) &&
            add_type(module, "Tensor", &stepaf_py_tensor_spec, &stepaf_py_tensor_type) &&
-           forbid_new(stepaf_py_plan_type) && forbid_new(stepaf_py_request_type) &&
-           forbid_new(stepaf_py_batch_type) && forbid_new(stepaf_py_tensor_type) &&
            stepaf_py_add_constants(module);
     Py_XINCREF(stepaf_py_hooks);
     if (done && PyModule_AddObject(module, "hooks", stepaf_py_hooks) == 0)

@@ -140,9 +140,8 @@ static PyObject *plan_start(plan_obj *self, PyObject *const *args, Py_ssize_t n_
 static request_obj *unwaited_next(const plan_obj *self)
 {
     int slot = self->last ? LIB(request_slot)(self->last) : -1;
-    unsigned depth = LIB(plan_depth)(self->handle);
 
-    return slot >= 0 && depth ? self->unwaited[((unsigned)slot + 1) % depth] : NULL;
+    return slot >= 0 && self->depth ? self->unwaited[((unsigned)slot + 1) % self->depth] : NULL;
 }
 
 /* Say who is late: a peer, or else whoever is to wait for the request. */
@@ -235,7 +234,7 @@ static void plan_dealloc(plan_obj *self)
 static PyObject *plan_get_depth(plan_obj *self, void *closure)
 {
     (void)closure;
-    return PyLong_FromUnsignedLong(self->handle ? LIB(plan_depth)(self->handle) : 0);
+    return PyLong_FromUnsignedLong(self->handle ? self->depth : 0);
 }
 
 static PyObject *plan_get_handle(plan_obj *self, void *closure)
@@ -298,6 +297,7 @@ static __attribute__((constructor)) void join_methods(void)
 }
 
 static PyType_Slot slots[] = {
+    {Py_tp_new, stepaf_py_no_new},
     {Py_tp_doc, (void *)"A compiled exchange, made by Context.plan or Context.plan_ffn."},
     {Py_tp_dealloc, plan_dealloc},
     {Py_tp_getset, properties},

@@ -22,6 +22,17 @@ static plan_obj *make_plan(context_obj *ctx, bool is_ffn, uint32_t flags)
     return plan;
 }
 
+/* The plan, or the exception of its failure. */
+static plan_obj *made(plan_obj *plan, stepaf_status_t status)
+{
+    if (status) {
+        Py_DECREF((PyObject *)plan);
+        return stepaf_py_raise(status);
+    }
+    plan->depth = LIB(plan_depth)(plan->handle);
+    return plan;
+}
+
 static void add_key(plan_obj *plan, uint64_t key)
 {
     plan->keys[plan->n_keys].key = key;
@@ -50,10 +61,7 @@ static PyObject *context_plan(context_obj *self, PyObject *args)
             add_key(plan, pushes.array[i].key);
         BRIEFLY(self, status = LIB(plan_create)(self->handle, pushes.array, pushes.n, pulls.array,
                                                 pulls.n, flags, &plan->handle));
-        if (status) {
-            Py_DECREF((PyObject *)plan);
-            plan = stepaf_py_raise(status);
-        }
+        plan = made(plan, status);
     }
     stepaf_py_tensors_free(&pulls);
     stepaf_py_tensors_free(&pushes);
@@ -98,10 +106,7 @@ static PyObject *context_plan_ffn(context_obj *self, PyObject *args)
             add_key(plan, answers.array[i].key);
         BRIEFLY(self, status = LIB(plan_create_ffn)(self->handle, keys, n_keys, answers.array,
                                                     answers.n, flags, &plan->handle));
-        if (status) {
-            Py_DECREF((PyObject *)plan);
-            plan = stepaf_py_raise(status);
-        }
+        plan = made(plan, status);
     }
     stepaf_py_tensors_free(&answers);
     return (PyObject *)plan;

@@ -70,8 +70,10 @@ static PyObject *context_recv_list(context_obj *self, PyObject *args)
             batch = stepaf_py_batch(self, batches[i]); /* NULL: it is released */
         else
             Py_INCREF(batch);
-        if (list && batch && !PyList_SetItem(list, i, batch))
+        if (list && batch && !PyList_SetItem(list, i, batch)) /* which takes the reference */
             continue;
+        if (!list)
+            Py_XDECREF(batch); /* it is released, as nobody gets it */
         Py_XDECREF(list);
         list = NULL;
     }

@@ -138,25 +138,25 @@ static PyObject *request_cancel(request_obj *self, PyObject *unused)
 
 static PyObject *request_peer(request_obj *self, PyObject *rank)
 {
-    long number = PyLong_AsLong(rank);
     stepaf_status_t status;
+    int number;
 
-    if ((number == -1 && PyErr_Occurred()) || !stepaf_py_is_open(self->ctx))
+    if (!stepaf_py_number(rank, &number) || !stepaf_py_is_open(self->ctx))
         return NULL;
-    BRIEFLY(self->ctx, status = LIB(request_peer)(self->handle, (int)number));
+    BRIEFLY(self->ctx, status = LIB(request_peer)(self->handle, number));
     return true_unless_in_progress(status);
 }
 
 static PyObject *request_answers(request_obj *self, PyObject *unused)
 {
-    int n = self->ctx->handle ? LIB(n_peers)(self->ctx->handle) : 0;
-    size_t n_words = n > 0 ? ((size_t)n + 63) / 64 : 1;
     PyObject *list = NULL;
     stepaf_status_t status;
     (void)unused;
 
     if (!stepaf_py_is_open(self->ctx))
         return NULL;
+    int n = LIB(n_peers)(self->ctx->handle);
+    size_t n_words = n > 0 ? ((size_t)n + 63) / 64 : 1;
     uint64_t *mask = PyMem_Calloc(n_words, sizeof(*mask));
     if (!mask)
         return PyErr_NoMemory();
@@ -247,12 +247,12 @@ static PyObject *request_wait_rest(request_obj *self, PyObject *args, PyObject *
 static PyObject *request_tensor(request_obj *self, PyObject *index)
 {
     stepaf_tensor_info_t info = {.size = sizeof(info)};
-    long number = PyLong_AsLong(index);
     stepaf_status_t status;
+    int number;
 
-    if ((number == -1 && PyErr_Occurred()) || !stepaf_py_is_open(self->ctx))
+    if (!stepaf_py_number(index, &number) || !stepaf_py_is_open(self->ctx))
         return NULL;
-    BRIEFLY(self->ctx, status = LIB(request_tensor)(self->handle, (int)number, &info));
+    BRIEFLY(self->ctx, status = LIB(request_tensor)(self->handle, number, &info));
     if (status == STEPAF_INPROGRESS)
         Py_RETURN_NONE;
     if (status)
@@ -268,12 +268,12 @@ static PyObject *request_tensor(request_obj *self, PyObject *index)
 static PyObject *request_timeline(request_obj *self, PyObject *rank)
 {
     stepaf_timeline_t line = {.size = sizeof(line)};
-    long number = PyLong_AsLong(rank);
     stepaf_status_t status;
+    int number;
 
-    if ((number == -1 && PyErr_Occurred()) || !stepaf_py_is_open(self->ctx))
+    if (!stepaf_py_number(rank, &number) || !stepaf_py_is_open(self->ctx))
         return NULL;
-    BRIEFLY(self->ctx, status = LIB(timeline_query)(self->handle, (int)number, &line));
+    BRIEFLY(self->ctx, status = LIB(timeline_query)(self->handle, number, &line));
     if (status)
         return stepaf_py_raise(status);
     return stepaf_py_hook("timeline",
@@ -420,6 +420,7 @@ static PyMethodDef methods[] = {
 };
 
 static PyType_Slot slots[] = {
+    {Py_tp_new, stepaf_py_no_new},
     {Py_tp_doc, (void *)"An operation, or an answer, that is under way. Can be awaited."},
     {Py_tp_dealloc, request_dealloc},
     {Py_tp_getset, properties},

@@ -37,9 +37,12 @@ static bool many_read(struct many *many, PyObject *list, PyObject *rows)
     for (Py_ssize_t i = 0; i < many->n && !PyErr_Occurred(); i++) {
         PyObject *batch = PyList_GetItem(list, i);
         PyObject *count = many->rows ? PySequence_GetItem(rows, i) : NULL;
-        if (count)
-            many->rows[i] = (uint32_t)PyLong_AsUnsignedLong(count);
+        unsigned long n_rows = count ? PyLong_AsUnsignedLong(count) : 0;
         Py_XDECREF(count);
+        if (n_rows > UINT32_MAX && !PyErr_Occurred())
+            (void)stepaf_py_refuse(STEPAF_ERR_INVALID, "%lu rows of batch %zd", n_rows, i);
+        if (many->rows)
+            many->rows[i] = (uint32_t)n_rows;
         if (batch == Py_None)
             continue;
         if (!PyObject_TypeCheck(batch, stepaf_py_batch_type)) {

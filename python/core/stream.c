@@ -46,7 +46,7 @@ static PyObject *start_on_stream(plan_obj *self, PyObject *args, PyObject *kwarg
         return NULL;
     params.push = pushes.array;
     params.n_push = pushes.n;
-    UNLOCKED(self->ctx, false,
+    UNLOCKED(self->ctx, true,
              status = LIB(start_on_stream)(self->handle, push == Py_None ? NULL : &params, stream,
                                            wants_request ? &request : NULL));
     stepaf_py_tensors_free(&pushes);
@@ -69,7 +69,7 @@ static PyObject *enqueue(plan_obj *self, PyObject *args, PyObject *kwargs,
     if (!stepaf_py_parse(args, kwargs, "|O", names, &stream_arg) || !is_usable(self) ||
         !read_stream(stream_arg, &stream))
         return NULL;
-    UNLOCKED(self->ctx, false, status = call(self->handle, stream));
+    UNLOCKED(self->ctx, true, status = call(self->handle, stream));
     if (status)
         return stepaf_py_raise(status);
     Py_RETURN_NONE;
@@ -97,7 +97,7 @@ static PyObject *respond_on_stream(plan_obj *self, PyObject *args, PyObject *kwa
         !read_stream(stream_arg, &stream) ||
         (objects != Py_None && !stepaf_py_tensors_of(&tensors, objects, self->keys, self->n_keys)))
         return NULL;
-    UNLOCKED(self->ctx, false,
+    UNLOCKED(self->ctx, true,
              status = LIB(respond_on_stream)(self->handle,
                                              objects == Py_None ? NULL : tensors.array, stream));
     stepaf_py_tensors_free(&tensors);

@@ -116,7 +116,8 @@ static PyObject *tensor_device(tensor_obj *self, void *closure)
 static PyObject *tensor_is_valid(tensor_obj *self, void *closure)
 {
     (void)closure;
-    return PyBool_FromLong(!self->hold->ended && (!self->hold->ctx || self->hold->ctx->handle));
+    return PyBool_FromLong(!self->hold->ended &&
+                           (!self->hold->ctx || stepaf_py_is_there(self->hold->ctx)));
 }
 
 static PyObject *tensor_data_ptr(tensor_obj *self, PyObject *unused)
@@ -195,25 +196,15 @@ static PyObject *tensor_view(tensor_obj *self, PyObject *args)
 
     if (!PyArg_ParseTuple(args, "Oi", &sizes, &dtype) || !stepaf_py_hold_check(self->hold))
         return NULL;
-    Py_ssize_t n = PySequence_Size(sizes);
-    size_t bytes = dtype < 0 ? self->item : LIB(dtype_bytes)((stepaf_dtype_t)dtype);
-    if (n < 0)
+    int n = stepaf_py_shape(sizes, shape);
+    size_t bytes;
+    if (n < 0 || !stepaf_py_bytes(dtype < 0 ? self->item : LIB(dtype_bytes)((stepaf_dtype_t)dtype),
+                                  n, shape, &bytes))
         return NULL;
-    if (n > STEPAF_MAX_DIMS)
-        return stepaf_py_refuse(STEPAF_ERR_INVALID, "a shape of %zd dimensions", n);
-    for (Py_ssize_t i = 0; i < n; i++) {
-        PyObject *size = PySequence_GetItem(sizes, i);
-        shape[i] = size ? PyLong_AsLongLong(size) : -1;
-        Py_XDECREF(size);
-        if (PyErr_Occurred())
-            return NULL;
-        if (shape[i] < 0 || __builtin_mul_overflow(bytes, (size_t)shape[i], &bytes))
-            return stepaf_py_refuse(STEPAF_ERR_INVALID, "a shape with a bad size");
-    }
     if (bytes > self->bytes)
         return stepaf_py_refuse(STEPAF_ERR_SIZE, "a view of %zu bytes of a tensor of %zu", bytes,
                                 self->bytes);
-    return part(self, 0, bytes, dtype, (int)n, shape);
+    return part(self, 0, bytes, dtype, n, shape);
 }
 
 static PyObject *tensor_array(PyObject *self, PyObject *args, PyObject *kwargs)
@@ -251,6 +242,7 @@ static PyMethodDef methods[] = {
 };
 
 static PyType_Slot slots[] = {
+    {Py_tp_new, stepaf_py_no_new},
     {Py_tp_doc,
      (void *)"A view of memory: of a receive buffer, of an allocation, or of somebody else's."},
     {Py_tp_dealloc, tensor_dealloc},

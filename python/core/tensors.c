@@ -137,11 +137,15 @@ bool stepaf_py_tensors_of(struct tensors *tensors, PyObject *objects, const stru
 
     if (!done)
         return false;
-    for (Py_ssize_t i = 0; done && i < n; i++)
-        done = append(tensors, n_keys ? &keys[i % n_keys] : &none,
-                      is_list    ? PyList_GetItem(objects, i)
-                      : is_tuple ? PyTuple_GetItem(objects, i)
-                                 : objects);
+    for (Py_ssize_t i = 0; done && i < n; i++) {
+        /* What reads an object may change the list. */
+        PyObject *object = is_list    ? PyList_GetItem(objects, i)
+                           : is_tuple ? PyTuple_GetItem(objects, i)
+                                      : objects;
+        Py_XINCREF(object);
+        done = object && append(tensors, n_keys ? &keys[i % n_keys] : &none, object);
+        Py_XDECREF(object);
+    }
     if (!done)
         stepaf_py_tensors_free(tensors);
     return done;

@@ -1,10 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Leaving the interpreter lock, and waits in pieces. */
+#include <limits.h>
 #include <time.h>
 
 #include "core.h"
 
 enum { PIECE_US = 50000 };
+
+static const char closed_meanwhile[] = "the context was closed during the wait";
 
 static int64_t now_ns(void)
 {
@@ -47,12 +50,34 @@ int stepaf_py_piece_done(const struct waiter *waiter, stepaf_status_t status)
     if (status != STEPAF_ERR_TIMEOUT)
         return 1;
     if (waiter->ctx->closing) {
-        (void)stepaf_py_refuse(STEPAF_ERR_CANCELED, "the context was closed during the wait");
+        (void)stepaf_py_refuse(STEPAF_ERR_CANCELED, "%s", closed_meanwhile);
         return -1;
     }
     if (now_ns() >= waiter->deadline_ns)
         return 1;
-    return PyErr_CheckSignals() ? -1 : 0;
+    if (PyErr_CheckSignals())
+        return -1;
+    if (!waiter->ctx->closing)
+        return 0;
+    (void)stepaf_py_refuse(STEPAF_ERR_CANCELED, "%s",
+                           closed_meanwhile); /* by a handler of a signal */
+    return -1;
+}
+
+bool stepaf_py_number(PyObject *object, int *number_p)
+{
+    PyObject *index = PyNumber_Index(object);
+    long number = index ? PyLong_AsLong(index) : -1;
+
+    Py_XDECREF(index);
+    if (PyErr_Occurred())
+        return false;
+    if (number < -1 || number > INT_MAX) {
+        PyErr_Format(PyExc_OverflowError, "%ld is no number of a rank or tensor", number);
+        return false;
+    }
+    *number_p = (int)number;
+    return true;
 }
 
 bool stepaf_py_timeout(PyObject *seconds, int64_t *timeout_us_p)

@@ -114,6 +114,12 @@ class Numpy(job.TestCase):
         for made in (tensor.__array__(), tensor.__array__(numpy.float64, copy=True)):
             self.assertTrue((made == array).all())
 
+    def test_numpys_other_elements(self):
+        with self.assertRaisesRegex(stepaf.InvalidError, "without bytes"):
+            stepaf.as_tensor(numpy.zeros(1000, "V0"))
+        with self.assertRaisesRegex(BufferError, "33 bytes"):
+            stepaf.as_tensor(numpy.array([b"a" * 33, b"b" * 33])).__dlpack__()
+
     def test_numpy_of_what_has_ended(self):
         """No array of one object, as numpy makes of what it knows nothing of."""
         self.run_job(given_back)
@@ -200,8 +206,66 @@ def compiled(ctx, backend):
         assert torch.equal(other, hidden.exp())
 
 
+def in_time(ctx, told):
+    """A wait that ends by time is for the same operation when it is called again. A server goes on
+    when an answer could not be sent."""
+    ctx.push_key(X, 8, torch.float32, depth=2)
+    ctx.pull_key(Y, 8, torch.float32, depth=2)
+    y = steptorch.empty(ctx, (2, 8))
+    if ctx.role == stepaf.Role.FFN:
+        ctx.commit()
+        server = steptorch.Server(ctx, [y[0]])
+        told.wait()
+        for i in range(2):
+            server.recv([torch.empty(8)])
+            server.respond([torch.full((8,), float(i))])
+            server._last.wait()
+            server._last = Unsent()
+        server._last = None
+        ctx.barrier()
+        return
+    x = steptorch.empty(ctx, (8,))
+    link = steptorch.Exchange(ctx.plan({X: x}, {Y: y[0]}), [x], [y[0]])
+    ctx.commit()
+    try:
+        link.start([x, x])
+        raise AssertionError("a tensor too many")
+    except stepaf.InvalidError:
+        pass
+    link.start([torch.ones(8)])
+    link.start([torch.ones(8)])
+    try:
+        link.wait()
+        raise AssertionError("an answer")
+    except stepaf.TimeoutError:
+        told.send()
+    for i in range(2):
+        out = torch.empty(8)
+        while True:
+            try:
+                link.wait([out])
+                break
+            except stepaf.TimeoutError:
+                continue
+        assert torch.equal(out, torch.full((8,), float(i))), (i, out)
+    ctx.barrier(timeout=60)
+
+
+class Unsent:
+    """Stands for the request of an answer whose rank is lost."""
+
+    @staticmethod
+    def wait():
+        raise stepaf.PeerLostError("attention rank 7 is lost", -13)
+
+
 @unittest.skipUnless(torch, REASON)
 class Exchange(job.TestCase):
+    def test_in_time(self):
+        told = job.Signal()
+        self.run_job(lambda ctx: in_time(ctx, told), env={"STEPAF_TIMEOUT_US": "300000"})
+        told.close()
+
     def test_exchange(self):
         self.run_job(exchange)
 

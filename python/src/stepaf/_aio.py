@@ -13,7 +13,7 @@ import time
 from typing import Any, Callable, Coroutine, Generator, Optional, TypeVar
 
 from . import _core
-from ._errors import WouldBlockError
+from ._errors import CanceledError, HandleError, InvalidError, WouldBlockError
 
 T = TypeVar("T")
 
@@ -21,15 +21,29 @@ EAGER_S = 0.001
 PAUSE_S = 0.001
 
 
+LONGEST_S = 1e9
 LAST_S = 1e-6
 """The time-out of a wait whose time has passed: it looks once more, and says who is late."""
 
 
-async def poll(look: Callable[[], Optional[T]], timeout: float, at_end: Callable[[], T]) -> T:
-    """Call look until it returns something; at_end, when the time has passed."""
+async def poll(context: _core.Context, look: Callable[[], Optional[T]], timeout: Optional[float],
+               at_end: Callable[[], T]) -> T:
+    """Call look until it returns something; at_end, when the time has passed. None: the default."""
+    if timeout is None:
+        timeout = context.default_timeout
+    if not timeout >= 0:
+        raise InvalidError(f"a timeout of {timeout:g} s", _core.STATUSES["STEPAF_ERR_INVALID"])
+    timeout = min(timeout, LONGEST_S)
+    was_open = not context.closed
     began = time.monotonic()
     while True:
-        found = look()
+        try:
+            found = look()
+        except HandleError:
+            if was_open and context.closed:
+                raise CanceledError("the context was closed during the wait",
+                                    _core.STATUSES["STEPAF_ERR_CANCELED"]) from None
+            raise
         if found is not None:
             return found
         waited = time.monotonic() - began
@@ -38,18 +52,13 @@ async def poll(look: Callable[[], Optional[T]], timeout: float, at_end: Callable
         await asyncio.sleep(0 if waited < EAGER_S else PAUSE_S)
 
 
-def limit_of(context: _core.Context, timeout: Optional[float]) -> float:
-    """The timeout, or the default one."""
-    return context.default_timeout if timeout is None else timeout
-
-
 async def wait(request: _core.Request, timeout: Optional[float] = None) -> None:
     """Wait until the request is complete, while other tasks run. Raises what Request.wait does."""
     def at_end() -> bool:
         request.wait(LAST_S)
         return True
 
-    await poll(lambda: True if request.test() else None, limit_of(request.context, timeout), at_end)
+    await poll(request.context, lambda: True if request.test() else None, timeout, at_end)
 
 
 async def _start(plan: _core.Plan, push: Optional[Any] = None, *, timeout: Optional[float] = None,
@@ -60,7 +69,7 @@ async def _start(plan: _core.Plan, push: Optional[Any] = None, *, timeout: Optio
         except WouldBlockError:
             return None
 
-    return await poll(look, limit_of(plan.context, timeout),
+    return await poll(plan.context, look, timeout,
                       lambda: plan._start_kept(push, wait=True, timeout=LAST_S, **how))
 
 

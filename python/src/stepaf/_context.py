@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import atexit
 import math
+import operator
 import weakref
 from typing import Any, Iterable, Mapping, Optional, Sequence, Tuple, Union
 
@@ -43,6 +44,21 @@ def _number(choice: Optional[object], names: "dict[str, int]", what: str) -> int
         raise ValueError(f"{what} is {choice!r}, not one of {', '.join(names)}") from None
 
 
+def _sizes(shape: "Union[int, Iterable[int]]") -> Tuple[int, ...]:
+    one: Any = shape
+    if hasattr(one, "__index__"):
+        return (operator.index(one),)
+    return tuple(operator.index(size) for size in one)
+
+
+def _key_number(key: int) -> int:
+    number = operator.index(key)
+    if not 0 <= number < 1 << 64:
+        raise InvalidError(f"a key of {number}, which is not of 64 bits",
+                           _core.STATUSES["STEPAF_ERR_INVALID"])
+    return number
+
+
 class Context(_core.Context):
     """A rank's membership in a job.
 
@@ -79,7 +95,8 @@ class Context(_core.Context):
 
         Peers that still need this rank get PeerLostError. Tensors of the context are not valid any
         more. While arrays or memoryviews of its memory are alive (see exports), their memory stays,
-        and the rank leaves when the last of them has ended, or the interpreter exits.
+        and the rank leaves when the last of them has ended, or the interpreter exits; then a barrier
+        or commit of another thread ends by itself, and close waits for it.
         """
         self._close(False)
 
@@ -157,13 +174,13 @@ class Context(_core.Context):
         buffers, so batches in flight (0: the setting STEPAF_DEPTH). device: "cpu" or "cuda", of the
         receive buffers and destinations in this rank. All ranks declare the key alike.
         """
-        sizes = (int(shape),) if isinstance(shape, int) else tuple(int(size) for size in shape)
+        sizes, number = _sizes(shape), _key_number(key)
         name = dtype_name(dtype)
         nbytes = math.prod(sizes) * _core.DTYPE_BYTES[name]
-        if not 0 <= key < 1 << 64:
-            raise InvalidError(f"a key of {key}, which is not of 64 bits",
+        if not 0 <= nbytes < 1 << 32:
+            raise InvalidError(f"key {number}: a shape of {sizes}, which has {nbytes} bytes",
                                _core.STATUSES["STEPAF_ERR_INVALID"])
-        self._declare(int(key), direction, nbytes, _core.DTYPES[name], sizes or None, depth,
+        self._declare(number, direction, nbytes, _core.DTYPES[name], sizes or None, depth,
                       mem_kind(device))
         made = Key(key)
         made.direction, made.shape, made.dtype, made.nbytes = direction, sizes, name, nbytes
@@ -182,12 +199,12 @@ class Context(_core.Context):
 
     def withdraw(self, key: int) -> None:
         """Withdraw a key; in force from the next commit."""
-        self._withdraw(int(key))
+        self._withdraw(_key_number(key))
 
     def set_recv(self, key: int, buffer: TensorLike, ranks: Optional[Sequence[int]] = None) -> None:
         """Provide the memory in which a key is received from these attention ranks, in equal slices
         (FFN ranks). The buffer is registered, and stays so."""
-        self._set_recv(int(key), buffer, ranks)
+        self._set_recv(_key_number(key), buffer, ranks)
 
     def alloc(self, shape: "Union[int, Iterable[int]]", dtype: DType = "u8", *,
               device: Optional[object] = None) -> Tensor:
@@ -195,10 +212,7 @@ class Context(_core.Context):
 
         It is freed by free, by the commit after the last reference has ended, or by close.
         """
-        sizes = (int(shape),) if isinstance(shape, int) else tuple(int(size) for size in shape)
-        name = dtype_name(dtype)
-        nbytes = math.prod(sizes) * _core.DTYPE_BYTES[name]
-        return self._alloc(nbytes, _core.DTYPES[name], sizes, mem_kind(device))
+        return self._alloc(_core.DTYPES[dtype_name(dtype)], _sizes(shape), mem_kind(device))
 
     # ---- plans
 
@@ -243,8 +257,7 @@ class Context(_core.Context):
             except TimeoutError:
                 return None
 
-        return await _aio.poll(look, _aio.limit_of(self, timeout),
-                               lambda: self._recv(_aio.LAST_S))
+        return await _aio.poll(self, look, timeout, lambda: self._recv(_aio.LAST_S))
 
     # ---- the rest
 
@@ -268,9 +281,8 @@ class Context(_core.Context):
 
 def view(tensor: Tensor, shape: "Union[int, Iterable[int]]", dtype: Optional[DType] = None) -> Tensor:
     """The first bytes of a tensor, with another shape and element type."""
-    sizes = (shape,) if isinstance(shape, int) else tuple(shape)
     kind = tensor.dtype if dtype is None else dtype
-    return tensor._view(sizes, -1 if kind is None else dtype_number(kind))
+    return tensor._view(_sizes(shape), -1 if kind is None else dtype_number(kind))
 
 
 def as_tensor(tensor: TensorLike) -> Tensor:

@@ -121,14 +121,20 @@ DType = Union[str, object]
 
 def dtype_name(dtype: DType) -> str:
     """The library's name of an element type: its own, torch's or numpy's (also as an object)."""
+    if dtype is float or dtype is int:  # of which torch and numpy have different ideas
+        raise _no_dtype(f"{dtype} is Python's own, of no size that all agree on")
     text = dtype if isinstance(dtype, str) else getattr(dtype, "__name__", None) or str(dtype)
     text = text.rsplit(".", 1)[-1]
     name = _ALIASES.get(text, text)
     if name not in _core.DTYPES:
-        from ._errors import InvalidError
-        raise InvalidError(f"no element type {text!r}; there are {', '.join(_core.DTYPES)}",
-                           _core.STATUSES["STEPAF_ERR_INVALID"])
+        raise _no_dtype(f"no element type {text!r}")
     return name
+
+
+def _no_dtype(text: str) -> Exception:
+    from ._errors import InvalidError
+    return InvalidError(f"{text}; element types are {', '.join(_core.DTYPES)}",
+                        _core.STATUSES["STEPAF_ERR_INVALID"])
 
 
 def torch_dtypes(torch: Any) -> "dict[Any, int]":

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import collections
 import itertools
+import time
 import weakref
 from typing import Any, Callable, Deque, List, Optional, Sequence
 
@@ -25,7 +26,7 @@ import torch
 from . import _core
 from ._context import Context, view
 from ._core import Batch, Plan, Request, Tensor
-from ._errors import InvalidError
+from ._errors import InvalidError, StepafError, TimeoutError
 
 _DTYPES = {
     "u8": torch.uint8, "i8": torch.int8, "i16": torch.int16, "i32": torch.int32,
@@ -99,6 +100,10 @@ class Exchange(_Numbered):
     def start(self, push: Optional[Sequence[torch.Tensor]] = None) -> None:
         """Start an operation with these pushes; on the current stream if it is a stream plan."""
         values = self.push if push is None else push
+        if len(values) != len(self.push):
+            raise InvalidError(f"{len(values)} tensors, where the plan pushes {len(self.push)}",
+                               _core.STATUSES["STEPAF_ERR_INVALID"])
+        self._await_sources(values)
         placed = [_put(place, value) for place, value in zip(self.push, values)]
         sizes = [value.numel() * value.element_size() for value in placed]
         whole = all(value.shape == place.shape for value, place in zip(placed, self.push))
@@ -108,27 +113,53 @@ class Exchange(_Numbered):
         else:
             self._started.append(self.plan.start() if whole else self.plan.start(placed))
 
+    def _await_sources(self, values: Sequence[torch.Tensor]) -> None:
+        """Before what is still being sent from the planned places is overwritten."""
+        last = self._started[-1] if self._started else None
+        if last is None or all(place.data_ptr() == value.data_ptr()
+                               for place, value in zip(self.push, values)):
+            return
+        deadline = time.monotonic() + self.plan.context.default_timeout
+        while not last.sent:
+            if time.monotonic() > deadline:
+                raise TimeoutError("the sources of the last operation are still being sent",
+                                   _core.STATUSES["STEPAF_ERR_TIMEOUT"])
+            self.plan.context.progress()
+
     def wait(self, out: Optional[Sequence[torch.Tensor]] = None) -> None:
         """Wait for the oldest operation, the stream or the caller; its answers are in out, or in the
-        planned tensors."""
+        planned tensors. After TimeoutError it is still the oldest: wait again."""
         if not self._started:
             raise InvalidError("no operation is started", _core.STATUSES["STEPAF_ERR_STATE"])
         outs = self.pull if out is None else out
-        request = self._started.popleft()
+        request = self._started[0]
         slot = self._n % max(self.plan.depth, 1)
-        self._n += 1
+        try:
+            if request is None:
+                self.plan.wait_on_stream()
+            else:
+                request.wait()
+        except TimeoutError:
+            raise
+        except StepafError:
+            self._end_oldest()
+            raise
+        self._end_oldest()
         if request is None:
-            self.plan.wait_on_stream()
             peers = max(self.plan.context.n_peers, 1)
             each = len(outs) // peers
             arrived = [self.plan.tensor(slot, i // each, i % each) for i in range(len(outs))]
         else:
-            request.wait()
             arrived = [tensor for tensor in map(request.tensor, range(len(outs)))
                        if tensor is not None]
         for place, tensor in zip(outs, arrived):
             if place.data_ptr() != tensor.data_ptr():
                 _get(place, from_tensor(tensor))
+
+
+    def _end_oldest(self) -> None:
+        self._started.popleft()
+        self._n += 1
 
 
 class Server(_Numbered):
@@ -162,12 +193,20 @@ class Server(_Numbered):
             _get(place, from_tensor(self.plan.tensor(slot, i // each, i % each)))
 
     def respond(self, answers: Sequence[torch.Tensor]) -> None:
-        """Answer the oldest batch, and release it."""
+        """Answer the oldest batch, and release it. After TimeoutError it is still the oldest: an earlier
+        answer is being sent from the same places."""
         if not self._received:
             raise InvalidError("no batch is received", _core.STATUSES["STEPAF_ERR_STATE"])
-        batch = self._received.popleft()
+        batch = self._received[0]
         if self._last is not None and batch is not None:
-            self._last.wait()  # before its sources are overwritten
+            try:
+                self._last.wait()  # before its sources are overwritten
+            except TimeoutError:
+                raise
+            except StepafError:
+                pass  # who was to get that answer is lost: this one is for another rank
+            self._last = None
+        self._received.popleft()
         placed = [_put(place, value) for place, value in zip(self.answers, answers)]
         if batch is not None:
             self._last = batch.respond(placed)

@@ -15,7 +15,7 @@ import torch
 from .. import _core
 from .._context import Context
 from .._core import Batch, Request
-from .._errors import CanceledError, HandleError, ProtocolError, TimeoutError
+from .._errors import CanceledError, HandleError, ProtocolError, StepafError, TimeoutError
 from ..torch import from_tensor
 from ._topology import Topology
 
@@ -116,7 +116,7 @@ class Control:
         self._n = 0
         key = context.push_key(CONTROL, self._bytes)
         self._plan = None
-        self._requests: List[Optional[Request]] = []
+        self._request: Optional[Request] = None
         self._sources: Any = None
         if not topology.is_ffn and topology.is_first:
             self._sources = context.alloc(self._bytes)
@@ -129,11 +129,16 @@ class Control:
         text = json.dumps(said, separators=(",", ":")).encode()
         if len(text) > self._bytes:
             raise ValueError(f"a control message of {len(text)} bytes, more than {self._bytes}")
-        for request in self._requests:
-            if request is not None:
-                request.wait()
+        if self._request is not None:
+            try:
+                self._request.wait()
+            except TimeoutError:
+                raise  # it is still under way
+            except StepafError:
+                self._request = None
+                raise
         memoryview(self._sources)[:len(text)] = text
-        self._requests = [self._plan.start([self._sources[:len(text)]], wait=True)]
+        self._request = self._plan.start([self._sources[:len(text)]], wait=True)
 
     @staticmethod
     def read(batch: Batch) -> Tuple[Dict[int, List[int]], bool, bool]:
