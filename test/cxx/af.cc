@@ -3,6 +3,7 @@
 #include <cstring>
 #include <stdexcept>
 #include <string>
+#include <thread>
 
 #include <stepaf/af_tensor.hpp>
 
@@ -65,6 +66,9 @@ static void attention(stepaf_boot_t *boot)
     CHECK(buffers[2][7] == 'x' && buffers[3][7] == 'r');
     worker.Wait(handler);
     CHECK(worker.FetchTrace(handler, 0).answered_ns > 0);
+
+    std::vector<int> again = worker.GetAllHandlers(worker.ZBatchPushPull(push, pull, false));
+    worker.Wait(again[1], UINT64_MAX); /* for ever is not at once */
 
     /* Nobody answers before the barrier. */
     int late = worker.ZBatchPushPull(push, pull, false);
@@ -133,6 +137,9 @@ static void ffn(stepaf_boot_t *boot)
     } catch (const stepaf::error &failure) {
         CHECK(failure.status() == STEPAF_ERR_HANDLE);
     }
+    metas = server.GetBatch();
+    std::this_thread::sleep_for(std::chrono::milliseconds(20)); /* it is waited for by now */
+    echo(metas[0], &server);
 
     /* A handle answers, and then one throws. */
     ctx.barrier(STEPAF_GROUP_WORLD);

@@ -25,6 +25,19 @@ template <class E, class F> static void throws(stepaf_status_t status, F &&call)
     CHECK(!"it has to throw");
 }
 
+/* What a call says that polls, or that C++ refuses by itself: not what was recorded before. */
+template <class E, class F> static void says_by_itself(stepaf_status_t status, F &&call)
+{
+    try {
+        call();
+    } catch (const E &failure) {
+        CHECK(failure.status() == status && failure.phase() == STEPAF_PHASE_NONE);
+        CHECK(std::strcmp(failure.what(), stepaf_status_text(status)) == 0);
+        return;
+    }
+    CHECK(!"it has to throw");
+}
+
 static stepaf::context join(stepaf_boot_t *boot, stepaf_role_t role)
 {
     auto ctx = stepaf::context::init(stepaf::params().role(role), boot);
@@ -98,6 +111,11 @@ static void attention(stepaf_boot_t *boot)
     ctx.barrier(STEPAF_GROUP_WORLD);
     steps.ref().wait_push(0);
     throws<stepaf::timeout_error>(STEPAF_ERR_TIMEOUT, [&] { steps.ref().wait_tensor(0, 0us); });
+    throws<stepaf::timeout_error>(STEPAF_ERR_TIMEOUT, [&] { steps.ref().wait_tensor(0, 1us); });
+    says_by_itself<stepaf::timeout_error>(STEPAF_ERR_TIMEOUT,
+                                          [&] { steps.ref().try_wait_tensor(0, 0us).value(); });
+    says_by_itself<stepaf::timeout_error>(STEPAF_ERR_TIMEOUT, [&] { steps.try_wait(0us).value(); });
+    says_by_itself<stepaf::timeout_error>(STEPAF_ERR_TIMEOUT, [&] { steps.wait(0us); });
     ctx.barrier(STEPAF_GROUP_WORLD);
     steps.ref().wait_tensor(0);
     CHECK(steps.ref().tensor(0).as<float>()[N - 1] == 3 * N && !steps.ref().peer(0));
@@ -211,6 +229,11 @@ static void ffn(stepaf_boot_t *boot)
     stepaf::respond_many(both, rows, {}, results);
     CHECK(results[0] == STEPAF_OK && results[1] == STEPAF_OK && !both[0] && !both[1]);
     CHECK(stepaf::try_respond_many(both, rows, {}, {results, 1}).error() == STEPAF_ERR_INVALID);
+    throws<stepaf::error>(STEPAF_ERR_INVALID,
+                          [&] { (void)ctx.recv(STEPAF_FROM_ANY, both, 0us, 77); });
+    says_by_itself<stepaf::error>(STEPAF_ERR_INVALID, [&] {
+        stepaf::respond_many(both, rows, {}, {results, 1});
+    });
 
     /* What was canceled does not come. */
     ctx.barrier(STEPAF_GROUP_WORLD);

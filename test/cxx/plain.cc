@@ -38,6 +38,12 @@ static void attention(stepaf_boot_t *boot)
     CHECK(done && !*request && bytes[BYTES + 3] == 42);
     CHECK(done->try_tensor(0)->bytes == BYTES && done->try_tensor(1).error() == STEPAF_ERR_INVALID);
     CHECK(done->try_wait().error() == STEPAF_ERR_STATE);
+    stepaf_member_state_t states[2];
+    CHECK(ctx.try_members()->n_in == 2 && ctx.try_member_states(states));
+    CHECK(states[0] == STEPAF_MEMBER_IN && states[1] == STEPAF_MEMBER_IN);
+    CHECK(!*ctx.members_reason(1) && ctx.members_fd() >= -1);
+    CHECK(ctx.try_members_address() || ctx.try_members_address().error() != STEPAF_OK);
+    CHECK(ctx.try_set_members_callback(nullptr, nullptr));
     CHECK(ctx.try_barrier(STEPAF_GROUP_WORLD));
     CHECK(plan->try_destroy() && !*plan);
 }

@@ -68,7 +68,7 @@ count()
             more["try", "start_wait"] = more["try", "start_with"] = 1
             more["try", "recv_respond"] = 2
             more["try", "respond_request"] = 3
-            more["cxx", "microbatches"] = 1 # an address that gcc computes apart
+            more["cxx", "microbatches"] = more["try", "microbatches"] = 1 # an address that gcc computes apart
             more["cxx", "owned"] = 5
             more["try", "owned"] = 11
         }

@@ -90,7 +90,9 @@ namespace detail
 
 inline timeout milliseconds(std::uint64_t timeout_ms) noexcept
 {
-    return std::chrono::milliseconds(timeout_ms);
+    constexpr std::uint64_t longest_ms = INT64_MAX / 1000000; /* as nanoseconds, too */
+
+    return std::chrono::milliseconds(timeout_ms < longest_ms ? timeout_ms : longest_ms);
 }
 
 /** Convert tensors for the C API. More than @a n are STEPAF_ERR_INVALID. */

@@ -52,11 +52,11 @@ class AFTensorWorker
     void Wait(int handler, std::uint64_t timeout_ms = 10000)
     {
         const kept &one = find(handler);
+        timeout limit = detail::milliseconds(timeout_ms);
         if (one.index == whole)
-            check(stepaf_wait(one.request, detail::milliseconds(timeout_ms).count()),
-                  timeout_ms == 0);
+            check(stepaf::detail::outcome::of_wait(stepaf_wait(one.request, limit.count()), limit));
         else
-            wait_tensor(one, detail::milliseconds(timeout_ms));
+            wait_tensor(one, limit);
     }
 
     /** Return a handler for each pull tensor of an operation, in the order of its call; for one
@@ -126,7 +126,9 @@ class AFTensorWorker
                 continue;
             if (std::chrono::steady_clock::now() - start >= limit) {
                 status = stepaf_request_tensor(one.request, one.index, nullptr);
-                return check(status == STEPAF_INPROGRESS ? STEPAF_ERR_TIMEOUT : status, true);
+                return check(status == STEPAF_INPROGRESS
+                                 ? stepaf::detail::outcome::unrecorded(STEPAF_ERR_TIMEOUT)
+                                 : status);
             }
             /* Other threads may wait for this core, sometimes those of another session, too. */
             if (n % 4096 == 0)

@@ -150,7 +150,7 @@ inline result<void> try_respond_many(span<batch> batches, span<const tensor> ten
                                      std::uint32_t flags = STEPAF_RESPOND_RELEASE) noexcept
 {
     if (results.size() != batches.size() || (!rows.empty() && rows.size() != batches.size()))
-        return STEPAF_ERR_INVALID;
+        return detail::outcome::unrecorded(STEPAF_ERR_INVALID);
     for (stepaf_status_t &one : results)
         one = STEPAF_INPROGRESS; /* if nothing is sent, the C function writes no results */
     stepaf_status_t status =
@@ -169,7 +169,7 @@ inline void respond_many(span<batch> batches, span<const tensor> tensors,
                          span<const std::uint32_t> rows, span<stepaf_status_t> results,
                          std::uint32_t flags = STEPAF_RESPOND_RELEASE)
 {
-    check(try_respond_many(batches, tensors, rows, results, flags).error());
+    try_respond_many(batches, tensors, rows, results, flags).value();
 }
 #endif
 

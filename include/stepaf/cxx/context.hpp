@@ -137,7 +137,8 @@ class context : public detail::owner<stepaf_context_h, stepaf_finalize>
     {
         int n;
         return detail::try_make<batch>([&](stepaf_batch_h *handle) {
-            return stepaf_recv(handle_, STEPAF_FROM_ANY, 0, limit.count(), handle, 1, &n);
+            return detail::outcome::of_wait(
+                stepaf_recv(handle_, STEPAF_FROM_ANY, 0, limit.count(), handle, 1, &n), limit);
         });
     }
     /** As stepaf_recv. Batches that are still in @a batches are released first.
@@ -152,7 +153,7 @@ class context : public detail::owner<stepaf_context_h, stepaf_finalize>
                                              reinterpret_cast<stepaf_batch_h *>(batches.data()),
                                              detail::count(batches), &n);
         if (detail::failed(status))
-            return status;
+            return detail::outcome::of_wait(status, limit);
         return n;
     }
     /** Set the batch callback: @a handler, which takes a batch by value and is noexcept, is called
@@ -193,6 +194,41 @@ class context : public detail::owner<stepaf_context_h, stepaf_finalize>
     {
         return detail::try_fill<stepaf_memory_use_t>(
             [&](stepaf_memory_use_t *facts) { return stepaf_memory_query(handle_, facts); });
+    }
+    result<stepaf_members_t> try_members() const noexcept
+    {
+        return detail::try_fill<stepaf_members_t>([&](stepaf_members_t *facts) {
+            return stepaf_members_query(handle_, facts, nullptr, 0);
+        });
+    }
+    /** As stepaf_members_query: the states of the first ranks of the world, as many as the span has
+     *  elements. */
+    result<void> try_member_states(span<stepaf_member_state_t> states) const noexcept
+    {
+        stepaf_members_t facts{};
+        facts.size = sizeof(facts);
+        return stepaf_members_query(handle_, &facts, states.data(), detail::count(states));
+    }
+    /** As stepaf_members_address. */
+    result<std::string> try_members_address() const
+    {
+        char text[1024];
+        stepaf_status_t status = stepaf_members_address(handle_, text, sizeof text);
+        if (detail::failed(status))
+            return status;
+        return std::string(text);
+    }
+    /** As stepaf_members_reason. */
+    const char *members_reason(int world_rank) const noexcept
+    {
+        return stepaf_members_reason(handle_, world_rank);
+    }
+    /** As stepaf_members_fd. */
+    int members_fd() const noexcept { return stepaf_members_fd(handle_); }
+    /** As stepaf_members_set_callback. */
+    result<void> try_set_members_callback(stepaf_members_cb_t callback, void *arg) noexcept
+    {
+        return stepaf_members_set_callback(handle_, callback, arg);
     }
     result<stepaf_link_info_t> try_link(int rank) const noexcept
     {
@@ -259,35 +295,20 @@ class context : public detail::owner<stepaf_context_h, stepaf_finalize>
     }
     stepaf_members_t members() const
     {
-        stepaf_members_t facts{};
-        facts.size = sizeof(facts);
-        check(stepaf_members_query(handle_, &facts, nullptr, 0));
-        return facts;
+        return try_members().value();
     }
     /** Report the states of the first ranks of the world, as many as the span has elements. */
     void member_states(span<stepaf_member_state_t> states) const
     {
-        stepaf_members_t facts{};
-        facts.size = sizeof(facts);
-        check(stepaf_members_query(handle_, &facts, states.data(), detail::count(states)));
+        try_member_states(states).value();
     }
     std::string members_address() const
     {
-        char text[1024];
-        check(stepaf_members_address(handle_, text, sizeof text));
-        return text;
-    }
-    const char *members_reason(int world_rank) const noexcept
-    {
-        return stepaf_members_reason(handle_, world_rank);
-    }
-    int members_fd() const noexcept
-    {
-        return stepaf_members_fd(handle_);
+        return try_members_address().value();
     }
     void set_members_callback(stepaf_members_cb_t callback, void *arg)
     {
-        check(stepaf_members_set_callback(handle_, callback, arg));
+        try_set_members_callback(callback, arg).value();
     }
     void barrier(stepaf_group_t group, timeout limit = timeout_default)
     {
@@ -304,18 +325,15 @@ class context : public detail::owner<stepaf_context_h, stepaf_finalize>
     batch recv(timeout limit = timeout_default)
     {
         int n;
-        return detail::make<batch>(
-            [&](stepaf_batch_h *handle) {
-                return stepaf_recv(handle_, STEPAF_FROM_ANY, 0, limit.count(), handle, 1, &n);
-            },
-            limit.count() == 0);
+        return detail::make<batch>([&](stepaf_batch_h *handle) {
+            return detail::outcome::of_wait(
+                stepaf_recv(handle_, STEPAF_FROM_ANY, 0, limit.count(), handle, 1, &n), limit);
+        });
     }
     int recv(stepaf_from_t from, span<batch> batches, timeout limit = timeout_default,
              std::uint32_t flags = 0)
     {
-        auto n = try_recv(from, batches, limit, flags);
-        check(n.error(), limit.count() == 0);
-        return *n;
+        return try_recv(from, batches, limit, flags).value();
     }
     template <class F>
     void set_handler(F &handler)

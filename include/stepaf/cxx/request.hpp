@@ -30,27 +30,27 @@ class request_ref
     /** As stepaf_wait. */
     result<void> try_wait(timeout limit = timeout_default) const noexcept
     {
-        return stepaf_wait(handle_, limit.count());
+        return detail::outcome::of_wait(stepaf_wait(handle_, limit.count()), limit);
     }
     /** As stepaf_wait_peer. */
     result<void> try_wait_peer(int ffn_rank, timeout limit = timeout_default) const noexcept
     {
-        return stepaf_wait_peer(handle_, ffn_rank, limit.count());
+        return detail::outcome::of_wait(stepaf_wait_peer(handle_, ffn_rank, limit.count()), limit);
     }
     /** As stepaf_wait_tensor. */
     result<void> try_wait_tensor(int index, timeout limit = timeout_default) const noexcept
     {
-        return stepaf_wait_tensor(handle_, index, limit.count());
+        return detail::outcome::of_wait(stepaf_wait_tensor(handle_, index, limit.count()), limit);
     }
     /** As stepaf_wait_push. */
     result<void> try_wait_push(int ffn_rank, timeout limit = timeout_default) const noexcept
     {
-        return stepaf_wait_push(handle_, ffn_rank, limit.count());
+        return detail::outcome::of_wait(stepaf_wait_push(handle_, ffn_rank, limit.count()), limit);
     }
     /** As stepaf_wait_rest. */
     result<void> try_wait_rest(timeout limit = timeout_default) const noexcept
     {
-        return stepaf_wait_rest(handle_, limit.count());
+        return detail::outcome::of_wait(stepaf_wait_rest(handle_, limit.count()), limit);
     }
     /** As stepaf_request_answers. */
     result<void> try_answers(span<std::uint64_t> mask) const noexcept
@@ -85,23 +85,23 @@ class request_ref
 #if STEPAF_CXX_EXCEPTIONS
     void wait(timeout limit = timeout_default) const
     {
-        check(stepaf_wait(handle_, limit.count()), limit.count() == 0);
+        check(detail::outcome::of_wait(stepaf_wait(handle_, limit.count()), limit));
     }
     void wait_peer(int ffn_rank, timeout limit = timeout_default) const
     {
-        check(stepaf_wait_peer(handle_, ffn_rank, limit.count()), limit.count() == 0);
+        check(detail::outcome::of_wait(stepaf_wait_peer(handle_, ffn_rank, limit.count()), limit));
     }
     void wait_tensor(int index, timeout limit = timeout_default) const
     {
-        check(stepaf_wait_tensor(handle_, index, limit.count()), limit.count() == 0);
+        check(detail::outcome::of_wait(stepaf_wait_tensor(handle_, index, limit.count()), limit));
     }
     void wait_push(int ffn_rank, timeout limit = timeout_default) const
     {
-        check(stepaf_wait_push(handle_, ffn_rank, limit.count()), limit.count() == 0);
+        check(detail::outcome::of_wait(stepaf_wait_push(handle_, ffn_rank, limit.count()), limit));
     }
     void wait_rest(timeout limit = timeout_default) const
     {
-        check(stepaf_wait_rest(handle_, limit.count()), limit.count() == 0);
+        check(detail::outcome::of_wait(stepaf_wait_rest(handle_, limit.count()), limit));
     }
     /** Fill @a mask: one bit for each peer whose tensors have arrived. */
     void answers(span<std::uint64_t> mask) const
@@ -173,7 +173,7 @@ class [[nodiscard]] request : public detail::owner<stepaf_request_h, detail::can
     /** As stepaf_wait. */
     result<request_ref> try_wait(timeout limit = timeout_default) noexcept
     {
-        return ended(stepaf_wait(handle_, limit.count()));
+        return ended(detail::outcome::of_wait(stepaf_wait(handle_, limit.count()), limit));
     }
     /** As stepaf_test; STEPAF_INPROGRESS is an error() too. */
     result<request_ref> try_test() noexcept { return ended(stepaf_test(handle_)); }
@@ -185,7 +185,7 @@ class [[nodiscard]] request : public detail::owner<stepaf_request_h, detail::can
 #if STEPAF_CXX_EXCEPTIONS
     request_ref wait(timeout limit = timeout_default)
     {
-        check(stepaf_wait(handle_, limit.count()), limit.count() == 0);
+        check(detail::outcome::of_wait(stepaf_wait(handle_, limit.count()), limit));
         return detach();
     }
     /** Return whether the request is complete; then this object is empty. Throws its failure. */
@@ -208,10 +208,10 @@ class [[nodiscard]] request : public detail::owner<stepaf_request_h, detail::can
 #endif
 
   private:
-    result<request_ref> ended(stepaf_status_t status) noexcept
+    result<request_ref> ended(detail::outcome outcome) noexcept
     {
-        if (detail::failed(status))
-            return status;
+        if (outcome.failed())
+            return outcome;
         return detach();
     }
 };
@@ -237,16 +237,14 @@ inline result<ended_request> try_wait_any(span<request> requests,
     stepaf_status_t status =
         stepaf_wait_any(handles, detail::count(requests), limit.count(), &index);
     if (index < 0)
-        return status;
+        return detail::outcome::of_wait(status, limit);
     return ended_request{index, status, requests[static_cast<std::size_t>(index)].detach()};
 }
 
 #if STEPAF_CXX_EXCEPTIONS
 inline ended_request wait_any(span<request> requests, timeout limit = timeout_default)
 {
-    auto ended = try_wait_any(requests, limit);
-    check(ended.error(), limit.count() == 0);
-    return *ended;
+    return try_wait_any(requests, limit).value();
 }
 #endif
 

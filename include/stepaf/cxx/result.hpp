@@ -39,6 +39,38 @@ constexpr bool failed(stepaf_status_t status) noexcept
     return __builtin_expect(status != STEPAF_OK, 0) != 0;
 }
 
+/** A status, and whether stepaf_last_error tells of it: a poll that has found nothing is not
+ *  recorded, nor is what C++ refuses by itself. */
+class outcome
+{
+  public:
+    constexpr outcome(stepaf_status_t status) noexcept : code_(status) {}
+    /** Of a failure. */
+    static constexpr outcome unrecorded(stepaf_status_t status) noexcept
+    {
+        outcome made(status);
+        made.code_ &= ~recorded;
+        return made;
+    }
+    /** Of a wait of the C API for @a limit, which polls if that is 0. */
+    static constexpr outcome of_wait(stepaf_status_t status, timeout limit) noexcept
+    {
+        if (detail::failed(status) && status == STEPAF_ERR_TIMEOUT && limit.count() == 0)
+            return unrecorded(status);
+        return status;
+    }
+    constexpr bool failed() const noexcept { return __builtin_expect(code_ != STEPAF_OK, 0) != 0; }
+    constexpr stepaf_status_t status() const noexcept
+    {
+        return static_cast<stepaf_status_t>(code_ < 0 ? code_ | recorded : code_);
+    }
+    constexpr bool is_recorded() const noexcept { return code_ >= 0 || (code_ & recorded) != 0; }
+
+  private:
+    static constexpr int recorded = 1 << 30; /* set in all failures, which are negative */
+    int code_;
+};
+
 /** For a value that a C function is about to set: it is not initialized first. */
 struct unset {
 };
@@ -65,8 +97,7 @@ class error : public std::exception
 {
   public:
     /** @param status   of the call that failed.
-     *  @param is_poll  the call was a poll that found nothing, which stepaf_last_error does not
-     *                  record. */
+     *  @param is_poll  stepaf_last_error does not record it: a poll found nothing. */
     explicit error(stepaf_status_t status, bool is_poll = false) noexcept
     {
         const stepaf_error_t *last = stepaf_last_error();
@@ -112,29 +143,31 @@ class would_block_error : public error
     using error::error;
 };
 
-/** Throw the exception for @a status, which is not STEPAF_OK. */
-[[noreturn, gnu::cold, gnu::noinline]] inline void raise(stepaf_status_t status,
-                                                         bool is_poll = false)
+/** Throw the exception for a status, which is not STEPAF_OK. */
+[[noreturn, gnu::cold, gnu::noinline]] inline void raise(detail::outcome failure)
 {
+    stepaf_status_t status = failure.status();
+    bool is_poll = !failure.is_recorded();
+
     switch (status) {
     case STEPAF_ERR_TIMEOUT:
         throw timeout_error(status, is_poll);
     case STEPAF_ERR_PEER_LOST:
-        throw peer_lost_error(status);
+        throw peer_lost_error(status, is_poll);
     case STEPAF_ERR_CANCELED:
-        throw canceled_error(status);
+        throw canceled_error(status, is_poll);
     case STEPAF_ERR_WOULD_BLOCK:
-        throw would_block_error(status);
+        throw would_block_error(status, is_poll);
     default:
-        throw error(status);
+        throw error(status, is_poll);
     }
 }
 
-/** Throw unless @a status, of a function of the C API, is STEPAF_OK. */
-inline void check(stepaf_status_t status, bool is_poll = false)
+/** Throw unless the status, of a function of the C API, is STEPAF_OK. */
+inline void check(detail::outcome outcome)
 {
-    if (detail::failed(status))
-        raise(status, is_poll);
+    if (outcome.failed())
+        raise(outcome);
 }
 
 #endif
@@ -146,18 +179,20 @@ template <class T>
 class [[nodiscard]] result
 {
   public:
-    result(stepaf_status_t status) noexcept : status_(status) {}
-    result(T &&value) noexcept : value_(std::move(value)), status_(STEPAF_OK) {}
+    result(stepaf_status_t status) noexcept : outcome_(status) {}
+    result(detail::outcome outcome) noexcept : outcome_(outcome) {}
+    result(T &&value) noexcept : value_(std::move(value)), outcome_(STEPAF_OK) {}
     /** @param set  sets a T and returns a status. */
     template <class F>
-    result(detail::set_by, F &&set) noexcept : value_(detail::make_unset<T>()), status_(set(value_))
+    result(detail::set_by, F &&set) noexcept
+        : value_(detail::make_unset<T>()), outcome_(set(value_))
     {
     }
 
-    bool has_value() const noexcept { return status_ == STEPAF_OK; }
+    bool has_value() const noexcept { return !outcome_.failed(); }
     explicit operator bool() const noexcept { return has_value(); }
     /** STEPAF_OK if there is a value. */
-    stepaf_status_t error() const noexcept { return status_; }
+    stepaf_status_t error() const noexcept { return outcome_.status(); }
     /** The value; only if there is one. */
     T &operator*() &noexcept { return value_; }
     const T &operator*() const &noexcept { return value_; }
@@ -168,19 +203,19 @@ class [[nodiscard]] result
     /** The value. Throws the exception of error() if there is none. */
     T &value() &
     {
-        check(status_);
+        check(outcome_);
         return value_;
     }
     T &&value() &&
     {
-        check(status_);
+        check(outcome_);
         return std::move(value_);
     }
 #endif
 
   private:
     T value_{};
-    stepaf_status_t status_;
+    detail::outcome outcome_;
 };
 
 /** A result without a value. */
@@ -188,19 +223,20 @@ template <>
 class [[nodiscard]] result<void>
 {
   public:
-    result(stepaf_status_t status) noexcept : status_(status) {}
-    bool has_value() const noexcept { return status_ == STEPAF_OK; }
+    result(stepaf_status_t status) noexcept : outcome_(status) {}
+    result(detail::outcome outcome) noexcept : outcome_(outcome) {}
+    bool has_value() const noexcept { return !outcome_.failed(); }
     explicit operator bool() const noexcept { return has_value(); }
-    stepaf_status_t error() const noexcept { return status_; }
+    stepaf_status_t error() const noexcept { return outcome_.status(); }
 #if STEPAF_CXX_EXCEPTIONS
     void value() const
     {
-        check(status_);
+        check(outcome_);
     }
 #endif
 
   private:
-    stepaf_status_t status_;
+    detail::outcome outcome_;
 };
 
 } // namespace stepaf

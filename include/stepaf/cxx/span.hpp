@@ -156,10 +156,10 @@ class owner
 struct access {
     /** @param make  writes a handle to its argument, and returns a status. */
     template <class Owner, class F>
-    [[gnu::always_inline]] static stepaf_status_t set(Owner &made, F &&make) noexcept
+    [[gnu::always_inline]] static outcome set(Owner &made, F &&make) noexcept
     {
-        stepaf_status_t status = make(&made.handle_);
-        if (failed(status))
+        outcome status = make(&made.handle_);
+        if (status.failed())
             made.handle_ = nullptr;
         return status;
     }
@@ -183,11 +183,10 @@ template <class T, class F>
 
 #if STEPAF_CXX_EXCEPTIONS
 template <class Owner, class F>
-[[gnu::always_inline]] inline Owner make(F &&make, bool is_poll = false)
+[[gnu::always_inline]] inline Owner make(F &&make)
 {
     Owner made{unset{}};
-    stepaf_status_t status = access::set(made, make);
-    check(status, is_poll);
+    check(access::set(made, make));
     return made;
 }
 
