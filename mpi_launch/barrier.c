@@ -36,10 +36,34 @@ static stepaf_status_t exchange_token(struct stepaf_mpi *mpi, int to, int from, 
 
 /* Dissemination: in round r everybody tells the one 2^r places on; after the last round news of
  * each has come to all. */
+static stepaf_status_t meet(struct stepaf_mpi *mpi, const int *ranks, int n, int place,
+                            int first_tag, int64_t deadline_ns)
+{
+    for (int round = 0, distance = 1; distance < n; round++, distance *= 2) {
+        int to = ranks[(place + distance) % n];
+        int from = ranks[(place - distance + n) % n];
+        stepaf_status_t status = exchange_token(mpi, to, from, first_tag + round, deadline_ns);
+        if (status != STEPAF_OK)
+            return status;
+    }
+    return STEPAF_OK;
+}
+
+static int first_tag(stepaf_group_t group, enum stepaf_mpi_meeting meeting)
+{
+    return ((int)meeting * STEPAF_MPI_GROUPS + (int)group) * ROUND_TAGS;
+}
+
 stepaf_status_t stepaf_mpi_barrier(void *self, stepaf_group_t group, const int *ranks, int n,
                                    int64_t timeout_us)
 {
-    struct stepaf_mpi *mpi = self;
+    return stepaf_mpi_meet(self, group, STEPAF_MPI_BARRIER, ranks, n, timeout_us);
+}
+
+stepaf_status_t stepaf_mpi_meet(struct stepaf_mpi *mpi, stepaf_group_t group,
+                                enum stepaf_mpi_meeting meeting, const int *ranks, int n,
+                                int64_t timeout_us)
+{
     int64_t deadline_ns = stepaf_boot_deadline(timeout_us);
     int place = 0;
 
@@ -54,19 +78,11 @@ stepaf_status_t stepaf_mpi_barrier(void *self, stepaf_group_t group, const int *
     stepaf_status_t status = stepaf_mpi_check_up("barrier");
     if (status != STEPAF_OK)
         return status;
-    if (mpi->comm == MPI_COMM_NULL || mpi->barrier_failed[group])
+    if (mpi->comm == MPI_COMM_NULL || mpi->meeting_failed[meeting][group])
         return stepaf_boot_fail(STEPAF_ERR_BOOT, "MPI bootstrap: a barrier before any exchange, or "
                                                  "after one that failed");
 
-    for (int round = 0, distance = 1; distance < n; round++, distance *= 2) {
-        int to = ranks[(place + distance) % n];
-        int from = ranks[(place - distance + n) % n];
-        int tag = (int)group * ROUND_TAGS + round;
-        status = exchange_token(mpi, to, from, tag, deadline_ns);
-        if (status != STEPAF_OK) {
-            mpi->barrier_failed[group] = 1;
-            return status;
-        }
-    }
-    return STEPAF_OK;
+    status = meet(mpi, ranks, n, place, first_tag(group, meeting), deadline_ns);
+    mpi->meeting_failed[meeting][group] = status != STEPAF_OK;
+    return status;
 }

@@ -62,8 +62,9 @@ stepaf_status_t stepaf_mpi_check_up(const char *what)
 static int has_failed(const struct stepaf_mpi *mpi)
 {
     int failed = mpi->exchange_failed;
-    for (int group = 0; group < STEPAF_MPI_GROUPS; group++)
-        failed |= mpi->barrier_failed[group];
+    for (int meeting = 0; meeting < STEPAF_MPI_MEETINGS; meeting++)
+        for (int group = 0; group < STEPAF_MPI_GROUPS; group++)
+            failed |= mpi->meeting_failed[meeting][group];
     return failed;
 }
 
@@ -168,17 +169,13 @@ stepaf_status_t stepaf_init_mpi_world(const stepaf_params_t *params, stepaf_cont
 
 /* Make the communicator of @a group, whose members have all come. They are its caller's: errors on
  * it are handled as on the communicator that the job began with. */
-static stepaf_status_t make_group_comm(struct stepaf_mpi *mpi, stepaf_group_t group, int n)
+static stepaf_status_t make_group_comm(struct stepaf_mpi *mpi, stepaf_group_t group,
+                                       const int *ranks, int n)
 {
     stepaf_status_t status = STEPAF_OK;
     MPI_Group world = MPI_GROUP_NULL;
     MPI_Group members_group = MPI_GROUP_NULL;
     MPI_Comm comm = MPI_COMM_NULL;
-    int *ranks = malloc((size_t)n * sizeof *ranks);
-    if (!ranks)
-        return stepaf_boot_fail(STEPAF_ERR_NO_MEMORY, "no memory for a group of %d ranks", n);
-    for (int i = 0; i < n; i++)
-        ranks[i] = stepaf_world_rank(mpi->ctx, group, i);
 
     int code = MPI_Comm_group(mpi->comm, &world);
     if (code == MPI_SUCCESS)
@@ -195,6 +192,27 @@ static stepaf_status_t make_group_comm(struct stepaf_mpi *mpi, stepaf_group_t gr
         MPI_Group_free(&members_group);
     if (world != MPI_GROUP_NULL)
         MPI_Group_free(&world);
+    return status;
+}
+
+/* MPI waits for ever for a member that does not come: all meet before, for this alone, so that no
+ * member is in a barrier of its caller's instead. */
+static stepaf_status_t meet_for_comm(struct stepaf_mpi *mpi, stepaf_group_t group)
+{
+    int n = stepaf_size(mpi->ctx, group);
+    int *ranks = malloc((size_t)n * sizeof *ranks);
+    if (!ranks)
+        return stepaf_boot_fail(STEPAF_ERR_NO_MEMORY, "no memory for a group of %d ranks", n);
+    for (int i = 0; i < n; i++)
+        ranks[i] = stepaf_world_rank(mpi->ctx, group, i);
+
+    /* It knows of lost members, and sends what has been posted. */
+    stepaf_status_t status = stepaf_barrier(mpi->ctx, group, STEPAF_TIMEOUT_DEFAULT);
+    if (status == STEPAF_OK)
+        status = stepaf_mpi_meet(mpi, group, STEPAF_MPI_BEFORE_COMM, ranks, n,
+                                 stepaf_default_timeout_us(mpi->ctx));
+    if (status == STEPAF_OK)
+        status = make_group_comm(mpi, group, ranks, n);
     free(ranks);
     return status;
 }
@@ -214,12 +232,8 @@ stepaf_status_t stepaf_comm(stepaf_context_h ctx, stepaf_group_t group, MPI_Comm
      * a peer's would wait for each other. */
     stepaf_status_t status = STEPAF_OK;
     pthread_mutex_lock(&mpi->group_locks[group]);
-    if (mpi->group_comms[group] == MPI_COMM_NULL) {
-        /* MPI waits for ever for a member that does not come; our barrier has a deadline. */
-        status = stepaf_barrier(ctx, group, STEPAF_TIMEOUT_DEFAULT);
-        if (status == STEPAF_OK)
-            status = make_group_comm(mpi, group, stepaf_size(ctx, group));
-    }
+    if (mpi->group_comms[group] == MPI_COMM_NULL)
+        status = meet_for_comm(mpi, group);
     if (status == STEPAF_OK)
         *comm_p = mpi->group_comms[group];
     pthread_mutex_unlock(&mpi->group_locks[group]);

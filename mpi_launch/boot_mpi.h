@@ -11,6 +11,13 @@
 
 enum { STEPAF_MPI_GROUPS = 3 };
 
+/* Why members of a group meet. Each has its own tags. */
+enum stepaf_mpi_meeting {
+    STEPAF_MPI_BARRIER,
+    STEPAF_MPI_BEFORE_COMM, /* before MPI makes the group's communicator, which has no deadline */
+    STEPAF_MPI_MEETINGS
+};
+
 /* One context's membership: stepaf_boot_t's self. */
 struct stepaf_mpi {
     struct stepaf_mpi *next; /* of all in this process */
@@ -21,7 +28,7 @@ struct stepaf_mpi {
     int rank;
     int size;
     int exchange_failed; /* what is left of it may arrive any time: no other after it */
-    int barrier_failed[STEPAF_MPI_GROUPS];
+    int meeting_failed[STEPAF_MPI_MEETINGS][STEPAF_MPI_GROUPS];
     MPI_Comm group_comms[STEPAF_MPI_GROUPS]; /* the caller's, made by stepaf_comm */
     pthread_mutex_t group_locks[STEPAF_MPI_GROUPS];
 };
@@ -35,5 +42,10 @@ stepaf_status_t stepaf_mpi_allgather(void *self, const void *data, size_t bytes,
                                      size_t *offsets_p, int64_t timeout_us);
 stepaf_status_t stepaf_mpi_barrier(void *self, stepaf_group_t group, const int *ranks, int n,
                                    int64_t timeout_us);
+
+/* Wait until all @a n members of the group have come for the same reason. Fails as a barrier. */
+stepaf_status_t stepaf_mpi_meet(struct stepaf_mpi *mpi, stepaf_group_t group,
+                                enum stepaf_mpi_meeting meeting, const int *ranks, int n,
+                                int64_t timeout_us);
 
 #endif

@@ -33,7 +33,8 @@ STEPAF_API stepaf_status_t stepaf_init_mpi_world(const stepaf_params_t *params,
  *  @param comm_p  owned by the library until finalize; MPI_COMM_NULL if this rank is not a member.
  *  @return STEPAF_OK; STEPAF_ERR_HANDLE (also if not made by stepaf_init_mpi);
  *  STEPAF_ERR_INVALID; at the first call also STEPAF_ERR_NO_MEMORY and as stepaf_barrier. Blocks
- *  until the group's members have called this, for at most about STEPAF_TIMEOUT_US. */
+ *  until the group's members have called this, for at most about twice STEPAF_TIMEOUT_US, and then
+ *  while MPI makes the communicator: what a member's death does meanwhile is up to MPI. */
 STEPAF_API stepaf_status_t stepaf_comm(stepaf_context_h ctx, stepaf_group_t group,
                                        MPI_Comm *comm_p);
 

@@ -74,6 +74,14 @@ int stepaf_rank(stepaf_context_h ctx, stepaf_group_t group)
     return -1;
 }
 
+static int64_t default_timeout_us = LONG_US;
+
+int64_t stepaf_default_timeout_us(stepaf_context_h ctx)
+{
+    (void)ctx;
+    return default_timeout_us;
+}
+
 static stepaf_status_t barrier(stepaf_group_t group, int64_t timeout_us)
 {
     int ranks[RANKS_MAX];
@@ -244,6 +252,27 @@ static void communicators(void)
     CHECK(comm == MPI_COMM_SELF);
 }
 
+/* A member calls a barrier instead: who asks for the communicator is told in time, where MPI would
+ * wait for ever. */
+static void another_call(void)
+{
+    stepaf_context_h ctx = open_context();
+    MPI_Comm comm = MPI_COMM_SELF;
+
+    CHECK(gather(0, LONG_US) == STEPAF_OK);
+    default_timeout_us = 200000;
+    if (boot.rank == 0) {
+        CHECK(barrier(STEPAF_GROUP_WORLD, LONG_US) == STEPAF_OK);
+    } else {
+        CHECK(stepaf_comm(ctx, STEPAF_GROUP_WORLD, &comm) == STEPAF_ERR_TIMEOUT);
+        CHECK(strstr(last_text, "did not come in time"));
+        CHECK(comm == MPI_COMM_SELF);
+    }
+    default_timeout_us = LONG_US;
+    boot.close(boot.self);
+    MPI_Barrier(MPI_COMM_WORLD);
+}
+
 static void bad_communicators(void)
 {
     stepaf_context_h ctx = (stepaf_context_h)&failures;
@@ -396,6 +425,7 @@ int main(int argc, char **argv)
     exchanges();
     barriers_hold(job.shared->arrived);
     communicators();
+    another_call();
     bad_communicators();
     bad_arguments();
     many_contexts();
