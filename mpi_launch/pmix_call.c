@@ -2,6 +2,7 @@
 #include "pmix_call.h"
 
 #include <pthread.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -16,6 +17,7 @@ struct call {
     int refs;   /* those, and the caller */
     int enough; /* the caller has what it asked for without them */
     pmix_status_t code;
+    int failed; /* the rank whose get had that code first; -1: it was not about one */
     pmix_proc_t *procs;
     pmix_info_t info[2];
     size_t n_info;
@@ -28,6 +30,7 @@ struct call {
 struct asked {
     struct call *call;
     int rank;
+    int is_over;
     signed char answer; /* of a question, as stepaf_pmix_ask has it */
 };
 
@@ -65,6 +68,7 @@ static struct call *new_call(int n, int64_t deadline_ns, const char *flag)
     pthread_cond_init(&call->done, &attributes);
     pthread_condattr_destroy(&attributes);
     call->refs = 1;
+    call->failed = -1;
     call->n = n;
     call->procs = calloc((size_t)n, sizeof *call->procs);
     if (!call->procs) {
@@ -86,12 +90,17 @@ static void drop(struct call *call)
         free_call(call);
 }
 
-/* A callback is over, with @a code. The last one wakes the caller. */
-static void finish(struct call *call, pmix_status_t code)
+/* A callback is over, with @a code; @a asked: NULL, or what it was of. The last one wakes the
+ * caller. */
+static void finish(struct call *call, pmix_status_t code, struct asked *asked)
 {
     pthread_mutex_lock(&call->lock);
-    if (code != PMIX_SUCCESS && call->code == PMIX_SUCCESS)
+    if (code != PMIX_SUCCESS && call->code == PMIX_SUCCESS) {
         call->code = code;
+        call->failed = asked ? asked->rank : -1;
+    }
+    if (asked)
+        asked->is_over = 1;
     if (--call->left == 0)
         pthread_cond_signal(&call->done);
     pthread_mutex_unlock(&call->lock);
@@ -99,9 +108,9 @@ static void finish(struct call *call, pmix_status_t code)
 }
 
 /* PMIx has not taken one: no callback will come of it. */
-static void refused(struct call *call, pmix_status_t code)
+static void refused(struct call *call, pmix_status_t code, struct asked *asked)
 {
-    finish(call, code == PMIX_OPERATION_SUCCEEDED ? PMIX_SUCCESS : code);
+    finish(call, code == PMIX_OPERATION_SUCCEEDED ? PMIX_SUCCESS : code, asked);
 }
 
 static void expect(struct call *call, int callbacks)
@@ -129,6 +138,15 @@ stepaf_status_t stepaf_pmix_lost(int rank, const char *what)
                             rank);
 }
 
+/* The first rank whose get is not over; -1: none was got. */
+static int first_pending(const struct call *call)
+{
+    for (int i = 0; call->values && i < call->n; i++)
+        if (call->asked[i].call && !call->asked[i].is_over)
+            return call->asked[i].rank;
+    return -1;
+}
+
 /* Wait for the callbacks. @a n ranks may be reported lost meanwhile. */
 static stepaf_status_t await(struct call *call, const struct stepaf_pmix_session *session,
                              const int *ranks, int n, int64_t deadline_ns, const char *what)
@@ -154,6 +172,7 @@ static stepaf_status_t await(struct call *call, const struct stepaf_pmix_session
     }
     int left = call->enough ? 0 : call->left;
     pmix_status_t code = call->code;
+    int rank = left > 0 ? first_pending(call) : call->failed;
     pthread_mutex_unlock(&call->lock);
 
     /* A server may end a fence that a member has not come to, since it never will. */
@@ -161,10 +180,19 @@ static stepaf_status_t await(struct call *call, const struct stepaf_pmix_session
         dead = stepaf_pmix_first_lost(session, ranks, n);
     if (dead >= 0)
         return stepaf_pmix_lost(dead, what);
-    if (left > 0)
+    if (left > 0 && rank < 0)
         return stepaf_boot_fail(STEPAF_ERR_TIMEOUT,
                                 "PMIx bootstrap: %s: some rank did not come in time", what);
-    return code == PMIX_SUCCESS ? STEPAF_OK : stepaf_pmix_error(code, what);
+    if (left == 0 && code == PMIX_SUCCESS)
+        return STEPAF_OK;
+    if (rank < 0)
+        return stepaf_pmix_error(code, what);
+    char of_rank[128];
+    snprintf(of_rank, sizeof of_rank, "%s, of rank %d", what, rank);
+    return left > 0
+               ? stepaf_boot_fail(STEPAF_ERR_TIMEOUT,
+                                  "PMIx bootstrap: %s: the server did not answer in time", of_rank)
+               : stepaf_pmix_error(code, of_rank);
 }
 
 /* Fences that PMIx has not ended: one that was given up is still one to the server, which would
@@ -173,7 +201,7 @@ static _Atomic int fences;
 
 static void on_fence(pmix_status_t code, void *arg)
 {
-    finish(arg, code);
+    finish(arg, code, NULL);
     atomic_fetch_sub(&fences, 1);
 }
 
@@ -207,7 +235,7 @@ stepaf_status_t stepaf_pmix_fence(const struct stepaf_pmix_session *session, int
     expect(call, 1);
     pmix_status_t code = PMIx_Fence_nb(call->procs, 1, call->info, call->n_info, on_fence, call);
     if (code != PMIX_SUCCESS) {
-        refused(call, code);
+        refused(call, code, NULL);
         atomic_fetch_sub(&fences, 1);
     }
     stepaf_status_t status = await(call, session, NULL, session->size, deadline_ns, what);
@@ -217,7 +245,7 @@ stepaf_status_t stepaf_pmix_fence(const struct stepaf_pmix_session *session, int
 
 static void on_value(pmix_status_t code, pmix_value_t *value, void *arg)
 {
-    const struct asked *asked = arg;
+    struct asked *asked = arg;
     struct call *call = asked->call;
     struct stepaf_pmix_value *into = &call->values[asked->rank];
 
@@ -231,7 +259,7 @@ static void on_value(pmix_status_t code, pmix_value_t *value, void *arg)
         into->bytes = bytes;
         code = into->data ? PMIX_SUCCESS : PMIX_ERR_NOMEM;
     }
-    finish(call, code);
+    finish(call, code, asked);
 }
 
 static int count_wanted(const unsigned char *wanted, int n)
@@ -262,12 +290,12 @@ stepaf_status_t stepaf_pmix_get(const struct stepaf_pmix_session *session, const
     for (int rank = 0; rank < call->n; rank++) {
         if (wanted && !wanted[rank])
             continue;
-        call->asked[rank] = (struct asked){call, rank, -1};
+        call->asked[rank] = (struct asked){.call = call, .rank = rank, .answer = -1};
         PMIX_LOAD_PROCID(&call->procs[rank], session->self.nspace, (pmix_rank_t)rank);
         pmix_status_t code = PMIx_Get_nb(&call->procs[rank], key, call->info, call->n_info,
                                          on_value, &call->asked[rank]);
         if (code != PMIX_SUCCESS)
-            refused(call, code);
+            refused(call, code, &call->asked[rank]);
     }
     stepaf_status_t status =
         await(call, session, NULL, 0, deadline_ns, "fetching what the ranks have put");
@@ -296,7 +324,7 @@ static void on_answer(pmix_status_t code, pmix_value_t *value, void *arg)
         pthread_cond_signal(&call->done);
     }
     pthread_mutex_unlock(&call->lock);
-    finish(call, code == PMIX_ERR_NOT_FOUND ? PMIX_SUCCESS : code);
+    finish(call, code == PMIX_ERR_NOT_FOUND ? PMIX_SUCCESS : code, asked);
 }
 
 /* What keeps a server from answering by what it has fetched of a rank before. A server of version 5
@@ -342,7 +370,7 @@ stepaf_status_t stepaf_pmix_ask(const struct stepaf_pmix_session *session, const
     }
     expect(call, n);
     for (int i = 0; i < n; i++)
-        call->asked[i] = (struct asked){call, first + i, -1};
+        call->asked[i] = (struct asked){.call = call, .rank = first + i, .answer = -1};
     for (int i = 0; i < n; i++) {
         if (first + i == (int)session->self.rank)
             on_answer(PMIX_SUCCESS, NULL, &call->asked[i]); /* a caller has put its own */

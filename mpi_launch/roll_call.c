@@ -47,14 +47,17 @@ static void say(const struct stepaf_mpi *mpi, int to, int tag)
 static int next_of(const struct stepaf_mpi *mpi, int tag)
 {
     MPI_Comm comm = comm_of(mpi);
+    MPI_Message message;
     MPI_Status status;
     int is_there = 0;
 
-    tag = tag_of(mpi, tag);
-    if (MPI_Iprobe(MPI_ANY_SOURCE, tag, comm, &is_there, &status) != MPI_SUCCESS || !is_there)
+    /* Matched, so that another thread's receive cannot take it before this one's. */
+    if (MPI_Improbe(MPI_ANY_SOURCE, tag_of(mpi, tag), comm, &is_there, &message, &status) !=
+            MPI_SUCCESS ||
+        !is_there)
         return -1;
     int from = status.MPI_SOURCE;
-    return MPI_Recv(NULL, 0, MPI_BYTE, from, tag, comm, &status) == MPI_SUCCESS ? from : -1;
+    return MPI_Mrecv(NULL, 0, MPI_BYTE, &message, &status) == MPI_SUCCESS ? from : -1;
 }
 
 struct stepaf_roll_call stepaf_roll_call_begin(const struct stepaf_mpi *mpi, int64_t deadline_ns)

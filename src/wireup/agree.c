@@ -44,7 +44,8 @@ static uint8_t taken_for(const struct stepaf_peer *peer, const struct stepaf_adv
     struct stepaf_unpack unused;
     uint32_t index = NONE;
 
-    (void)stepaf_advert_transport(advert, peer->link->ops->name, &unused, &index);
+    if (peer->link)
+        (void)stepaf_advert_transport(advert, peer->link->ops->name, &unused, &index);
     return (uint8_t)index;
 }
 
@@ -57,9 +58,9 @@ static uint64_t sum_of_links(const struct stepaf_ctx *ctx)
     for (uint32_t p = 0; p < ctx->n_peers; p++) {
         const struct stepaf_peer *peer = &ctx->peers[p];
         int its = peer->who.world_rank;
-        const char *name = peer->link->ops->name;
         if (!stepaf_agree_concerns(peer))
             continue;
+        const char *name = peer->link->ops->name;
         sum += attention ? stepaf_agree_link(rank, its, name) : -stepaf_agree_link(its, rank, name);
     }
     return sum;
@@ -133,7 +134,7 @@ static stepaf_status_t step(const struct stepaf_agreement *a, int wait_ms, bool 
 
     for (unsigned t = 0; t < ctx->net.n_transports; t++) {
         struct stepaf_transport *transport = ctx->net.transports[t];
-        char reason[STEPAF_REASON_MAX];
+        char reason[STEPAF_REASON_MAX] = "it is not connected yet";
         uint32_t peer = 0;
         stepaf_status_t status;
         bool is_over = a->patience_ns && stepaf_monotonic_ns() >= a->patience_ns;
