@@ -187,6 +187,7 @@ struct hold {
     void *base;
     size_t bytes;
     stepaf_batch_h batch;
+    uint32_t epoch; /* of memory that the next commit ends; 0: of none */
     PyObject *object;
     Py_buffer buffer;
     bool has_buffer;
@@ -195,6 +196,9 @@ struct hold {
 
 struct hold *stepaf_py_hold(enum hold_kind kind, context_obj *ctx);
 void stepaf_py_hold_drop(struct hold *hold);
+
+/* NULL, or why the memory is not there any more. */
+const char *stepaf_py_hold_end(const struct hold *hold);
 
 /* Whether the memory is still there; if not, the exception is set. */
 bool stepaf_py_hold_check(const struct hold *hold);

@@ -49,20 +49,27 @@ void stepaf_py_hold_drop(struct hold *hold)
     Py_XDECREF((PyObject *)ctx);
 }
 
+const char *stepaf_py_hold_end(const struct hold *hold)
+{
+    if (hold->ctx && !hold->ctx->handle)
+        return "the tensor is in memory of a context that is closed";
+    if (hold->ctx && !stepaf_py_is_there(hold->ctx))
+        return "the tensor is in memory of the parent process's context";
+    if (hold->ended)
+        return hold->kind == HOLD_BATCH ? "the tensor belongs to a batch that is released"
+                                        : "the tensor is in memory that is freed";
+    if (hold->epoch && hold->epoch != LIB(epoch)(hold->ctx->handle))
+        return "the tensor is in memory that was valid until the last commit";
+    return NULL;
+}
+
 bool stepaf_py_hold_check(const struct hold *hold)
 {
-    const char *what = NULL;
+    const char *why = stepaf_py_hold_end(hold);
 
-    if (hold->ctx && !hold->ctx->handle)
-        what = "the tensor is in memory of a context that is closed";
-    else if (hold->ctx && !stepaf_py_is_there(hold->ctx))
-        what = "the tensor is in memory of the parent process's context";
-    else if (hold->ended)
-        what = hold->kind == HOLD_BATCH ? "the tensor belongs to a batch that is released"
-                                        : "the tensor is in memory that is freed";
-    if (what)
-        (void)stepaf_py_refuse(STEPAF_ERR_HANDLE, "%s", what);
-    return !what;
+    if (why)
+        (void)stepaf_py_refuse(STEPAF_ERR_HANDLE, "%s", why);
+    return !why;
 }
 
 void stepaf_py_sweep(context_obj *ctx)

@@ -119,13 +119,15 @@ static PyObject *plan_status(plan_obj *self, PyObject *unused)
     Py_RETURN_NONE;
 }
 
-/* A view of memory that the context keeps as long as the plan. */
-static PyObject *view_of(plan_obj *self, const stepaf_tensor_info_t *info)
+/* A view of memory that the context keeps as long as the plan, or, with an epoch, until the next
+ * commit. */
+static PyObject *view_of(plan_obj *self, const stepaf_tensor_info_t *info, uint32_t epoch)
 {
     struct hold *hold = stepaf_py_hold(HOLD_PLAN, self->ctx);
 
     if (!hold)
         return NULL;
+    hold->epoch = epoch;
     hold->object = (PyObject *)self;
     Py_INCREF((PyObject *)self);
     PyObject *tensor = stepaf_py_tensor_from_info(hold, info);
@@ -143,7 +145,7 @@ static PyObject *plan_tensor(plan_obj *self, PyObject *args)
     if (!PyArg_ParseTuple(args, "Iii", &slot, &peer, &index) || !is_usable(self))
         return NULL;
     BRIEFLY(self->ctx, status = LIB(plan_tensor)(self->handle, slot, peer, index, &info));
-    return status ? stepaf_py_raise(status) : view_of(self, &info);
+    return status ? stepaf_py_raise(status) : view_of(self, &info, 0);
 }
 
 /* 32-bit words in GPU memory. */
@@ -157,7 +159,7 @@ static PyObject *words(plan_obj *self, const void *data, int n)
                                  .mem_kind = STEPAF_MEM_CUDA};
     if (!data)
         Py_RETURN_NONE;
-    return view_of(self, &info);
+    return view_of(self, &info, LIB(epoch)(self->ctx->handle));
 }
 
 static PyObject *plan_bytes(plan_obj *self, PyObject *args)

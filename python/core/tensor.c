@@ -116,8 +116,7 @@ static PyObject *tensor_device(tensor_obj *self, void *closure)
 static PyObject *tensor_is_valid(tensor_obj *self, void *closure)
 {
     (void)closure;
-    return PyBool_FromLong(!self->hold->ended &&
-                           (!self->hold->ctx || stepaf_py_is_there(self->hold->ctx)));
+    return PyBool_FromLong(!stepaf_py_hold_end(self->hold));
 }
 
 static PyObject *tensor_data_ptr(tensor_obj *self, PyObject *unused)

@@ -153,6 +153,18 @@ def two_streams(ctx):
             else:
                 told = torch.as_tensor(plan.arrived_bytes(0, 1), device="cuda")
                 assert told.item() == rows * 32, (told, rows)
+    counts = None if attention else plans[0][0].arrived_bytes(0, 1)
+    ctx.barrier()
+    ctx.push_key(99, 8)
+    ctx.commit()
+    if counts:  # which were valid until then
+        assert not counts.valid
+        try:
+            counts.data_ptr()
+        except stepaf.HandleError as error:
+            assert "last commit" in error.text, error
+        else:
+            raise AssertionError("an address of memory that may be freed")
     ctx.barrier()
 
 
