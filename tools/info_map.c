@@ -10,6 +10,7 @@
 
 #include <stepaf/stepaf.h>
 
+#include "boot/boot_auto.h"
 #include "info.h"
 #include "info_map.h"
 
@@ -241,4 +242,42 @@ int info_map_fork(const struct info_job *job)
     }
     stepaf_boot_local_destroy(local);
     return done && started == size;
+}
+
+/* A rank of a job whose processes meet as the environment says; each says why it has failed, since
+ * those that have not met cannot tell each other. */
+static int run_met(void)
+{
+    stepaf_params_t params;
+    stepaf_context_h ctx;
+    stepaf_boot_t boot;
+    if (stepaf_boot_open(&boot) != STEPAF_OK)
+        return info_failed("map");
+    info_map_params(boot.rank, boot.size - boot.size / 2, &params);
+    if (stepaf_init(&boot, &params, &ctx) != STEPAF_OK) {
+        int failed = info_failed("map");
+        boot.close(boot.self);
+        return failed;
+    }
+    return info_map_rank(ctx);
+}
+
+int info_map(const struct info_job *job)
+{
+    struct stepaf_env env;
+    if (stepaf_env_load_boot(&env) != STEPAF_OK)
+        return info_failed("map");
+    int choice = stepaf_boot_choose(&env);
+    int is_asked = env.boot != STEPAF_ENV_BOOT_auto;
+    stepaf_env_free(&env);
+    if (choice == STEPAF_ENV_BOOT_tcp || choice == STEPAF_ENV_BOOT_local)
+        return run_met();
+    if (info_map_is_launched())
+        return info_map_launched();
+    if (is_asked) {
+        fprintf(stderr, "stepaf_info: map: STEPAF_BOOT=%s, and no launcher has started this\n",
+                choice == STEPAF_ENV_BOOT_mpi ? "mpi" : "pmix");
+        return 0;
+    }
+    return info_map_fork(job);
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The map of a job that a launcher has started. */
+/* The map of a job that a launcher of MPI programs has started. */
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -7,7 +7,7 @@
 
 #include "info_map.h"
 
-static int is_launched(void)
+int info_map_is_launched(void)
 {
     static const char *const signs[] = {"OMPI_COMM_WORLD_SIZE", "PMIX_RANK", "PMI_RANK", "PMI_SIZE",
                                         "MPI_LOCALRANKID"};
@@ -17,13 +17,11 @@ static int is_launched(void)
     return 0;
 }
 
-int info_map(const struct info_job *job)
+int info_map_launched(void)
 {
     stepaf_params_t params;
     stepaf_context_h ctx;
     int rank, size;
-    if (!is_launched())
-        return info_map_fork(job);
     if (MPI_Init(NULL, NULL) != MPI_SUCCESS)
         return 0; /* it has said why */
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);

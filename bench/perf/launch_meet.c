@@ -42,6 +42,23 @@ static int meet_settle(struct perf_job *job, stepaf_context_h ctx)
     return status == STEPAF_OK ? 0 : perf_fail_status(status, "a barrier");
 }
 
+/* Those that cannot meet have each its own reason, and nobody to tell it to. */
+static int meet(const stepaf_boot_t *channel)
+{
+    size_t *offsets = calloc((size_t)channel->size + 1, sizeof(*offsets));
+    void *all = NULL;
+    stepaf_status_t status = offsets == NULL ? STEPAF_ERR_NO_MEMORY
+                                             : channel->allgather(channel->self, "", 0, &all,
+                                                                  offsets, SETTLE_TIMEOUT_US);
+
+    free(all);
+    free(offsets);
+    if (status == STEPAF_OK)
+        return 0;
+    fprintf(stderr, "stepaf_perf: rank %d: %s\n", channel->rank, stepaf_last_error()->text);
+    return -1;
+}
+
 int perf_job_run_meet(perf_job_body_t body, void *arg)
 {
     struct perf_job job = {.mpi_init_ns = -1, .join = meet_join, .settle = meet_settle};
@@ -54,7 +71,7 @@ int perf_job_run_meet(perf_job_body_t body, void *arg)
         return PERF_EXIT_USAGE;
     }
     snprintf(job.launcher, sizeof(job.launcher), "met over %s", job.channel.name);
-    rc = body(&job, arg);
+    rc = meet(&job.channel) != 0 ? PERF_EXIT_USAGE : body(&job, arg);
     job.channel.close(job.channel.self);
     return rc;
 }

@@ -13,6 +13,10 @@ enum { PORT = 18516 };
 int perf_meets(void)
 {
     static const char *const signs[] = {"STEPAF_MEET", "STEPAF_LOCAL_SIZE", "TORCHELASTIC_RUN_ID"};
+    const char *boot = getenv("STEPAF_BOOT");
+
+    if (boot != NULL && (strcmp(boot, "tcp") == 0 || strcmp(boot, "local") == 0))
+        return 1; /* with what is lacking said by the library */
 
     for (size_t i = 0; i < sizeof(signs) / sizeof(signs[0]); i++) {
         const char *value = getenv(signs[i]);

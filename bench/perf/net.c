@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "fail.h"
 #include "kernel.h"
@@ -106,6 +107,18 @@ static int is_admitted(const char *setting, const struct perf_net_address *netwo
     return strcmp(entry->ifa_name, setting) == 0;
 }
 
+/* Whether 127.0.0.1 is an address of this host's, which has none where it knows IPv6 alone. */
+static int has_loopback(void)
+{
+    struct sockaddr_in address = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    int is_there = fd >= 0 && bind(fd, (struct sockaddr *)&address, sizeof(address)) == 0;
+
+    if (fd >= 0)
+        close(fd);
+    return is_there;
+}
+
 int perf_net_list(const char *setting, int one_node, struct perf_net *net_p)
 {
     struct perf_net_address network;
@@ -115,7 +128,7 @@ int perf_net_list(const char *setting, int one_node, struct perf_net *net_p)
 
     if (setting[0] == '\0' && one_node) {
         net.n = 1;
-        perf_net_parse("127.0.0.1", &net.addresses[0]);
+        perf_net_parse(has_loopback() ? "127.0.0.1" : "::1", &net.addresses[0]);
         *net_p = net;
         return 0;
     }

@@ -74,7 +74,7 @@ STEPAF_API int64_t stepaf_boot_advance(void);
  *  @return STEPAF_OK; STEPAF_ERR_INVALID (@a boot_p is NULL); STEPAF_ERR_SETTING (the settings do
  *  not give this process a rank in a job); STEPAF_ERR_BOOT (the environment selects no such
  *  bootstrap, or the system provides no descriptor); STEPAF_ERR_NO_MEMORY. Any thread. Does not
- *  block: ranks meet in their first exchange. */
+ *  block: ranks meet in their first exchange, within STEPAF_INIT_TIMEOUT_US. */
 STEPAF_API stepaf_status_t stepaf_boot_open(stepaf_boot_t *boot_p);
 
 /** The bootstrap of processes that one program forks on one machine, without a launcher. */

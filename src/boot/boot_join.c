@@ -42,7 +42,7 @@ static stepaf_status_t join_allgather(void *self, const void *data, size_t bytes
     int64_t deadline_ns = stepaf_boot_local_deadline(timeout_us);
 
     if (!joined->local) {
-        stepaf_status_t status = join_job(joined, deadline_ns);
+        stepaf_status_t status = join_job(joined, stepaf_boot_local_meeting(deadline_ns));
         if (status != STEPAF_OK)
             return status;
     }

@@ -14,6 +14,14 @@
 #include "base/quiet.h"
 #include "base/time.h"
 #include "base/why.h"
+#include "settings/settings.h"
+
+int64_t stepaf_boot_local_meeting(int64_t deadline_ns)
+{
+    int64_t own_ns = stepaf_boot_local_deadline(stepaf_env_init_timeout_us());
+
+    return own_ns < deadline_ns ? own_ns : deadline_ns;
+}
 
 int64_t stepaf_boot_local_deadline(int64_t timeout_us)
 {

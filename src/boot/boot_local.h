@@ -76,6 +76,10 @@ enum stepaf_local_fate stepaf_boot_local_fate(const struct stepaf_boot_local *lo
 /* When CLOCK_MONOTONIC will be @a timeout_us from now, in ns. */
 int64_t stepaf_boot_local_deadline(int64_t timeout_us);
 
+/* The deadline by which ranks have to meet, in an exchange that may last until @a deadline_ns:
+ * within STEPAF_INIT_TIMEOUT_US. */
+int64_t stepaf_boot_local_meeting(int64_t deadline_ns);
+
 stepaf_status_t stepaf_boot_local_allgather(void *self, const void *data, size_t bytes,
                                             void **all_p, size_t *offsets_p, int64_t timeout_us);
 stepaf_status_t stepaf_boot_local_barrier(void *self, stepaf_group_t group, const int *ranks, int n,

@@ -35,7 +35,7 @@ static stepaf_status_t tcp_allgather(void *self, const void *data, size_t bytes,
     pthread_mutex_lock(&control->lock);
     stepaf_status_t status = stepaf_control_raise(control, STEPAF_CONTROL_EXCHANGE);
     if (status == STEPAF_OK)
-        status = meet_all(control, deadline_ns);
+        status = meet_all(control, stepaf_boot_local_meeting(deadline_ns));
     if (status == STEPAF_OK)
         status = stepaf_control_allgather(control, data, bytes, all_p, offsets_p, deadline_ns);
     pthread_mutex_unlock(&control->lock);

@@ -52,4 +52,8 @@ has '^FAIL +rails .*not both ranks have two rails'
 has '^FAIL +rail_loss .*lost'
 accept 2 --everything
 has "there is no option '--everything'"
+for bad in "--only=verb" "--time=x" "--time=0" "--limit=abc" "--patience=zz"; do
+    accept 2 "$bad"
+done
+has "is 'zz', which is no whole number"
 echo "ok"
