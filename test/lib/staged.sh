@@ -5,7 +5,14 @@
 # make_in TARGET: quietly, without the jobs of the make that runs this.
 make_in() { env -u MAKEFLAGS -u MFLAGS -u MAKELEVEL make -s -C "$top_builddir" "$@" >"$log" 2>&1; }
 
-make_in install-data install-exec DESTDIR="$directory/staged" || {
+# One at a time: two would move the same libraries away.
+install_staged()
+(
+    flock 9
+    make_in install-data install-exec DESTDIR="$directory/staged"
+) 9<"$top_builddir/libtool"
+
+install_staged || {
     tail -n 20 "$log"
     exit 1
 }
