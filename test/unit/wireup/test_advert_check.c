@@ -79,8 +79,8 @@ static void every_difference_is_a_mismatch(void)
             for (int field = 0; field < 6; field++) {
                 struct world world = world_open();
                 struct stepaf_key *key = stepaf_key_find(world.job[rank]->ctx, keys[k]);
-                static const char *const words[] = {"a push", "elements of i64", "bytes", "depth",
-                                                    "shape (", "shape ("};
+                static const char *const words[] = {"a push", "elements of i64", "bytes",
+                                                    "depth",  "shape (",         "shape ("};
                 char name[16];
                 if (field == 0)
                     key->direction = key->direction == STEPAF_PUSH ? STEPAF_PULL : STEPAF_PUSH;
