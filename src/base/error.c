@@ -41,12 +41,20 @@ static void blank_control_chars(char *text)
     }
 }
 
+void stepaf_mark_cut(char *text, size_t room, int length)
+{
+    static const char mark[] = "...";
+
+    if (length >= 0 && (size_t)length >= room && room > sizeof(mark))
+        memcpy(text + room - sizeof(mark), mark, sizeof(mark));
+}
+
 static stepaf_status_t set_last(stepaf_status_t status, stepaf_phase_t phase, struct stepaf_who who,
                                 const char *format, va_list args)
 {
     /* Formatted aside first: an argument may be the text of the last failure. */
     char text[STEPAF_ERROR_TEXT_MAX];
-    vsnprintf(text, sizeof text, format, args);
+    stepaf_mark_cut(text, sizeof text, vsnprintf(text, sizeof text, format, args));
     blank_control_chars(text);
 
     fixed = NULL;

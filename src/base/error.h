@@ -17,6 +17,10 @@ struct stepaf_who {
 
 #define STEPAF_NOBODY ((struct stepaf_who){-1, -1, -1})
 
+/* Say by "..." at its end that text was cut, where snprintf into @a room bytes has returned @a length
+ * for it. */
+void stepaf_mark_cut(char *text, size_t room, int length);
+
 /* Record a failure that involves no peer, and return @a status. One sentence, no newline. The text
  * of the last failure, stepaf_last_error()->text, may be among the arguments. */
 stepaf_status_t stepaf_error_set(stepaf_status_t status, stepaf_phase_t phase, const char *format,

@@ -37,8 +37,9 @@ static void add_refusal(char list[STEPAF_REASON_MAX], const char *name, const ch
 {
     size_t used = strlen(list);
 
-    snprintf(list + used, STEPAF_REASON_MAX - used, "%s%s%s%s", used ? "; " : "", name,
-             name[0] ? ": " : "", reason);
+    int length = snprintf(list + used, STEPAF_REASON_MAX - used, "%s%s%s%s", used ? "; " : "", name,
+                          name[0] ? ": " : "", reason);
+    stepaf_mark_cut(list + used, STEPAF_REASON_MAX - used, length);
 }
 
 /* Close one that has no links. */

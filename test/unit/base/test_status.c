@@ -142,6 +142,7 @@ static void last_error_is_one_short_line(void)
     longer[sizeof longer - 1] = '\0';
     stepaf_error_set(STEPAF_ERR_KEY, STEPAF_PHASE_NONE, "%s", longer);
     CU_ASSERT_EQUAL(strlen(stepaf_last_error()->text), STEPAF_ERROR_TEXT_MAX - 1);
+    CU_ASSERT_STRING_EQUAL(stepaf_last_error()->text + STEPAF_ERROR_TEXT_MAX - 5, "x...");
 
     stepaf_error_set(STEPAF_ERR_KEY, STEPAF_PHASE_NONE, "a%sb", "\n\r\t\x1b");
     UNIT_STRING(stepaf_last_error()->text, "a????b");
