@@ -5,8 +5,11 @@
 #include "boot_mpi.h"
 #include "wait.h"
 
-/* Rounds are 32 at most: the distance doubles in each. */
-enum { ROUND_TAGS = 32 };
+enum {
+    ROUND_TAGS = 32, /* rounds are 32 at most: the distance doubles in each */
+    COMM_TAG = 2048, /* the first of those before a communicator, beyond the roll call's */
+    COMM_TAGS = 256  /* sets of these, one for each barrier before */
+};
 
 /* Tell the one, wait for the other. Messages of repeated barriers have the same tag; MPI keeps
  * them in order. */
@@ -49,15 +52,28 @@ static stepaf_status_t meet(struct stepaf_mpi *mpi, const int *ranks, int n, int
     return STEPAF_OK;
 }
 
-static int first_tag(stepaf_group_t group, enum stepaf_mpi_meeting meeting)
+/* Those who come to make a communicator are told from those who did after an earlier barrier, gave
+ * it up, and have left their messages. */
+static int first_tag(const struct stepaf_mpi *mpi, stepaf_group_t group,
+                     enum stepaf_mpi_meeting meeting)
 {
-    return ((int)meeting * STEPAF_MPI_GROUPS + (int)group) * ROUND_TAGS;
+    unsigned set = (unsigned)group;
+
+    if (meeting == STEPAF_MPI_BARRIER)
+        return (int)set * ROUND_TAGS;
+    set += mpi->n_barriers[group] % COMM_TAGS * STEPAF_MPI_GROUPS;
+    return COMM_TAG + (int)set * ROUND_TAGS;
 }
 
 stepaf_status_t stepaf_mpi_barrier(void *self, stepaf_group_t group, const int *ranks, int n,
                                    int64_t timeout_us)
 {
-    return stepaf_mpi_meet(self, group, STEPAF_MPI_BARRIER, ranks, n, timeout_us);
+    struct stepaf_mpi *mpi = self;
+    stepaf_status_t status = stepaf_mpi_meet(mpi, group, STEPAF_MPI_BARRIER, ranks, n, timeout_us);
+
+    if (status == STEPAF_OK)
+        mpi->n_barriers[group]++;
+    return status;
 }
 
 stepaf_status_t stepaf_mpi_meet(struct stepaf_mpi *mpi, stepaf_group_t group,
@@ -78,11 +94,12 @@ stepaf_status_t stepaf_mpi_meet(struct stepaf_mpi *mpi, stepaf_group_t group,
     stepaf_status_t status = stepaf_mpi_check_up("barrier");
     if (status != STEPAF_OK)
         return status;
-    if (mpi->comm == MPI_COMM_NULL || mpi->meeting_failed[meeting][group])
+    if (mpi->comm == MPI_COMM_NULL || mpi->meeting_failed[STEPAF_MPI_BARRIER][group])
         return stepaf_boot_fail(STEPAF_ERR_BOOT, "MPI bootstrap: a barrier before any exchange, or "
                                                  "after one that failed");
 
-    status = meet(mpi, ranks, n, place, first_tag(group, meeting), deadline_ns);
-    mpi->meeting_failed[meeting][group] = status != STEPAF_OK;
+    status = meet(mpi, ranks, n, place, first_tag(mpi, group, meeting), deadline_ns);
+    if (status != STEPAF_OK)
+        mpi->meeting_failed[meeting][group] = 1;
     return status;
 }

@@ -28,6 +28,7 @@ struct stepaf_mpi {
     int rank;
     int size;
     int exchange_failed; /* what is left of it may arrive any time: no other after it */
+    unsigned n_barriers[STEPAF_MPI_GROUPS]; /* that all members have come to */
     int meeting_failed[STEPAF_MPI_MEETINGS][STEPAF_MPI_GROUPS];
     MPI_Comm group_comms[STEPAF_MPI_GROUPS]; /* the caller's, made by stepaf_comm */
     pthread_mutex_t group_locks[STEPAF_MPI_GROUPS];

@@ -81,9 +81,11 @@ void stepaf_py_export_end(context_obj *ctx)
 
 /* Threads that wait see that the context is closing, at the end of a piece of their wait. A barrier
  * or a commit does not wait in pieces: it is ended by the library, when this rank leaves the job. */
-static void await_others(context_obj *ctx, bool leaves)
+static void await_others(context_obj *ctx, bool force)
 {
-    while (ctx->n_inside > (leaves ? ctx->n_long : 0) && ctx->forks == stepaf_py_forks) {
+    /* Others may begin to read the memory, or end, meanwhile. */
+    while (ctx->n_inside > (force || !ctx->n_exports ? ctx->n_long : 0) &&
+           ctx->forks == stepaf_py_forks) {
         Py_BEGIN_ALLOW_THREADS;
         (void)nanosleep(&(struct timespec){0, 200000}, NULL);
         Py_END_ALLOW_THREADS;
@@ -99,7 +101,7 @@ static PyObject *context_close(context_obj *self, PyObject *args)
     if (!self->handle)
         Py_RETURN_NONE;
     self->closing = true;
-    await_others(self, force || !self->n_exports);
+    await_others(self, force);
     /* Another thread may have closed it by now. Memory that others read by its address has to stay:
      * then the end of the last export leaves the job. */
     if (self->handle && (force || !self->n_exports))

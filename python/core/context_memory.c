@@ -127,6 +127,10 @@ static PyObject *context_register(context_obj *self, PyObject *object)
         Py_DECREF((PyObject *)tensor);
         return stepaf_py_raise(status);
     }
+    if (!self->handle) { /* another thread has closed the context: nothing is registered any more */
+        Py_DECREF((PyObject *)tensor);
+        return stepaf_py_done_long(self, STEPAF_ERR_HANDLE);
+    }
     /* A hold of its own, so that the memory stays as long as it is registered. */
     struct hold *hold = stepaf_py_hold(HOLD_FOREIGN, NULL);
     if (!hold) {

@@ -289,8 +289,9 @@ typedef struct {
     uint32_t flags;
     unsigned depth;
     bool is_ffn;
-    PyObject *pulls; /* the tensors that receive, as planned; NULL at an FFN rank */
-    int n_keys;      /* of its pushes; at an FFN rank, of its answers to a peer */
+    bool is_starting; /* by start_async: its steps are one to other threads */
+    PyObject *pulls;  /* the tensors that receive, as planned; NULL at an FFN rank */
+    int n_keys;       /* of its pushes; at an FFN rank, of its answers to a peer */
     struct typed_key keys[STEPAF_MAX_TENSORS];
     stepaf_request_h last; /* what was started last; NULL: nothing */
     /* By slot: what start_async has started there and nobody has waited for; borrowed. */

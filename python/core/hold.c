@@ -83,7 +83,7 @@ void stepaf_py_sweep(context_obj *ctx)
         next = hold->next;
         if (stepaf_py_is_there(ctx))
             UNLOCKED(ctx, true, status = LIB(free)(ctx->handle, hold->base));
-        if (status == STEPAF_ERR_STATE) { /* a plan names it */
+        if (status == STEPAF_ERR_STATE && ctx->handle) { /* a plan names it */
             hold->next = ctx->dropped;
             ctx->dropped = hold;
         } else {

@@ -18,7 +18,7 @@ static PyObject *context_commit(context_obj *self, PyObject *args)
         .leaving = leaving};
     stepaf_py_sweep(self);
     UNLOCKED(self, true, status = LIB(commit_with)(self->handle, &params));
-    return stepaf_py_done(status);
+    return stepaf_py_done_long(self, status);
 }
 
 /* _members(): the state of each rank, by world rank. */

@@ -139,21 +139,24 @@ static PyObject *plan_start(plan_obj *self, PyObject *const *args, Py_ssize_t n_
  * used in turn. */
 static request_obj *unwaited_next(const plan_obj *self)
 {
-    int slot = self->last ? LIB(request_slot)(self->last) : -1;
+    int slot = -1;
+
+    if (self->last)
+        BRIEFLY(self->ctx, slot = LIB(request_slot)(self->last));
 
     return slot >= 0 && self->depth ? self->unwaited[((unsigned)slot + 1) % self->depth] : NULL;
 }
 
 /* Say who is late: a peer, or else whoever is to wait for the request. */
-static void *refuse_unwaited(const request_obj *request, bool is_timeout)
+static void *refuse_unwaited(context_obj *ctx, stepaf_request_h request, bool is_timeout)
 {
-    stepaf_context_h ctx = request->ctx->handle;
+    stepaf_context_h handle = ctx->handle;
     stepaf_status_t status = STEPAF_OK;
 
     if (!is_timeout)
         return stepaf_py_raise_plain(STEPAF_ERR_WOULD_BLOCK);
-    for (int p = 0; p < LIB(n_peers)(ctx) && !status; p++)
-        BRIEFLY(request->ctx, status = LIB(wait_peer)(request->handle, LIB(peer_rank)(ctx, p), 1));
+    for (int p = 0; p < LIB(n_peers)(handle) && !status; p++)
+        BRIEFLY(ctx, status = LIB(wait_peer)(request, LIB(peer_rank)(handle, p), 1));
     if (status == STEPAF_ERR_TIMEOUT)
         return stepaf_py_raise(status);
     return stepaf_py_refuse(STEPAF_ERR_TIMEOUT,
@@ -170,12 +173,17 @@ static PyObject *plan_start_kept(plan_obj *self, PyObject *const *args, Py_ssize
 
     if (!plan_is_usable(self) || !read_start(args, n_args, names, &start))
         return NULL;
+    if (self->is_starting) /* another thread does, meanwhile without the interpreter lock */
+        return stepaf_py_raise_plain(start.wait == Py_True ? STEPAF_ERR_TIMEOUT
+                                                           : STEPAF_ERR_WOULD_BLOCK);
+    self->is_starting = true;
     const request_obj *unwaited = unwaited_next(self);
-    if (unwaited)
-        return refuse_unwaited(unwaited, start.wait == Py_True);
-    PyObject *request = start_with(self, &start);
+    PyObject *request = unwaited
+                            ? refuse_unwaited(self->ctx, unwaited->handle, start.wait == Py_True)
+                            : start_with(self, &start);
     if (request)
         stepaf_py_request_keep((request_obj *)request);
+    self->is_starting = false;
     return request;
 }
 
@@ -277,7 +285,7 @@ static PyMethodDef methods[METHODS_MAX] = {
      "start_async(push=None, *, timeout=None, skip_lost=False, answers=None, patience=None)\n\n"
      "Start an operation as soon as a slot is free, while other tasks run. Raises TimeoutError,\n"
      "and whatever start does. Its slot is not started again by start_async before the request is\n"
-     "waited for, or gone: so tasks can share a plan."},
+     "waited for, canceled or gone: so tasks can share a plan."},
     {"_start_kept", METHOD(plan_start_kept), FAST_METHOD, NULL},
     {"set_answers", METHOD(plan_set_answers), METH_VARARGS | METH_KEYWORDS,
      "set_answers(answers=None, patience=None)\n\nSo many answers complete an operation of the "

@@ -18,6 +18,7 @@ static plan_obj *make_plan(context_obj *ctx, bool is_ffn, uint32_t flags)
     plan->pulls = NULL;
     plan->n_keys = 0;
     plan->last = NULL;
+    plan->is_starting = false;
     memset(plan->unwaited, 0, sizeof(plan->unwaited));
     return plan;
 }

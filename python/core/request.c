@@ -24,8 +24,9 @@ PyObject *stepaf_py_request(context_obj *ctx, PyObject *plan, PyObject *pulls,
 
 void stepaf_py_request_keep(request_obj *request)
 {
-    int slot = LIB(request_slot)(request->handle);
+    int slot;
 
+    BRIEFLY(request->ctx, slot = LIB(request_slot)(request->handle));
     if (slot < 0 || slot >= STEPAF_MAX_DEPTH)
         return;
     request->unwaited = slot;
@@ -35,8 +36,11 @@ void stepaf_py_request_keep(request_obj *request)
 /* The slot may be started again as far as this request is concerned. */
 static void let_slot_go(request_obj *request)
 {
-    if (__builtin_expect(request->unwaited >= 0, 0))
-        ((plan_obj *)request->plan)->unwaited[request->unwaited] = NULL;
+    if (__builtin_expect(request->unwaited < 0, 1))
+        return;
+    request_obj **place = &((plan_obj *)request->plan)->unwaited[request->unwaited];
+    if (*place == request)
+        *place = NULL;
     request->unwaited = -1;
 }
 
@@ -133,6 +137,7 @@ static PyObject *request_cancel(request_obj *self, PyObject *unused)
     BRIEFLY(self->ctx, status = LIB(cancel)(self->handle));
     if (status)
         return stepaf_py_raise(status);
+    let_slot_go(self);
     Py_RETURN_NONE;
 }
 
@@ -295,8 +300,13 @@ static PyObject *request_get_sent(request_obj *self, void *closure)
 
 static PyObject *request_get_slot(request_obj *self, void *closure)
 {
+    int slot;
     (void)closure;
-    return stepaf_py_is_open(self->ctx) ? PyLong_FromLong(LIB(request_slot)(self->handle)) : NULL;
+
+    if (!stepaf_py_is_open(self->ctx))
+        return NULL;
+    BRIEFLY(self->ctx, slot = LIB(request_slot)(self->handle));
+    return PyLong_FromLong(slot);
 }
 
 static PyObject *request_get_handle(request_obj *self, void *closure)

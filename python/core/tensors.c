@@ -34,12 +34,17 @@ void stepaf_py_tensors_free(struct tensors *tensors)
 }
 
 /* Bytes stand for anything, and so do elements of the right size that are none of the library's:
- * numpy has bf16 as unsigned integers. */
+ * numpy has bf16 as unsigned integers, or as signed ones where torch has no others. */
 static bool has_type_of(const tensor_obj *tensor, const struct typed_key *key)
 {
-    if (key->dtype < 0 || key->dtype == tensor->dtype || key->dtype == STEPAF_U8 ||
-        tensor->dtype == STEPAF_U8)
+    bool has_letter =
+        key->dtype != STEPAF_BF16 && key->dtype != STEPAF_F8_E4M3 && key->dtype != STEPAF_F8_E5M2;
+
+    if (!tensor->bytes || key->dtype < 0 || key->dtype == tensor->dtype ||
+        key->dtype == STEPAF_U8 || tensor->dtype == STEPAF_U8)
         return true;
+    if (tensor->dtype == STEPAF_I8 || tensor->dtype == STEPAF_I16)
+        return !has_letter && tensor->item == LIB(dtype_bytes)((stepaf_dtype_t)key->dtype);
     return tensor->dtype < 0 && tensor->item == LIB(dtype_bytes)((stepaf_dtype_t)key->dtype);
 }
 

@@ -268,7 +268,16 @@ static void another_call(void)
         CHECK(strstr(last_text, "did not come in time"));
         CHECK(comm == MPI_COMM_SELF);
     }
+    /* Then another does, who is not taken to have come by what it has sent before. */
+    if (boot.rank == 1) {
+        CHECK(barrier(STEPAF_GROUP_WORLD, LONG_US) == STEPAF_OK);
+    } else {
+        CHECK(stepaf_comm(ctx, STEPAF_GROUP_WORLD, &comm) == STEPAF_ERR_TIMEOUT);
+        CHECK(comm == MPI_COMM_SELF);
+    }
+    /* And at last all call the same. */
     default_timeout_us = LONG_US;
+    expect_comm(ctx, STEPAF_GROUP_WORLD);
     boot.close(boot.self);
     MPI_Barrier(MPI_COMM_WORLD);
 }

@@ -219,7 +219,7 @@ def other_elements(ctx):
         with Raises(stepaf.InvalidError, "elements are i32"):
             stepaf.respond_many([batch], ints)
         batch.respond([y]).wait()
-        for _ in range(2):
+        for _ in range(4):
             stepaf.respond_many([ctx.recv()], stepaf.view(y, 128, "u8"))
         ctx.barrier()
         return
@@ -237,7 +237,8 @@ def other_elements(ctx):
         plan.start(half)
     with Raises(stepaf.InvalidError, "elements are f64"):
         plan.start([wide[:1]])
-    for source in (x[:2], as_bytes, as_numpy):
+    nothing, short = stepaf.view(wide, (0, 8), "f64"), stepaf.view(x, (4, 8), "i16")
+    for source in (x[:2], as_bytes, as_numpy, nothing, short):
         plan.start(source, wait=True).wait()
     ctx.barrier()
 

@@ -108,21 +108,26 @@ def of_the_parent(ctx):
     assert tensor.valid and not ctx.closed
 
 
-def long_waits(ctx, parted):
-    """A barrier or commit that another thread's close ends; asyncio's waits likewise."""
+def long_wait(ctx, parted, call):
+    """A barrier or commit that another thread's close ends, also one that began when the memory was
+    still read by somebody."""
+    ctx.push_key(X, 8)
+    tensor = ctx.alloc(8)
     if ctx.role == stepaf.Role.FFN:
         parted.wait()
         return
-    ended = []
+    ended, view = [], memoryview(tensor)
     thread = threading.Thread(target=lambda: ended.append(
-        raises(stepaf.CanceledError, "closed", ctx.barrier, timeout=120)))
+        raises(stepaf.CanceledError, "closed", call, ctx)))
     thread.start()
-    time.sleep(0.2)
+    time.sleep(0.5)
     began = time.monotonic()
+    threading.Timer(0.2, view.release).start()
     ctx.close()
     thread.join(60)
-    assert ended and time.monotonic() - began < 30, ended
     parted.send()
+    assert ended and time.monotonic() - began < 30, ended
+    assert not tensor.valid and ctx.closed
 
 
 def in_asyncio(ctx):
@@ -168,9 +173,11 @@ class Misuse(job.TestCase):
         self.run_job(of_the_parent)
 
     def test_long_waits(self):
-        parted = job.Signal()
-        self.run_job(lambda ctx: long_waits(ctx, parted))
-        parted.close()
+        for call in (lambda ctx: ctx.barrier(timeout=120), lambda ctx: ctx.commit()):
+            parted = job.Signal()
+            self.run_job(lambda ctx: long_wait(ctx, parted, call),
+                         env={"STEPAF_COMMIT_TIMEOUT_US": "120000000"})
+            parted.close()
 
     def test_in_asyncio(self):
         self.run_job(in_asyncio)

@@ -114,6 +114,11 @@ class Numpy(job.TestCase):
         for made in (tensor.__array__(), tensor.__array__(numpy.float64, copy=True)):
             self.assertTrue((made == array).all())
 
+    def test_numpys_shapes(self):
+        tensor = stepaf.view(stepaf.as_tensor(bytearray(24)), numpy.array([2, 3]), "f32")
+        self.assertEqual(tensor.shape, (2, 3))
+        self.assertEqual(stepaf.view(tensor, numpy.int64(6)).shape, (6,))
+
     def test_numpys_other_elements(self):
         with self.assertRaisesRegex(stepaf.InvalidError, "without bytes"):
             stepaf.as_tensor(numpy.zeros(1000, "V0"))

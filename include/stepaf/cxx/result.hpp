@@ -170,6 +170,13 @@ inline void check(detail::outcome outcome)
         raise(outcome);
 }
 
+/** The same. @param is_poll  stepaf_last_error does not record it: a poll found nothing. */
+inline void check(stepaf_status_t status, bool is_poll)
+{
+    if (detail::failed(status))
+        raise(is_poll ? detail::outcome::unrecorded(status) : detail::outcome(status));
+}
+
 #endif
 
 /** A value, or the status that says why there is none. Every call that throws has a variant that

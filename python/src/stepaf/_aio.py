@@ -62,7 +62,10 @@ async def wait(request: _core.Request, timeout: Optional[float] = None) -> None:
 
 
 async def _start(plan: _core.Plan, push: Optional[Any] = None, *, timeout: Optional[float] = None,
-                 **how: Any) -> _core.Request:
+                 skip_lost: bool = False, answers: Optional[int] = None,
+                 patience: Optional[float] = None) -> _core.Request:
+    how: "dict[str, Any]" = dict(skip_lost=skip_lost, answers=answers, patience=patience)
+
     def look() -> Optional[_core.Request]:
         try:
             return plan._start_kept(push, **how)

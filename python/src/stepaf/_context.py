@@ -46,9 +46,10 @@ def _number(choice: Optional[object], names: "dict[str, int]", what: str) -> int
 
 def _sizes(shape: "Union[int, Iterable[int]]") -> Tuple[int, ...]:
     one: Any = shape
-    if hasattr(one, "__index__"):
+    try:
         return (operator.index(one),)
-    return tuple(operator.index(size) for size in one)
+    except TypeError:  # also arrays of several sizes have __index__
+        return tuple(operator.index(size) for size in one)
 
 
 def _key_number(key: int) -> int:
