@@ -44,7 +44,7 @@ shm_alone()
     starts STEPAF_TRANSPORTS=shm >/run/alone 2>&1
     code=$?
     # The last is cut off where a sentence becomes too long.
-    sed 's/; [a-z]*: STEPAF_TRANSPORTS does not list it//g; s/; [a-z]*: STEPAF_TRA[A-Za-z ]*$//' /run/alone
+    sed 's/; [a-z]*: STEPAF_TRANSPORTS does not list it//g; s/; [a-z]*: [A-Za-z_ ]*[.][.][.]$//' /run/alone
     return $code
 }
 far="shm: on another node, or in another PID namespace"
