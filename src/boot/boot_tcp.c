@@ -98,7 +98,8 @@ static void take_leave(struct stepaf_control_link *link, int64_t limit_ns)
     }
     if (link->state != STEPAF_CONTROL_UP || shutdown(link->fd, SHUT_WR) != 0)
         return;
-    while (recv(link->fd, sink, sizeof sink, MSG_DONTWAIT) == (ssize_t)sizeof sink)
+    while (recv(link->fd, sink, sizeof sink, MSG_DONTWAIT) == (ssize_t)sizeof sink &&
+           stepaf_monotonic_ns() < limit_ns)
         continue;
 }
 
