@@ -116,11 +116,16 @@ def long_wait(ctx, parted, call):
     if ctx.role == stepaf.Role.FFN:
         parted.wait()
         return
-    ended, view = [], memoryview(tensor)
-    thread = threading.Thread(target=lambda: ended.append(
-        raises(stepaf.CanceledError, "closed", call, ctx)))
+    ended, view, runs = [], memoryview(tensor), threading.Event()
+
+    def pend():
+        runs.set()
+        ended.append(raises(stepaf.CanceledError, "closed", call, ctx))
+
+    thread = threading.Thread(target=pend)
     thread.start()
-    time.sleep(0.5)
+    runs.wait()
+    time.sleep(0.5)  # by now it is in the call
     began = time.monotonic()
     threading.Timer(0.2, view.release).start()
     ctx.close()

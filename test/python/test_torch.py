@@ -224,10 +224,10 @@ def in_time(ctx, told):
         for i in range(2):
             server.recv([torch.empty(8)])
             server.respond([torch.full((8,), float(i))])
-            server._last.wait()
+            server._last.wait(60)
             server._last = Unsent()
         server._last = None
-        ctx.barrier()
+        ctx.barrier(timeout=60)
         return
     x = steptorch.empty(ctx, (8,))
     link = steptorch.Exchange(ctx.plan({X: x}, {Y: y[0]}), [x], [y[0]])

@@ -156,7 +156,6 @@ class Exchange(_Numbered):
             if place.data_ptr() != tensor.data_ptr():
                 _get(place, from_tensor(tensor))
 
-
     def _end_oldest(self) -> None:
         self._started.popleft()
         self._n += 1
