@@ -33,6 +33,7 @@ static stepaf_status_t tcp_allgather(void *self, const void *data, size_t bytes,
     struct stepaf_control *control = self;
 
     pthread_mutex_lock(&control->lock);
+    control->gives_up = false;
     stepaf_status_t status = stepaf_control_raise(control, STEPAF_CONTROL_EXCHANGE);
     if (status == STEPAF_OK)
         status = meet_all(control, stepaf_boot_local_meeting(deadline_ns));
@@ -42,6 +43,15 @@ static stepaf_status_t tcp_allgather(void *self, const void *data, size_t bytes,
     return status;
 }
 
+static bool are_ranks(const struct stepaf_control *control, const int *ranks, int n)
+{
+    bool are_all = ranks && n >= 1 && n <= control->place.size;
+
+    for (int i = 0; are_all && i < n; i++)
+        are_all = ranks[i] >= 0 && ranks[i] < control->place.size;
+    return are_all;
+}
+
 static stepaf_status_t tcp_barrier(void *self, stepaf_group_t group, const int *ranks, int n,
                                    int64_t timeout_us)
 {
@@ -49,13 +59,16 @@ static stepaf_status_t tcp_barrier(void *self, stepaf_group_t group, const int *
     int channel = STEPAF_CONTROL_EXCHANGE + 1 + (int)group;
     struct stepaf_control *control = self;
 
-    if ((unsigned)group > STEPAF_GROUP_FFN || n < 1 || n > control->place.size)
+    if ((unsigned)group > STEPAF_GROUP_FFN || !are_ranks(control, ranks, n))
         return stepaf_error_set(STEPAF_ERR_INVALID, STEPAF_PHASE_BARRIER,
                                 "tcp bootstrap: no group %d of %d ranks", (int)group, n);
-    if (!control->has_met && control->place.size > 1)
+    pthread_mutex_lock(&control->lock);
+    control->gives_up = false;
+    if (!control->has_met && control->place.size > 1) {
+        pthread_mutex_unlock(&control->lock);
         return stepaf_error_set(STEPAF_ERR_BOOT, STEPAF_PHASE_BARRIER,
                                 "tcp bootstrap: a barrier before the first exchange");
-    pthread_mutex_lock(&control->lock);
+    }
     stepaf_status_t status = stepaf_control_raise(control, channel);
     if (status == STEPAF_OK)
         status = stepaf_control_barrier(control, channel, ranks, n, deadline_ns);

@@ -247,9 +247,13 @@ static stepaf_status_t call_place(struct stepaf_member_net *net, const char *pla
     if (!stepaf_place_split(place, host, &port))
         return stepaf_error_set(STEPAF_ERR_SETTING, STEPAF_PHASE_INIT,
                                 "STEPAF_JOIN: \"%.64s\" is not host:port or [address]:port", place);
-    int n = stepaf_control_resolve(host, addresses, &error);
+    int64_t limit_ns = stepaf_monotonic_ns() + MEMBER_CONNECT_NS;
+    limit_ns = limit_ns < deadline_ns ? limit_ns : deadline_ns;
+    int n = stepaf_control_resolve(host, addresses, limit_ns, &error);
     if (!n)
-        snprintf(net->returns->text, sizeof net->returns->text, "the name has no address");
+        snprintf(net->returns->text, sizeof net->returns->text, "%s",
+                 error == STEPAF_CONTROL_NO_ANSWER ? "name service has not answered"
+                                                   : "the name has no address");
     for (int i = 0; i < n && !*is_over_p; i++)
         *is_over_p = call_once(net, &addresses[i], port, deadline_ns);
     return STEPAF_OK;

@@ -66,7 +66,8 @@ static void greet_nonsense(struct side *side, enum stepaf_control_state state, c
     FUZZ_CHECK(link);
     put_in(link, data, bytes);
     stepaf_control_greeted(link);
-    FUZZ_CHECK(link->state != STEPAF_CONTROL_UP && link->state != STEPAF_CONTROL_CHALLENGED);
+    FUZZ_CHECK(link->state != STEPAF_CONTROL_UP && link->state != STEPAF_CONTROL_CHALLENGED &&
+               link->state != STEPAF_CONTROL_ANSWERED);
     stepaf_control_link_free(link);
 }
 
@@ -88,7 +89,7 @@ static void hear_frames(struct side *side, const uint8_t *data, size_t bytes)
                                              .detail = (uint32_t)(int8_t)data[2],
                                              .bytes = length};
         memcpy(text, data + FRAME_AT, length);
-        stepaf_proof_seal(link->key_in, n, &frame, sizeof frame, text, length, mark);
+        stepaf_proof_seal(link->seal_in.key, n, &frame, sizeof frame, text, length, mark);
         put_in(link, (const uint8_t *)&frame, sizeof frame);
         put_in(link, text, length);
         put_in(link, mark, sizeof mark);
@@ -98,7 +99,7 @@ static void hear_frames(struct side *side, const uint8_t *data, size_t bytes)
     if (bytes && data[0] == 255)
         put_in(link, data + 1, bytes - 1);
     stepaf_control_parse(link);
-    FUZZ_CHECK(link->n_parcels <= STEPAF_CONTROL_PARCELS_MAX);
+    FUZZ_CHECK(link->parcels.n <= STEPAF_CONTROL_PARCELS_MAX);
     FUZZ_CHECK(!side->fates[1]);
     for (int channel = 0; channel < STEPAF_CONTROL_CHANNELS; channel++) {
         const struct stepaf_control_failure *failure = &side->control.failures[channel];

@@ -60,6 +60,33 @@ if [ -d /proc/sys/net/ipv6 ]; then
     STEPAF_MEET=[fd77::1]:27000 ranks "$rank"
     check "IPv6" "0 0 0" "$all" ""
 fi
+# By an address of the link alone, which needs the interface.
+link=$(ip netns exec h1 ip -6 -o address show dev eth0 scope link 2>/dev/null | sed -n 's/.* \(fe80[^/]*\).*/\1/p')
+if [ -n "$link" ]; then
+    STEPAF_MEET="[$link%eth0]:27000" ranks "$rank"
+    check "an address of the link" "0 0 0" "$all" ""
+fi
+# A rank beside rank 0, which comes late, where the system has few ports for connections: TCP would connect it to
+# itself.
+# shellcheck disable=SC2016
+hosts_run h1 sh -c 'echo 40000 40019 >/proc/sys/net/ipv4/ip_local_port_range
+    export STEPAF_MEET=127.0.0.1:40000 STEPAF_SIZE=2 STEPAF_SPLIT=attn=1,ffn=1
+    STEPAF_RANK=1 timeout -k 10 100 "$0" & sleep 3
+    STEPAF_RANK=0 timeout -k 10 100 "$0"; code=$?; wait $!; echo "$? $code" >/run/codes
+    echo 32768 60999 >/proc/sys/net/ipv4/ip_local_port_range' "$rank" </dev/null >>/run/out 2>>/run/err
+codes=" $(cat /run/codes)"
+check "a late rank 0 and few ports" "0 0" "rank 0 of 2: attention
+rank 1 of 2: ffn" ""
+# Name service that does not answer.
+echo "nameserver $hosts_net4.250" >/run/resolv
+echo "hosts: files dns" >/run/nsswitch
+began=$(date +%s)
+# shellcheck disable=SC2016
+STEPAF_MEET=node.example:27000 STEPAF_INIT_TIMEOUT_US=1000000 ranks unshare --mount sh -c '[ $STEPAF_RANK != 0 ] || exit 0
+    mount --bind /run/resolv /etc/resolv.conf; mount --bind /run/nsswitch /etc/nsswitch.conf; exec "$0"' "$rank"
+check "no answer by name service" "1 1 0" "" "\
+start: tcp bootstrap: node.example:27000: rank 0 did not come in time: name service has not answered: STEPAF_INIT_TIMEOUT_US is 1000000 us"
+[ $(($(date +%s) - began)) -le 4 ] || { echo "FAILED: name service was waited for"; failed=1; }
 # Rank 0's own name leads to loopback there, as on Debian.
 echo "127.0.1.1 h1" >/run/hosts1
 cat /run/hosts1 /etc/hosts >/run/hosts2

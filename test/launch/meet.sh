@@ -62,6 +62,19 @@ if $there mount --bind "$directory/hosts" /etc/hosts 2>/dev/null; then
 else
     echo "localhost of ::1: not tried, no permission to mount"
 fi
+# Rank 0 may have fewer descriptors than there are ranks: all hear so, at once.
+export STEPAF_SPLIT=attn=12,ffn=12 STEPAF_SIZE=24 STEPAF_MEET=localhost:$((port + 2))
+began=$(date +%s)
+# shellcheck disable=SC2016
+job 24 sh -c '[ $number != 0 ] || ulimit -n 16; STEPAF_RANK=$number exec "$0"' "$rank"
+[ "$code" -eq 1 ] || fail "exit code $code without descriptors"
+[ $(($(date +%s) - began)) -le 20 ] || fail "descriptors were waited for"
+[ "$(sed '/ WARN /d; s/; [0-9]* of 24 are here//' "$directory/err" | sort | uniq -c | sed 's/^ *//')" = "24 start: tcp bootstrap: \
+localhost:$((port + 2)): rank 0 has no descriptors for the connections of all ranks (ulimit -n)" ] || {
+    fail "not all know of the descriptors"
+    sort "$directory/err" | uniq -c
+}
+: >"$directory/out" >"$directory/err"
 unset STEPAF_MEET STEPAF_SIZE
 
 # As torchrun does, whose own store listens at MASTER_PORT.

@@ -12,7 +12,9 @@
 #include <stepaf/types.h>
 
 #include "base/pack.h"
+#include "base/tcp_watch.h"
 #include "boot/control/place.h"
+#include "boot/control/socket.h"
 #include "boot/control/wire.h"
 
 enum {
@@ -28,6 +30,7 @@ enum stepaf_control_state {
     STEPAF_CONTROL_GREETING,   /* the hello is sent, the challenge is awaited */
     STEPAF_CONTROL_STRANGER,   /* has connected; the hello is awaited */
     STEPAF_CONTROL_CHALLENGED, /* the answer is awaited */
+    STEPAF_CONTROL_ANSWERED,   /* the welcome is awaited */
     STEPAF_CONTROL_UP          /* both ends have shown that they know the secret */
 };
 
@@ -39,28 +42,39 @@ struct stepaf_control_parcel {
     uint8_t data[];
 };
 
+/* Of one direction. */
+struct stepaf_control_seal {
+    uint8_t key[STEPAF_PROOF_KEY_BYTES];
+    uint64_t n; /* frames */
+};
+
 struct stepaf_control_link {
     struct stepaf_control *control;
     struct stepaf_control_link *next; /* among strangers or arrivals */
     enum stepaf_control_state state;
     int fd;
-    int rank;            /* of the other end; -1: a stranger's */
-    bool has_called;     /* this end has */
-    bool has_left;       /* the other end has said goodbye */
-    bool wants_out;      /* epoll is to tell when there is room to send */
-    int64_t until_ns;    /* a stranger's time */
+    int rank;         /* of the other end; -1: a stranger's */
+    bool has_called;  /* this end has */
+    bool has_been_up; /* so that its end is that of a rank, not of a call */
+    bool has_left;    /* the other end has said goodbye */
+    bool wants_out;   /* epoll is to tell when there is room to send */
+    bool has_ended;   /* noticed by rank 0, while ranks meet */
+    int64_t until_ns; /* a stranger's time; while ranks meet, how long the rank will wait, or after
+                          * its end, how long others wait for another process in its place */
     const char *trouble; /* why it is closed; NULL: errno says */
     int error;
     struct stepaf_control_hello hello;
     uint8_t nonce[STEPAF_CONTROL_NONCE_BYTES];
-    uint8_t key_in[STEPAF_PROOF_KEY_BYTES], key_out[STEPAF_PROOF_KEY_BYTES];
-    uint64_t n_in, n_out; /* frames */
+    struct stepaf_control_seal seal_in, seal_out;
+    struct stepaf_tcp_watch watch;
     uint8_t *in;
     size_t have, room;
     struct stepaf_pack out;
     size_t sent;
-    struct stepaf_control_parcel *parcels; /* in order */
-    unsigned n_parcels;
+    struct {
+        struct stepaf_control_parcel *first; /* in order */
+        unsigned n;
+    } parcels;
     uint32_t tokens[STEPAF_CONTROL_CHANNELS][STEPAF_CONTROL_ROUNDS]; /* not yet taken */
 };
 
@@ -107,12 +121,17 @@ struct stepaf_control {
     int epoll_fd;
     int listener; /* -1: nobody is let in */
     uint16_t port;
-    bool cannot_accept; /* has been told */
+    struct {
+        bool has_warned;  /* that no connection can be accepted */
+        int error;        /* why not, at the moment; 0: they are */
+        int64_t again_ns; /* when to try again */
+    } accept;
+    int64_t looked_ms;  /* whether all hosts answer */
     unsigned n_waiting; /* threads */
-    bool gives_up;      /* the context is being finalized: no wait goes on */
+    bool gives_up;      /* the context is being finalized: this call does not wait any more */
     struct stepaf_control_entry *entries;
-    uint8_t host_address[16];              /* by which this rank has reached rank 0 */
-    struct stepaf_control_link **links;    /* by rank; NULL: none was needed yet */
+    struct stepaf_control_address host_address; /* by which this rank has reached rank 0 */
+    struct stepaf_control_link **links;         /* by rank; NULL: none was needed yet */
     struct stepaf_control_link **calls;    /* by rank, of those who have called; NULL: see links */
     struct stepaf_control_link *strangers; /* newest first */
     unsigned n_strangers;
@@ -128,6 +147,9 @@ struct stepaf_control {
 
 /* Let @a link's descriptor be watched, also for room to send. False: no memory in the kernel. */
 bool stepaf_control_watch(struct stepaf_control_link *link, bool out);
+/* Before a descriptor is closed: as long as a child that has just been forked has a copy, epoll would
+ * go on to tell of it. */
+void stepaf_control_unwatch(struct stepaf_control *control, int fd);
 struct stepaf_control_link *stepaf_control_link_new(struct stepaf_control *control, int fd,
                                                     enum stepaf_control_state state);
 /* Whether its hello is that of a guest, who knows the job's secret, but has no session to name. */
@@ -143,6 +165,8 @@ void stepaf_control_link_free(struct stepaf_control_link *link);
 void stepaf_control_send(struct stepaf_control_link *link, const struct stepaf_control_frame *frame,
                          const void *data);
 void stepaf_control_flush(struct stepaf_control_link *link);
+/* To one that has called, and has a place here: what it says counts from now on. */
+void stepaf_control_welcome(struct stepaf_control_link *link);
 /* Take the first parcel of this kind from what has come; NULL: not there. The caller's to free. */
 struct stepaf_control_parcel *stepaf_control_take(struct stepaf_control_link *link, uint32_t type,
                                                   uint32_t number, uint32_t detail);
@@ -198,7 +222,7 @@ stepaf_status_t stepaf_control_meet_guest(struct stepaf_control *control, int64_
 /* Calls of one rank to another. */
 struct stepaf_control_try {
     int64_t again_ns; /* when the next is due */
-    const char *why; /* the last came to nothing; valid until this thread's next call of anything */
+    char why[160];    /* the last came to nothing; empty: it has not */
 };
 
 /* Wait for something, as stepaf_control_wait; call @a rank again and again while there is no

@@ -32,6 +32,7 @@ static size_t most_bytes(const struct stepaf_control *control, uint32_t type)
     case STEPAF_CONTROL_TOKEN:
     case STEPAF_CONTROL_LOST:
     case STEPAF_CONTROL_BYE:
+    case STEPAF_CONTROL_WELCOME:
         return 0;
     default:
         return SIZE_MAX;
@@ -41,10 +42,10 @@ static size_t most_bytes(const struct stepaf_control *control, uint32_t type)
 static bool keep_parcel(struct stepaf_control_link *link, const struct stepaf_control_frame *frame,
                         const uint8_t *data)
 {
-    struct stepaf_control_parcel **at = &link->parcels;
+    struct stepaf_control_parcel **at = &link->parcels.first;
     struct stepaf_control_parcel *parcel;
 
-    if (link->n_parcels == STEPAF_CONTROL_PARCELS_MAX ||
+    if (link->parcels.n == STEPAF_CONTROL_PARCELS_MAX ||
         !(parcel = malloc(sizeof *parcel + frame->bytes)))
         return false;
     *parcel = (struct stepaf_control_parcel){.type = frame->type,
@@ -55,7 +56,7 @@ static bool keep_parcel(struct stepaf_control_link *link, const struct stepaf_co
     while (*at)
         at = &(*at)->next;
     *at = parcel;
-    link->n_parcels++;
+    link->parcels.n++;
     return true;
 }
 
@@ -79,6 +80,19 @@ static bool hear_failure(struct stepaf_control *control, const struct stepaf_con
     return true;
 }
 
+/* The first frame of who was called, unless it says why not. */
+static bool take_welcome(struct stepaf_control_link *link, const struct stepaf_control_frame *frame,
+                         const uint8_t *data)
+{
+    if (frame->type == STEPAF_CONTROL_FAIL)
+        return hear_failure(link->control, frame, data);
+    if (link->state != STEPAF_CONTROL_ANSWERED || frame->type != STEPAF_CONTROL_WELCOME)
+        return false;
+    link->state = STEPAF_CONTROL_UP;
+    link->has_been_up = true;
+    return true;
+}
+
 /* False if it does not fit. */
 static bool take_frame(struct stepaf_control_link *link, const struct stepaf_control_frame *frame,
                        const uint8_t *data)
@@ -87,6 +101,8 @@ static bool take_frame(struct stepaf_control_link *link, const struct stepaf_con
 
     bool is_of_guests = frame->type >= STEPAF_CONTROL_ASK && frame->type <= STEPAF_CONTROL_REFUSE;
 
+    if (link->state == STEPAF_CONTROL_ANSWERED || frame->type == STEPAF_CONTROL_WELCOME)
+        return take_welcome(link, frame, data);
     if (control->user.take_guest && (is_of_guests || stepaf_control_is_guest(link)))
         return control->user.take_guest(control->user.arg, link, frame, data);
     if (control->user.take && frame->type != STEPAF_CONTROL_BYE)
@@ -116,14 +132,19 @@ static bool take_frame(struct stepaf_control_link *link, const struct stepaf_con
     }
 }
 
+static bool is_rank(const struct stepaf_control_link *link)
+{
+    return (link->state == STEPAF_CONTROL_UP || link->state == STEPAF_CONTROL_ANSWERED) &&
+           stepaf_control_is_placed(link);
+}
+
 void stepaf_control_parse(struct stepaf_control_link *link)
 {
     struct stepaf_control_frame frame;
     size_t at = 0;
 
     /* Whoever has only shown that it knows the secret is not yet the rank that it says it is. */
-    while (link->state == STEPAF_CONTROL_UP && stepaf_control_is_placed(link) &&
-           link->have - at >= sizeof frame) {
+    while (is_rank(link) && link->have - at >= sizeof frame) {
         memcpy(&frame, link->in + at, sizeof frame);
         if (frame.bytes > most_bytes(link->control, frame.type) ||
             most_bytes(link->control, frame.type) == SIZE_MAX) {
@@ -134,7 +155,7 @@ void stepaf_control_parse(struct stepaf_control_link *link)
         uint8_t *data = link->in + at + sizeof frame;
         if (link->have - at < whole)
             break;
-        if (!stepaf_proof_unseal(link->key_in, link->n_in++, &frame, sizeof frame, data,
+        if (!stepaf_proof_unseal(link->seal_in.key, link->seal_in.n++, &frame, sizeof frame, data,
                                  frame.bytes, data + frame.bytes) ||
             !take_frame(link, &frame, data)) {
             stepaf_control_link_close(link, "it has sent something malformed", 0);

@@ -23,6 +23,13 @@ static stepaf_status_t refuse_blocks(int rank)
         "tcp bootstrap: exchange: what world rank %d has sent is malformed", rank);
 }
 
+static stepaf_status_t refuse_size(void)
+{
+    return stepaf_error_set(STEPAF_ERR_LIMIT, STEPAF_PHASE_NONE,
+                            "tcp bootstrap: an exchange of more than %d bytes",
+                            STEPAF_CONTROL_GATHER_MAX);
+}
+
 /* Put @a n blocks on the pile. False: they are not n whole blocks, or there is no memory. */
 static bool add_blocks(struct pile *pile, const uint8_t *data, size_t bytes, int n)
 {
@@ -81,9 +88,7 @@ static stepaf_status_t swap_blocks(struct stepaf_control *control, struct pile *
                                          .bytes = pile->ends[n - 1]};
 
     if (frame.bytes > STEPAF_CONTROL_GATHER_MAX)
-        return stepaf_error_set(STEPAF_ERR_LIMIT, STEPAF_PHASE_NONE,
-                                "tcp bootstrap: an exchange of more than %d bytes",
-                                STEPAF_CONTROL_GATHER_MAX);
+        return refuse_size();
     struct stepaf_control_link *to =
         stepaf_control_reach(control, below, STEPAF_CONTROL_EXCHANGE, deadline_ns);
     if (to)
@@ -130,6 +135,8 @@ static stepaf_status_t begin_pile(const struct stepaf_control *control, const vo
 {
     uint64_t length = bytes;
 
+    if (bytes > STEPAF_CONTROL_GATHER_MAX - sizeof length)
+        return refuse_size();
     pile_p->ends = calloc((size_t)control->place.size, sizeof *pile_p->ends);
     pile_p->data = malloc(sizeof length + bytes);
     if (!pile_p->ends || !pile_p->data)
@@ -158,9 +165,12 @@ stepaf_status_t stepaf_control_allgather(struct stepaf_control *control, const v
     if (status == STEPAF_OK)
         status = deal_blocks(control, &pile, all_p, offsets_p);
     /* What only this rank has found all others are told. */
-    if (status != STEPAF_OK)
-        stepaf_control_note_failure(control, STEPAF_CONTROL_EXCHANGE, status, -1,
+    if (status != STEPAF_OK) {
+        int peer = stepaf_last_error()->peer_world_rank;
+        stepaf_control_note_failure(control, STEPAF_CONTROL_EXCHANGE, status,
+                                    peer >= 0 ? peer : control->place.rank,
                                     stepaf_last_error()->text);
+    }
     free(pile.data);
     free(pile.ends);
     return status;

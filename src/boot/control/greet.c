@@ -45,9 +45,11 @@ static bool is_proven_by(const struct stepaf_control_link *link, uint64_t kind,
 /* A socket takes the few bytes of a greeting as a whole. */
 static bool say_whole(struct stepaf_control_link *link, const void *message, size_t bytes)
 {
-    if (send(link->fd, message, bytes, MSG_NOSIGNAL) == (ssize_t)bytes)
+    ssize_t sent = send(link->fd, message, bytes, MSG_NOSIGNAL);
+
+    if (sent == (ssize_t)bytes)
         return true;
-    stepaf_control_link_close(link, NULL, errno);
+    stepaf_control_link_close(link, NULL, sent < 0 ? errno : ENOBUFS);
     return false;
 }
 
@@ -62,14 +64,12 @@ static bool hear_message(struct stepaf_control_link *link, void *message_p, size
     return true;
 }
 
-static void become_up(struct stepaf_control_link *link, int rank)
+static void make_keys(struct stepaf_control_link *link)
 {
     uint64_t mine = link->has_called ? from_caller : from_listener;
 
-    prove_claim(link, mine, link->key_out);
-    prove_claim(link, mine ^ from_caller ^ from_listener, link->key_in);
-    link->rank = rank;
-    link->state = STEPAF_CONTROL_UP;
+    prove_claim(link, mine, link->seal_out.key);
+    prove_claim(link, mine ^ from_caller ^ from_listener, link->seal_in.key);
 }
 
 void stepaf_control_greet(struct stepaf_control_link *link)
@@ -116,8 +116,11 @@ static void take_challenge(struct stepaf_control_link *link)
         return;
     }
     prove_claim(link, stepaf_control_answer_magic, answer.proof);
-    if (say_whole(link, &answer, sizeof answer))
-        become_up(link, (int)link->hello.to);
+    if (!say_whole(link, &answer, sizeof answer))
+        return;
+    make_keys(link);
+    link->rank = (int)link->hello.to;
+    link->state = STEPAF_CONTROL_ANSWERED;
 }
 
 /* Tell the other end, which may be a rank that was given another secret. */
@@ -176,10 +179,14 @@ static void hear_answer(struct stepaf_control_link *link)
     if (!hear_message(link, &answer, sizeof answer))
         return;
     if (answer.magic != stepaf_control_answer_magic ||
-        !is_proven_by(link, stepaf_control_answer_magic, answer.proof))
+        !is_proven_by(link, stepaf_control_answer_magic, answer.proof)) {
         stepaf_control_link_close(link, NULL, EPROTO);
-    else
-        become_up(link, (int)link->hello.from);
+        return;
+    }
+    make_keys(link);
+    link->rank = (int)link->hello.from;
+    link->state = STEPAF_CONTROL_UP;
+    link->has_been_up = true;
 }
 
 void stepaf_control_greeted(struct stepaf_control_link *link)

@@ -19,6 +19,11 @@ bool stepaf_control_watch(struct stepaf_control_link *link, bool out)
     return true;
 }
 
+void stepaf_control_unwatch(struct stepaf_control *control, int fd)
+{
+    (void)epoll_ctl(control->epoll_fd, EPOLL_CTL_DEL, fd, NULL);
+}
+
 struct stepaf_control_link *stepaf_control_link_new(struct stepaf_control *control, int fd,
                                                     enum stepaf_control_state state)
 {
@@ -71,6 +76,7 @@ void stepaf_control_link_close(struct stepaf_control_link *link, const char *tro
 {
     if (link->fd < 0)
         return;
+    stepaf_control_unwatch(link->control, link->fd);
     stepaf_control_socket_close(link->fd);
     link->fd = -1;
     link->state = STEPAF_CONTROL_CLOSED;
@@ -81,8 +87,8 @@ void stepaf_control_link_close(struct stepaf_control_link *link, const char *tro
     link->in = NULL;
     link->out = (struct stepaf_pack){0};
     link->have = link->room = link->sent = 0;
-    stepaf_proof_forget(link->key_in, sizeof link->key_in);
-    stepaf_proof_forget(link->key_out, sizeof link->key_out);
+    stepaf_proof_forget(link->seal_in.key, sizeof link->seal_in.key);
+    stepaf_proof_forget(link->seal_out.key, sizeof link->seal_out.key);
 }
 
 void stepaf_control_link_free(struct stepaf_control_link *link)
@@ -92,8 +98,8 @@ void stepaf_control_link_free(struct stepaf_control_link *link)
     if (!link)
         return;
     stepaf_control_link_close(link, NULL, 0);
-    while ((parcel = link->parcels)) {
-        link->parcels = parcel->next;
+    while ((parcel = link->parcels.first)) {
+        link->parcels.first = parcel->next;
         free(parcel);
     }
     free(link);
@@ -135,8 +141,8 @@ void stepaf_control_send(struct stepaf_control_link *link, const struct stepaf_c
     stepaf_pack_bytes(&link->out, frame, sizeof *frame);
     stepaf_pack_bytes(&link->out, data, frame->bytes);
     if (!link->out.failed) {
-        stepaf_proof_seal(link->key_out, link->n_out++, frame, sizeof *frame, link->out.data + at,
-                          frame->bytes, mark);
+        stepaf_proof_seal(link->seal_out.key, link->seal_out.n++, frame, sizeof *frame,
+                          link->out.data + at, frame->bytes, mark);
         stepaf_pack_bytes(&link->out, mark, sizeof mark);
     }
     if (link->out.failed) /* half a frame is none: the other end is to see that this one is over */
@@ -145,16 +151,23 @@ void stepaf_control_send(struct stepaf_control_link *link, const struct stepaf_c
         stepaf_control_flush(link);
 }
 
+void stepaf_control_welcome(struct stepaf_control_link *link)
+{
+    struct stepaf_control_frame frame = {.type = STEPAF_CONTROL_WELCOME};
+
+    stepaf_control_send(link, &frame, NULL);
+}
+
 struct stepaf_control_parcel *stepaf_control_take(struct stepaf_control_link *link, uint32_t type,
                                                   uint32_t number, uint32_t detail)
 {
-    struct stepaf_control_parcel **at = &link->parcels;
+    struct stepaf_control_parcel **at = &link->parcels.first;
 
     for (; *at; at = &(*at)->next) {
         struct stepaf_control_parcel *parcel = *at;
         if (parcel->type == type && parcel->number == number && parcel->detail == detail) {
             *at = parcel->next;
-            link->n_parcels--;
+            link->parcels.n--;
             return parcel;
         }
     }

@@ -98,7 +98,7 @@ static bool stay_on(struct stepaf_control *control, struct stepaf_control_link *
     for (;;) {
         bool is_calling = link->state == STEPAF_CONTROL_CALLING;
         int64_t limit_ns = is_calling && connect_ns < deadline_ns ? connect_ns : deadline_ns;
-        if (link->state == STEPAF_CONTROL_UP)
+        if (link->state == STEPAF_CONTROL_UP && limit_ns < INT64_MAX - GRACE_NS)
             limit_ns += GRACE_NS;
         if (link->state != STEPAF_CONTROL_CLOSED)
             call_p->state = link->state;
@@ -116,17 +116,20 @@ static bool stay_on(struct stepaf_control *control, struct stepaf_control_link *
     if (table && !(is_over = stepaf_control_take_table(control, table)))
         stepaf_control_link_close(link, "it has sent something malformed", EPROTO);
     free(table);
+    if (control->has_met && link->state == STEPAF_CONTROL_CLOSED && !link->has_left)
+        stepaf_control_note_lost(control, 0); /* right behind the table */
     if (is_over)
         return true;
     snprintf(call_p->why, sizeof call_p->why, "%s",
              link->trouble ? link->trouble : strerror(link->error));
-    is_over = link->error == EACCES || link->error == EPROTO;
+    /* What the system says, such as EACCES by a route, may pass. */
+    is_over = link->trouble && (link->error == EACCES || link->error == EPROTO);
     control->links[0] = NULL;
     stepaf_control_link_free(link);
     return is_over;
 }
 
-static void look_up_host(const char *host, struct call *call)
+static void look_up_host(const char *host, int64_t limit_ns, struct call *call)
 {
     int error;
 
@@ -139,9 +142,11 @@ static void look_up_host(const char *host, struct call *call)
     }
     if (stepaf_monotonic_ns() < call->resolve_ns)
         return;
-    call->n = stepaf_control_resolve(host, call->addresses, &error);
+    call->n = stepaf_control_resolve(host, call->addresses, limit_ns, &error);
     call->resolve_ns = stepaf_monotonic_ns() + RESOLVE_NS;
-    if (call->n == 0)
+    if (error == STEPAF_CONTROL_NO_ANSWER)
+        snprintf(call->why, sizeof call->why, "name service has not answered");
+    else if (call->n == 0)
         snprintf(call->why, sizeof call->why, "the name has no address: %s",
                  error ? gai_strerror(error) : "none that can be used");
 }
@@ -149,11 +154,11 @@ static void look_up_host(const char *host, struct call *call)
 /* Call each address of the host once. True: no other call is to be made. */
 static bool call_meeting(struct stepaf_control *control, int64_t deadline_ns, struct call *call)
 {
-    look_up_host(control->place.host, call);
+    look_up_host(control->place.host, deadline_ns, call);
     for (int i = 0; i < call->n; i++) {
         const struct stepaf_control_address *address = &call->addresses[i];
         struct stepaf_control_link *link = call_address(control, address, deadline_ns);
-        memcpy(control->host_address, address->bytes, sizeof control->host_address);
+        control->host_address = *address;
         if (link && stay_on(control, link, deadline_ns, call))
             return true;
         if (!link)

@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Rank 0 is the meeting point until all are here. Then each is told where all others listen, or, as
  * soon as something is wrong, all are told what. */
+#define _GNU_SOURCE 1 /* POLLRDHUP */
+
 #include <errno.h>
+#include <poll.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/socket.h>
 
 #include "base/error.h"
 #include "base/log.h"
@@ -44,9 +46,9 @@ static stepaf_status_t open_meeting(struct stepaf_control *control)
 /* Whether the connection to a rank is there no more, though nobody has read that far. */
 static bool is_over(const struct stepaf_control_link *link)
 {
-    char byte;
+    struct pollfd one = {.fd = link->fd, .events = POLLRDHUP};
 
-    return link->fd < 0 || recv(link->fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT) == 0;
+    return link->fd < 0 || (poll(&one, 1, 0) > 0 && one.revents);
 }
 
 /* What is wrong with one who knows the secret: text_p is set, and the status is what all get. */
@@ -81,59 +83,9 @@ static stepaf_status_t judge_arrival(const struct stepaf_control *control,
     return STEPAF_OK;
 }
 
-/* Let the one in, or tell all why not, this one included, though it is no rank; whether it is let
- * in. */
-static bool receive_arrival(struct stepaf_control *control, struct stepaf_control_link *link,
-                            int64_t *deadline_ns)
+static bool is_here(const struct stepaf_control *control, int rank)
 {
-    char text[STEPAF_CONTROL_TEXT_MAX];
-    int rank = link->rank;
-    stepaf_status_t status = judge_arrival(control, &link->hello, text, sizeof text);
-    int64_t its_ns = stepaf_monotonic_ns() + (int64_t)link->hello.left_ms * 1000000;
-
-    if (status != STEPAF_OK) {
-        bool is_rank = rank > 0 && rank < control->place.size;
-        stepaf_control_note_failure(control, STEPAF_CONTROL_EXCHANGE, status, is_rank ? rank : -1,
-                                    text);
-        stepaf_control_tell_failure(link, STEPAF_CONTROL_EXCHANGE);
-        stepaf_control_link_free(link);
-        return false;
-    }
-    stepaf_control_link_free(control->links[rank]);
-    control->links[rank] = link;
-    if (its_ns < *deadline_ns)
-        *deadline_ns = its_ns;
-    stepaf_control_parse(link); /* it may have come to say that it cannot take part */
-    return true;
-}
-
-/* Something is wrong: those who are only on their way are to hear it as well. */
-static void tell_late_comers(struct stepaf_control *control, int left, int64_t deadline_ns)
-{
-    int64_t limit_ns = stepaf_monotonic_ns() + LINGER_NS;
-
-    limit_ns = limit_ns < deadline_ns ? limit_ns : deadline_ns;
-    while (left > 0) {
-        struct stepaf_control_link *link = control->arrivals;
-        if (!link && !stepaf_control_wait(control, limit_ns))
-            return;
-        if (!link)
-            continue;
-        control->arrivals = link->next;
-        stepaf_control_tell_failure(link, STEPAF_CONTROL_EXCHANGE);
-        stepaf_control_link_free(link);
-        left--;
-    }
-}
-
-/* Ranks that have never come. */
-static int count_awaited(const struct stepaf_control *control)
-{
-    int n = 0;
-
-    for (int rank = 1; rank < control->place.size; rank++)
-        n += !control->links[rank];
-    return n;
+    return control->links[rank] && control->links[rank]->state == STEPAF_CONTROL_UP;
 }
 
 static int count_here(const struct stepaf_control *control)
@@ -141,8 +93,61 @@ static int count_here(const struct stepaf_control *control)
     int n = 1;
 
     for (int rank = 1; rank < control->place.size; rank++)
-        n += control->links[rank] && control->links[rank]->state == STEPAF_CONTROL_UP;
+        n += is_here(control, rank);
     return n;
+}
+
+/* Tell one that has come why there will be no job. It is that rank then, if no other is, or
+ * nobody. */
+static void send_away(struct stepaf_control *control, struct stepaf_control_link *link)
+{
+    int rank = link->rank;
+
+    stepaf_control_tell_failure(link, STEPAF_CONTROL_EXCHANGE);
+    if (rank > 0 && rank < control->place.size && !is_here(control, rank)) {
+        stepaf_control_link_free(control->links[rank]);
+        control->links[rank] = link;
+    } else {
+        stepaf_control_link_free(link);
+    }
+}
+
+/* Let the one in, or tell all why not, this one included. */
+static void receive_arrival(struct stepaf_control *control, struct stepaf_control_link *link)
+{
+    char text[STEPAF_CONTROL_TEXT_MAX];
+    int rank = link->rank;
+    stepaf_status_t status = judge_arrival(control, &link->hello, text, sizeof text);
+
+    if (status != STEPAF_OK) {
+        bool is_rank = rank > 0 && rank < control->place.size;
+        stepaf_control_note_failure(control, STEPAF_CONTROL_EXCHANGE, status, is_rank ? rank : -1,
+                                    text);
+        send_away(control, link);
+        return;
+    }
+    stepaf_control_link_free(control->links[rank]);
+    control->links[rank] = link;
+    link->until_ns = stepaf_monotonic_ns() + (int64_t)link->hello.left_ms * 1000000;
+    stepaf_control_welcome(link);
+    stepaf_control_parse(link); /* it may have come to say that it cannot take part */
+}
+
+/* Something is wrong: those who are only on their way are to hear it as well. */
+static void tell_late_comers(struct stepaf_control *control, int64_t deadline_ns)
+{
+    int64_t limit_ns = stepaf_monotonic_ns() + LINGER_NS;
+
+    limit_ns = limit_ns < deadline_ns ? limit_ns : deadline_ns;
+    while (count_here(control) < control->place.size) {
+        struct stepaf_control_link *link = control->arrivals;
+        if (!link && !stepaf_control_wait(control, limit_ns))
+            return;
+        if (!link)
+            continue;
+        control->arrivals = link->next;
+        send_away(control, link);
+    }
 }
 
 /* "rank 3", "ranks 2, 5, 7 and 40 more" */
@@ -152,7 +157,7 @@ static int name_missing(const struct stepaf_control *control, char *text_p, size
     size_t used = (size_t)snprintf(text_p, capacity, missing == 1 ? "rank " : "ranks ");
 
     for (int rank = 1; rank < control->place.size && named < NAMED_MAX; rank++) {
-        if (control->links[rank] && control->links[rank]->state == STEPAF_CONTROL_UP)
+        if (is_here(control, rank))
             continue;
         first = first < 0 ? rank : first;
         used += (size_t)snprintf(text_p + used, capacity - used, named++ ? ", %d" : "%d", rank);
@@ -166,12 +171,12 @@ static int name_missing(const struct stepaf_control *control, char *text_p, size
 static void hint_why(const struct stepaf_control *control, int first, char *text_p, size_t capacity)
 {
     *text_p = '\0';
-    if (control->refused_rank >= 0)
+    if (control->links[first])
+        snprintf(text_p, capacity, "; rank %d was here and has ended", first);
+    else if (control->refused_rank > 0 && !is_here(control, control->refused_rank))
         snprintf(text_p, capacity,
                  "; one that says it is rank %d does not know the secret (STEPAF_SECRET)",
                  control->refused_rank);
-    else if (control->links[first])
-        snprintf(text_p, capacity, "; rank %d was here and has ended", first);
     else if (count_here(control) == 1 && control->place.size > 2)
         snprintf(text_p, capacity, "; is %.64s this host?", control->place.host);
 }
@@ -188,24 +193,50 @@ static void miss_some(struct stepaf_control *control)
     stepaf_control_note_failure(control, STEPAF_CONTROL_EXCHANGE, STEPAF_ERR_TIMEOUT, first, text);
 }
 
+/* When the first of those who are here would give up; all are to hear the same then. */
+static int64_t find_deadline(const struct stepaf_control *control, int64_t deadline_ns)
+{
+    for (int rank = 1; rank < control->place.size; rank++)
+        if (is_here(control, rank) && control->links[rank]->until_ns < deadline_ns)
+            deadline_ns = control->links[rank]->until_ns;
+    return deadline_ns;
+}
+
+static void lack_descriptors(struct stepaf_control *control)
+{
+    char text[STEPAF_CONTROL_TEXT_MAX];
+
+    snprintf(text, sizeof text,
+             "tcp bootstrap: %.64s: rank 0 has no descriptors for the connections of all ranks "
+             "(ulimit -n); %d of %d are here",
+             control->place.meet, count_here(control), control->place.size);
+    stepaf_control_note_failure(control, STEPAF_CONTROL_EXCHANGE, STEPAF_ERR_BOOT, 0, text);
+    /* They have been told, and those who have not need the room. */
+    for (int rank = 1; rank < control->place.size; rank++) {
+        stepaf_control_link_free(control->links[rank]);
+        control->links[rank] = NULL;
+    }
+}
+
 /* A rank that was here and has ended, though no other process has come in its place in time; -1:
- * there is none.
- * *limit_ns_p is until when to wait. */
-static int find_ended(const struct stepaf_control *control, int64_t *patience_ns,
-                      int64_t deadline_ns, int64_t *limit_ns_p)
+ * there is none. *limit_ns_p, until when to wait, is brought forward. */
+static int find_ended(struct stepaf_control *control, int64_t *limit_ns_p)
 {
     int64_t now_ns = stepaf_monotonic_ns();
-    int ended = -1;
 
-    for (int rank = 1; rank < control->place.size && ended < 0; rank++)
-        if (control->links[rank] && control->links[rank]->state != STEPAF_CONTROL_UP)
-            ended = rank;
-    if (ended < 0)
-        *patience_ns = INT64_MAX;
-    else if (*patience_ns == INT64_MAX)
-        *patience_ns = now_ns + RETURN_MS * 1000000LL;
-    *limit_ns_p = *patience_ns < deadline_ns ? *patience_ns : deadline_ns;
-    return now_ns >= *patience_ns ? ended : -1;
+    for (int rank = 1; rank < control->place.size; rank++) {
+        struct stepaf_control_link *link = control->links[rank];
+        if (!link || link->state == STEPAF_CONTROL_UP)
+            continue;
+        if (!link->has_ended)
+            link->until_ns = now_ns + RETURN_MS * 1000000LL;
+        link->has_ended = true;
+        if (now_ns >= link->until_ns)
+            return rank;
+        if (link->until_ns < *limit_ns_p)
+            *limit_ns_p = link->until_ns;
+    }
+    return -1;
 }
 
 static void give_up_ended(struct stepaf_control *control, int rank)
@@ -218,33 +249,43 @@ static void give_up_ended(struct stepaf_control *control, int rank)
     stepaf_control_note_failure(control, STEPAF_CONTROL_EXCHANGE, STEPAF_ERR_PEER_LOST, rank, text);
 }
 
+/* Until all are here, or something is wrong. */
+static void gather_ranks(struct stepaf_control *control, int64_t last_ns)
+{
+    const struct stepaf_control_failure *failure = &control->failures[STEPAF_CONTROL_EXCHANGE];
+
+    while (failure->status == STEPAF_OK &&
+           (control->arrivals || count_here(control) < control->place.size)) {
+        struct stepaf_control_link *link = control->arrivals;
+        int64_t deadline_ns = find_deadline(control, last_ns), limit_ns = deadline_ns;
+        int ended = link ? -1 : find_ended(control, &limit_ns);
+        if (link) {
+            control->arrivals = link->next;
+            receive_arrival(control, link);
+        } else if (ended >= 0) {
+            give_up_ended(control, ended);
+        } else if (control->accept.error == EMFILE) {
+            lack_descriptors(control);
+        } else if (!stepaf_control_wait(control, limit_ns) && !control->arrivals &&
+                   (control->gives_up || stepaf_monotonic_ns() >= deadline_ns)) {
+            miss_some(control);
+        }
+    }
+}
+
 stepaf_status_t stepaf_control_meet_host(struct stepaf_control *control, int64_t deadline_ns)
 {
     const struct stepaf_control_failure *failure = &control->failures[STEPAF_CONTROL_EXCHANGE];
     stepaf_status_t status = open_meeting(control);
-    int64_t patience_ns = INT64_MAX, limit_ns;
-    int n_refused = 0;
 
     if (status != STEPAF_OK) {
         stepaf_control_note_failure(control, STEPAF_CONTROL_EXCHANGE, status, -1,
                                     stepaf_last_error()->text);
         return status;
     }
-    while (failure->status == STEPAF_OK && count_here(control) < control->place.size) {
-        struct stepaf_control_link *link = control->arrivals;
-        int ended = link ? -1 : find_ended(control, &patience_ns, deadline_ns, &limit_ns);
-        if (link) {
-            control->arrivals = link->next;
-            n_refused += !receive_arrival(control, link, &deadline_ns);
-        } else if (ended >= 0) {
-            give_up_ended(control, ended);
-        } else if (!stepaf_control_wait(control, limit_ns) && !control->arrivals &&
-                   (control->gives_up || stepaf_monotonic_ns() >= deadline_ns)) {
-            miss_some(control);
-        }
-    }
+    gather_ranks(control, deadline_ns);
     if (failure->status != STEPAF_OK && failure->status != STEPAF_ERR_TIMEOUT)
-        tell_late_comers(control, count_awaited(control) - n_refused, deadline_ns);
+        tell_late_comers(control, find_deadline(control, deadline_ns));
     /* First of all, so that who comes for the next context finds the next listener. */
     stepaf_control_shut_door(control);
     if (failure->status == STEPAF_OK && !stepaf_control_give_table(control))

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "boot/control/place.h"
 
+#include <arpa/inet.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -93,23 +94,29 @@ static stepaf_status_t find_meet(const struct stepaf_env *env, struct stepaf_pla
     if (status != STEPAF_OK)
         return status;
     bool is_v6 = strchr(place->host, ':') != NULL;
+    uint8_t address[4];
     snprintf(place->meet, sizeof place->meet, is_v6 ? "[%s]:%u" : "%s:%u", place->host,
              place->port);
-    place->is_loopback = strcmp(place->host, "localhost") == 0 ||
-                         strncmp(place->host, "127.", 4) == 0 || strcmp(place->host, "::1") == 0;
+    place->is_loopback = strcmp(place->host, "localhost") == 0 || strcmp(place->host, "::1") == 0 ||
+                         (inet_pton(AF_INET, place->host, &address) == 1 && address[0] == 127);
     return STEPAF_OK;
 }
 
-/* Pods of a StatefulSet are called NAME-0, NAME-1 and so on; the meeting point is the first. -1:
- * this is none of them. */
+/* Pods of a StatefulSet are called NAME-0, NAME-1 and so on, with a domain behind it or not; the
+ * meeting point is the first. -1: this is none of them. */
 static long ordinal_of(const char *host_name, const char *meet_host)
 {
-    size_t label = strcspn(meet_host, ".");
-    const char *dash = strrchr(host_name, '-');
-    size_t stem = dash ? (size_t)(dash - host_name) + 1 : 0; /* with the dash */
+    size_t label = strcspn(meet_host, "."), length = strcspn(host_name, ".");
+    char name[STEPAF_PLACE_HOST_MAX + 1];
 
+    if (length > STEPAF_PLACE_HOST_MAX)
+        return -1;
+    memcpy(name, host_name, length);
+    name[length] = '\0';
+    const char *dash = strrchr(name, '-');
+    size_t stem = dash ? (size_t)(dash - name) + 1 : 0; /* with the dash */
     if (stem < 2 || label != stem + 1 || meet_host[stem] != '0' ||
-        memcmp(host_name, meet_host, stem) != 0)
+        memcmp(name, meet_host, stem) != 0)
         return -1;
     return number_of(dash + 1, SIZE_LIMIT);
 }

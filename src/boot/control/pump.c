@@ -21,6 +21,9 @@ enum {
     GREETING_BYTES = 4096,    /* the most that somebody who is no rank yet can say */
     STRANGERS_MORE = 64,      /* than ranks there are, before the oldest has to go */
     STRANGER_NS = 2000000000, /* to say who it is */
+    NO_FILE_NS = 20000000,    /* between tries to accept without one */
+    LOOK_MS = 2500,           /* between looks for hosts that do not answer */
+    SILENT_MS = 20000,        /* so long */
     ALONE_MS = 100,           /* between looks at the deadline */
     CROWDED_MS = 5            /* where another thread may have taken what this one waits for */
 };
@@ -39,13 +42,11 @@ static void remove_stranger(struct stepaf_control *control, struct stepaf_contro
     }
 }
 
-/* Of too many, the oldest that has not shown a secret goes; if it was a rank, it comes again. */
-static void make_room(struct stepaf_control *control)
+/* The oldest that has not shown a secret goes; if it was a rank, it comes again. */
+static void dismiss_oldest(struct stepaf_control *control)
 {
     struct stepaf_control_link *oldest = NULL;
 
-    if (control->n_strangers < (unsigned)control->place.size + STRANGERS_MORE)
-        return;
     for (struct stepaf_control_link *at = control->strangers; at; at = at->next)
         if (!oldest || at->state == STEPAF_CONTROL_STRANGER ||
             oldest->state != STEPAF_CONTROL_STRANGER)
@@ -81,6 +82,7 @@ static void seat_guest(struct stepaf_control *control, struct stepaf_control_lin
         control->user.guest_ended(control->user.arg, *at);
     stepaf_control_link_free(*at);
     *at = link;
+    stepaf_control_welcome(link);
     stepaf_control_parse(link);
 }
 
@@ -100,6 +102,7 @@ static void admit_rank(struct stepaf_control *control, struct stepaf_control_lin
         }
         stepaf_control_link_free(control->calls[link->rank]); /* it would not call twice */
         control->calls[link->rank] = link;
+        stepaf_control_welcome(link);
         stepaf_control_parse(link);
     } else if (!control->has_met) {
         link->next = control->arrivals;
@@ -107,6 +110,7 @@ static void admit_rank(struct stepaf_control *control, struct stepaf_control_lin
     } else if (link->rank > control->place.rank && link->rank < control->place.size &&
                !control->links[link->rank]) {
         control->links[link->rank] = link;
+        stepaf_control_welcome(link);
         stepaf_control_parse(link);
     } else {
         stepaf_control_link_free(link);
@@ -124,6 +128,8 @@ static void note_end(struct stepaf_control_link *link)
         return;
     if (control->user.guest_ended && stepaf_control_is_guest(link))
         control->user.guest_ended(control->user.arg, link);
+    else if (!link->has_been_up) /* only the call has come to nothing */
+        return;
     else if (control->user.ended)
         control->user.ended(control->user.arg, link->rank, false);
     else
@@ -175,6 +181,10 @@ static void finish_connect(struct stepaf_control_link *link)
 
     if (getsockopt(link->fd, SOL_SOCKET, SO_ERROR, &error, &bytes) != 0)
         error = errno;
+    if (!error && stepaf_control_is_to_itself(link->fd)) {
+        stepaf_control_end_at_once(link->fd);
+        error = ECONNREFUSED;
+    }
     if (error)
         stepaf_control_link_close(link, NULL, error);
     else if (stepaf_control_watch(link, false))
@@ -215,19 +225,43 @@ static void turn_link(struct stepaf_control *control, struct stepaf_control_link
 
 /* ---- the door ---- */
 
+/* Without a descriptor, or memory in the kernel, whoever calls waits there: somebody has to go, or all
+ * have to wait. */
+static void note_no_accept(struct stepaf_control *control, int error)
+{
+    if (error == EAGAIN || error == EINTR || error == ECONNABORTED)
+        return;
+    if (!control->accept.has_warned)
+        stepaf_log_warn("tcp bootstrap: cannot accept connections: %s", stepaf_why(error));
+    control->accept.has_warned = true;
+    if (control->strangers) {
+        dismiss_oldest(control);
+        return;
+    }
+    control->accept.error = error;
+    control->accept.again_ns = stepaf_monotonic_ns() + NO_FILE_NS;
+    stepaf_control_unwatch(control, control->listener);
+}
+
+/* After a pause, try again. */
+static void accept_again(struct stepaf_control *control)
+{
+    if (control->listener >= 0 && control->accept.error &&
+        stepaf_monotonic_ns() >= control->accept.again_ns && stepaf_control_open_door(control))
+        control->accept.error = 0;
+}
+
 static void let_in(struct stepaf_control *control)
 {
     struct stepaf_control_link *link;
     int fd = stepaf_control_accept(control->listener);
 
-    if (fd < 0 && errno != EAGAIN && errno != EINTR && errno != ECONNABORTED &&
-        !control->cannot_accept) {
-        control->cannot_accept = true;
-        stepaf_log_warn("tcp bootstrap: cannot accept connections: %s", stepaf_why(errno));
-    }
-    if (fd < 0)
+    if (fd < 0) {
+        note_no_accept(control, errno);
         return;
-    make_room(control);
+    }
+    if (control->n_strangers >= (unsigned)control->place.size + STRANGERS_MORE)
+        dismiss_oldest(control);
     link = stepaf_control_link_new(control, fd, STEPAF_CONTROL_STRANGER);
     if (!link) {
         stepaf_control_socket_close(fd);
@@ -249,8 +283,10 @@ bool stepaf_control_open_door(struct stepaf_control *control)
 
 void stepaf_control_shut_door(struct stepaf_control *control)
 {
-    if (control->listener >= 0)
+    if (control->listener >= 0) {
+        stepaf_control_unwatch(control, control->listener);
         stepaf_control_socket_close(control->listener);
+    }
     control->listener = -1;
     while (control->strangers) {
         struct stepaf_control_link *link = control->strangers;
@@ -258,6 +294,36 @@ void stepaf_control_shut_door(struct stepaf_control *control)
         stepaf_control_link_free(link);
     }
     control->n_strangers = 0;
+}
+
+/* ---- hosts that do not answer ---- */
+
+static void look_at_host(struct stepaf_control_link *link, const struct stepaf_tcp_look *look)
+{
+    if (!link || link->state != STEPAF_CONTROL_UP ||
+        !stepaf_tcp_watch_is_silent(&link->watch, link->fd, look))
+        return;
+    stepaf_control_link_close(link, "its host does not answer", ETIMEDOUT);
+    note_end(link);
+}
+
+static void look_at_hosts(struct stepaf_control *control)
+{
+    int64_t now_ms = stepaf_monotonic_ns() / 1000000, ago_ms = now_ms - control->looked_ms;
+    struct stepaf_tcp_look look = {.now = (uint64_t)now_ms,
+                                   .timeout = SILENT_MS,
+                                   .since_ms =
+                                       ago_ms < UINT32_MAX ? (uint32_t)ago_ms + 1 : UINT32_MAX,
+                                   .is_first = ago_ms > 3 * LOOK_MS};
+
+    if (ago_ms < LOOK_MS)
+        return;
+    control->looked_ms = now_ms;
+    for (int rank = 0; rank < control->place.size; rank++) {
+        look_at_host(control->links[rank], &look);
+        if (control->calls)
+            look_at_host(control->calls[rank], &look);
+    }
 }
 
 /* ---- the pump ---- */
@@ -268,6 +334,7 @@ bool stepaf_control_pump(struct stepaf_control *control)
     struct epoll_event event;
     int n = 0;
 
+    accept_again(control);
     while (n < EVENTS_MAX && epoll_wait(control->epoll_fd, &event, 1, 0) > 0) {
         n++;
         if (event.data.ptr)
@@ -276,6 +343,7 @@ bool stepaf_control_pump(struct stepaf_control *control)
             let_in(control);
     }
     forget_late(control);
+    look_at_hosts(control);
     return n > 0;
 }
 
@@ -297,7 +365,7 @@ bool stepaf_control_wait(struct stepaf_control *control, int64_t deadline_ns)
 {
     bool has_moved = stepaf_control_pump(control);
     int64_t left_ms = (deadline_ns - stepaf_monotonic_ns() + 999999) / 1000000;
-    if (left_ms <= 0 || control->gives_up)
+    if (left_ms <= 0)
         return false; /* also where strangers keep this one busy */
     if (has_moved)
         return true;
@@ -306,7 +374,8 @@ bool stepaf_control_wait(struct stepaf_control *control, int64_t deadline_ns)
     bool goes_on = wait_for_news(control, left_ms < most_ms ? left_ms : most_ms);
     pthread_mutex_lock(&control->lock);
     control->n_waiting--;
-    control->gives_up = control->gives_up || !goes_on;
+    if (!goes_on)
+        control->gives_up = true;
     (void)stepaf_control_pump(control);
-    return !control->gives_up;
+    return goes_on;
 }

@@ -50,6 +50,13 @@ void stepaf_control_give_up(struct stepaf_control *control, int channel, int ran
     int64_t limit_ns = stepaf_monotonic_ns() + NEWS_NS;
     char text[STEPAF_CONTROL_TEXT_MAX];
 
+    if (control->gives_up) {
+        snprintf(text, sizeof text, "tcp bootstrap: %s: world rank %d finalizes its context",
+                 channel_word(channel), control->place.rank);
+        stepaf_control_note_failure(control, channel, STEPAF_ERR_TIMEOUT, control->place.rank,
+                                    text);
+        return;
+    }
     /* The one may know why it cannot reach this rank. */
     bool is_to_call = rank > control->place.rank && !control->links[rank];
     while ((round > 0 || is_to_call) && control->failures[channel].status == STEPAF_OK)
@@ -67,8 +74,11 @@ static bool call_rank(struct stepaf_control *control, int rank)
     const struct stepaf_control_entry *entry = &control->entries[rank];
     struct stepaf_control_address address = {.scope = 0};
 
-    memcpy(address.bytes, entry->is_near ? control->host_address : entry->address,
-           sizeof address.bytes);
+    memcpy(address.bytes, entry->address, sizeof address.bytes);
+    if (entry->is_near)
+        address = control->host_address;
+    else if (stepaf_control_is_link_local(&address)) /* on the link that rank 0 is on */
+        address.scope = control->host_address.scope;
     int fd = stepaf_control_connect(&address, entry->port);
     if (fd < 0)
         return false;
@@ -92,13 +102,19 @@ static int64_t call_if_down(struct stepaf_control *control, int rank,
     const struct stepaf_control_link *link = control->links[rank];
     int64_t now_ns = stepaf_monotonic_ns();
 
-    if (control->place.rank < rank || (link && link->state != STEPAF_CONTROL_CLOSED))
+    if (control->place.rank < rank)
         return deadline_ns;
+    if (link && link->state != STEPAF_CONTROL_CLOSED) {
+        if (link->state == STEPAF_CONTROL_UP)
+            *attempt->why = '\0';
+        return deadline_ns;
+    }
     if (link)
-        attempt->why = link->trouble ? link->trouble : stepaf_why(link->error);
+        snprintf(attempt->why, sizeof attempt->why, "%s",
+                 link->trouble ? link->trouble : stepaf_why(link->error));
     if (now_ns >= attempt->again_ns) {
         if (!call_rank(control, rank))
-            attempt->why = stepaf_why(errno);
+            snprintf(attempt->why, sizeof attempt->why, "%s", stepaf_why(errno));
         attempt->again_ns = now_ns + AGAIN_NS;
     }
     return attempt->again_ns < deadline_ns ? attempt->again_ns : deadline_ns;
@@ -123,7 +139,7 @@ bool stepaf_control_move_on(struct stepaf_control *control, int rank, int channe
         return true;
     if (!control->gives_up && stepaf_monotonic_ns() < deadline_ns)
         return true;
-    if (attempt->why)
+    if (*attempt->why)
         fail_reach(control, channel, rank, attempt->why);
     return false;
 }
@@ -132,12 +148,13 @@ struct stepaf_control_link *stepaf_control_reach(struct stepaf_control *control,
                                                  int channel, int64_t deadline_ns)
 {
     struct stepaf_control_try attempt = {.again_ns = 0};
+    int needed = channel == STEPAF_CONTROL_EXCHANGE ? control->place.size : 0;
 
     for (;;) {
         struct stepaf_control_link *link = control->links[rank];
         if (link && link->state == STEPAF_CONTROL_UP)
             return link;
-        if (!stepaf_control_goes_on(control, channel, NULL, 0, rank) ||
+        if (!stepaf_control_goes_on(control, channel, NULL, needed, rank) ||
             !stepaf_control_move_on(control, rank, channel, &attempt, deadline_ns))
             return NULL;
     }

@@ -5,14 +5,12 @@
 
 #include <arpa/inet.h>
 #include <errno.h>
-#include <netdb.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "base/fd.h"
 #include "base/fork.h"
 
 enum { KEEPALIVE_IDLE_S = 5, KEEPALIVE_EVERY_S = 5, KEEPALIVE_PROBES = 3 };
@@ -44,6 +42,13 @@ void stepaf_control_socket_close(int fd)
     stepaf_fork_close(fd);
 }
 
+void stepaf_control_end_at_once(int fd)
+{
+    const struct linger none = {.l_onoff = 1};
+
+    (void)setsockopt(fd, SOL_SOCKET, SO_LINGER, &none, sizeof none);
+}
+
 static bool is_mapped(const uint8_t *bytes)
 {
     static const uint8_t prefix[12] = {[10] = 0xff, [11] = 0xff};
@@ -70,7 +75,8 @@ static socklen_t socket_address(const struct stepaf_control_address *address, ui
     return sizeof *in6;
 }
 
-static bool address_from(const struct sockaddr *from, struct stepaf_control_address *address_p)
+bool stepaf_control_address_from(const struct sockaddr *from,
+                                 struct stepaf_control_address *address_p)
 {
     struct stepaf_control_address address = {.bytes = {[10] = 0xff, [11] = 0xff}};
 
@@ -104,6 +110,12 @@ static struct stepaf_control_address own_side(const struct stepaf_place *place, 
     return address;
 }
 
+/* Rank 0 may come later, and needs that port. */
+static bool is_kept_for_rank_0(const struct stepaf_place *place, uint32_t port)
+{
+    return place->rank != 0 && port && port == place->port;
+}
+
 /* The socket, or -1 with errno. */
 static int listen_at_one(const struct stepaf_place *place, bool with_ipv6, uint16_t first,
                          uint16_t last)
@@ -111,8 +123,11 @@ static int listen_at_one(const struct stepaf_place *place, bool with_ipv6, uint1
     struct stepaf_control_address side = own_side(place, with_ipv6);
     struct sockaddr_storage storage;
 
+    errno = EADDRINUSE;
     for (uint32_t port = first; port <= last; port++) {
         socklen_t bytes = socket_address(&side, (uint16_t)port, &storage);
+        if (is_kept_for_rank_0(place, port))
+            continue;
         int fd = new_socket(storage.ss_family);
         if (fd < 0)
             return -1;
@@ -130,24 +145,43 @@ static int listen_at_one(const struct stepaf_place *place, bool with_ipv6, uint1
     return -1;
 }
 
-int stepaf_control_listen(const struct stepaf_place *place, uint16_t first, uint16_t last,
-                          uint16_t *port_p)
+static int listen_at_any(const struct stepaf_place *place, uint16_t first, uint16_t last)
 {
-    struct sockaddr_storage storage = {0};
-    socklen_t bytes = sizeof storage;
     int fd = listen_at_one(place, true, first, last);
 
     if (fd < 0 && (errno == EAFNOSUPPORT || errno == EADDRNOTAVAIL)) /* a kernel without IPv6 */
         fd = listen_at_one(place, false, first, last);
-    if (fd < 0)
-        return -1;
-    if (getsockname(fd, (struct sockaddr *)&storage, &bytes) != 0) {
-        stepaf_control_socket_close(fd);
-        return -1;
-    }
-    *port_p = ntohs(storage.ss_family == AF_INET ? ((struct sockaddr_in *)&storage)->sin_port
-                                                 : ((struct sockaddr_in6 *)&storage)->sin6_port);
     return fd;
+}
+
+/* 0 with errno. */
+static uint16_t own_port(int fd)
+{
+    struct sockaddr_storage storage = {0};
+    socklen_t bytes = sizeof storage;
+
+    if (getsockname(fd, (struct sockaddr *)&storage, &bytes) != 0)
+        return 0;
+    return ntohs(storage.ss_family == AF_INET ? ((struct sockaddr_in *)&storage)->sin_port
+                                              : ((struct sockaddr_in6 *)&storage)->sin6_port);
+}
+
+int stepaf_control_listen(const struct stepaf_place *place, uint16_t first, uint16_t last,
+                          uint16_t *port_p)
+{
+    int fd = listen_at_any(place, first, last);
+
+    *port_p = fd >= 0 ? own_port(fd) : 0;
+    if (is_kept_for_rank_0(place, *port_p)) { /* the system has chosen it: another, then */
+        int second = listen_at_any(place, first, last);
+        stepaf_control_socket_close(fd);
+        fd = second;
+        *port_p = fd >= 0 ? own_port(fd) : 0;
+    }
+    if (fd < 0 || *port_p)
+        return fd;
+    stepaf_control_socket_close(fd);
+    return -1;
 }
 
 int stepaf_control_connect(const struct stepaf_control_address *address, uint16_t port)
@@ -159,12 +193,24 @@ int stepaf_control_connect(const struct stepaf_control_address *address, uint16_
     if (fd < 0)
         return -1;
     tune_connection(fd);
+    /* If it should be connected to itself, who is to listen there can do so nevertheless. */
+    set_socket_option(fd, SOL_SOCKET, SO_REUSEADDR, 1);
     if (connect(fd, (struct sockaddr *)&storage, bytes) == 0 || errno == EINPROGRESS)
         return fd;
     int error = errno;
     stepaf_control_socket_close(fd);
     errno = error;
     return -1;
+}
+
+bool stepaf_control_is_to_itself(int fd)
+{
+    struct sockaddr_storage here = {0}, there = {0};
+    socklen_t here_bytes = sizeof here, there_bytes = sizeof there;
+
+    return getsockname(fd, (struct sockaddr *)&here, &here_bytes) == 0 &&
+           getpeername(fd, (struct sockaddr *)&there, &there_bytes) == 0 &&
+           here_bytes == there_bytes && memcmp(&here, &there, here_bytes) == 0;
 }
 
 int stepaf_control_accept(int listener)
@@ -183,7 +229,12 @@ bool stepaf_control_other_end(int fd, struct stepaf_control_address *address_p)
     socklen_t bytes = sizeof storage;
 
     return getpeername(fd, (struct sockaddr *)&storage, &bytes) == 0 &&
-           address_from((struct sockaddr *)&storage, address_p);
+           stepaf_control_address_from((struct sockaddr *)&storage, address_p);
+}
+
+bool stepaf_control_is_link_local(const struct stepaf_control_address *address)
+{
+    return address->bytes[0] == 0xfe && (address->bytes[1] & 0xc0) == 0x80;
 }
 
 bool stepaf_control_is_loopback(const struct stepaf_control_address *address)
@@ -192,21 +243,4 @@ bool stepaf_control_is_loopback(const struct stepaf_control_address *address)
 
     return is_mapped(address->bytes) ? address->bytes[12] == 127
                                      : memcmp(address->bytes, v6, sizeof v6) == 0;
-}
-
-int stepaf_control_resolve(const char *host,
-                           struct stepaf_control_address addresses_p[STEPAF_CONTROL_ADDRESSES],
-                           int *error_p)
-{
-    struct addrinfo hints = {.ai_socktype = SOCK_STREAM}, *found = NULL;
-    int n = 0;
-
-    stepaf_fd_begin();
-    *error_p = getaddrinfo(host, NULL, &hints, &found);
-    (void)stepaf_fd_end(-1);
-    for (const struct addrinfo *at = found; at && n < STEPAF_CONTROL_ADDRESSES; at = at->ai_next)
-        n += address_from(at->ai_addr, &addresses_p[n]);
-    if (found)
-        freeaddrinfo(found);
-    return n;
 }

@@ -9,7 +9,7 @@
 void stepaf_tcp_connection_close(struct stepaf_tcp_connection *connection)
 {
     if (connection->fd >= 0)
-        stepaf_tcp_socket_close(connection->fd);
+        stepaf_tcp_socket_drop(stepaf_tcp_of(connection->link), connection->fd);
     connection->fd = -1;
     connection->state = STEPAF_TCP_CLOSED;
 }

@@ -122,19 +122,19 @@ stepaf_status_t stepaf_tcp_listen(struct stepaf_tcp *tcp)
     return STEPAF_OK;
 }
 
-static void dismiss(struct stepaf_tcp_stranger *stranger)
+static void dismiss(struct stepaf_tcp *tcp, struct stepaf_tcp_stranger *stranger)
 {
     if (stranger->fd >= 0)
-        stepaf_tcp_socket_close(stranger->fd);
+        stepaf_tcp_socket_drop(tcp, stranger->fd);
     stranger->fd = -1;
 }
 
 void stepaf_tcp_unlisten(struct stepaf_tcp *tcp)
 {
     for (unsigned i = 0; tcp->strangers && i < tcp->n_strangers; i++)
-        dismiss(&tcp->strangers[i]);
+        dismiss(tcp, &tcp->strangers[i]);
     if (tcp->listener.fd >= 0)
-        stepaf_tcp_socket_close(tcp->listener.fd);
+        stepaf_tcp_socket_drop(tcp, tcp->listener.fd);
     tcp->listener.fd = -1;
 }
 
@@ -142,7 +142,7 @@ void stepaf_tcp_forget_strangers(struct stepaf_tcp *tcp, uint64_t now)
 {
     for (unsigned i = 0; tcp->strangers && i < tcp->n_strangers; i++)
         if (tcp->strangers[i].fd >= 0 && (int64_t)(now - tcp->strangers[i].until) >= 0)
-            dismiss(&tcp->strangers[i]);
+            dismiss(tcp, &tcp->strangers[i]);
 }
 
 void stepaf_tcp_listen_to(struct stepaf_tcp *tcp, struct stepaf_tcp_stranger *stranger)
@@ -159,7 +159,7 @@ void stepaf_tcp_listen_to(struct stepaf_tcp *tcp, struct stepaf_tcp_stranger *st
     if (got > 0 && stranger->got < sizeof(stranger->hello))
         return;
     if (got <= 0 || !stepaf_tcp_admit(tcp, &stranger->hello, stranger->fd))
-        dismiss(stranger);
+        dismiss(tcp, stranger);
     else
         stranger->fd = -1;
 }
@@ -204,7 +204,7 @@ unsigned stepaf_tcp_accept(struct stepaf_tcp *tcp)
         }
         tcp->listener.refused_since = 0;
         struct stepaf_tcp_stranger *stranger = place_for_stranger(tcp);
-        dismiss(stranger);
+        dismiss(tcp, stranger);
         *stranger = (struct stepaf_tcp_stranger){
             .watched = STEPAF_TCP_STRANGER,
             .fd = fd,
@@ -213,7 +213,7 @@ unsigned stepaf_tcp_accept(struct stepaf_tcp *tcp)
         if (watch(tcp, fd, stranger))
             stepaf_tcp_listen_to(tcp, stranger); /* before others can take its place */
         else
-            dismiss(stranger);
+            dismiss(tcp, stranger);
     }
     return n;
 }

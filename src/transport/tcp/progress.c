@@ -185,28 +185,22 @@ unsigned stepaf_tcp_progress(struct stepaf_transport *transport, unsigned polls)
     return n;
 }
 
-/* Whether the peer's host has owed an answer over some connection for too long, by this look and
- * those before it, the last of which was @a ago. @a first: those were too long ago to tell. Each
- * look sees one moment, in which what was sent last is often not acknowledged yet: what came since
- * the look before is an answer as well, or a host that answers all the time would be silent by
- * eight such moments. */
-static bool is_silent(struct stepaf_tcp_link *link, uint64_t now, uint64_t ago, bool first)
+/* Over some connection; the look before was @a ago. @a is_first: too long ago to tell. */
+static bool is_silent(struct stepaf_tcp_link *link, uint64_t now, uint64_t ago, bool is_first)
 {
     const struct stepaf_tcp *tcp = stepaf_tcp_of(link);
-    uint64_t timeout_us = (uint64_t)tcp->base.up->env->tcp_peer_timeout_us;
     uint64_t ago_ms = ago / tcp->ticks_per_us / 1000;
-    uint32_t since_ms = ago_ms < UINT32_MAX ? (uint32_t)ago_ms + 1 : UINT32_MAX;
+    struct stepaf_tcp_look look = {
+        .now = now,
+        .timeout = (uint64_t)tcp->base.up->env->tcp_peer_timeout_us * tcp->ticks_per_us,
+        .since_ms = ago_ms < UINT32_MAX ? (uint32_t)ago_ms + 1 : UINT32_MAX,
+        .is_first = is_first,
+    };
     bool silent = false;
 
     for (unsigned i = 0; i < tcp->n_connections; i++) {
         struct stepaf_tcp_connection *connection = &link->connections[i];
-        struct stepaf_tcp_watch *watch = &connection->watch;
-        if (!stepaf_tcp_socket_is_unanswered(connection->fd, watch, since_ms))
-            watch->since = 0;
-        else if (!watch->since || watch->heard || first)
-            watch->since = now;
-        else if (now - watch->since >= timeout_us * tcp->ticks_per_us)
-            silent = true;
+        silent = stepaf_tcp_watch_is_silent(&connection->watch, connection->fd, &look) || silent;
     }
     return silent;
 }

@@ -5,9 +5,9 @@
 #include <netinet/tcp.h>
 #include <stddef.h>
 #include <string.h>
+#include <sys/epoll.h>
 #include <sys/ioctl.h>
 #include <sys/socket.h>
-#include <unistd.h>
 
 #include "base/fork.h"
 #include "transport/tcp/tcp.h"
@@ -35,10 +35,14 @@ void stepaf_tcp_socket_close(int fd)
     stepaf_fork_close(fd);
 }
 
+void stepaf_tcp_socket_drop(struct stepaf_tcp *tcp, int fd)
+{
+    (void)epoll_ctl(tcp->epoll_fd, EPOLL_CTL_DEL, fd, NULL);
+    stepaf_fork_close(fd);
+}
+
 /* Probes of an idle connection share the deadline after which a host that says nothing is lost.
- * What is sent and stays without an acknowledgement is watched by stepaf_tcp_check_peers:
- * TCP_USER_TIMEOUT would also end the connection to a peer that is only too busy to read, though
- * its host answers. */
+ * What is sent and stays without an acknowledgement is watched by stepaf_tcp_check_peers. */
 void stepaf_tcp_socket_tune(const struct stepaf_env *env, int fd)
 {
     enum { PROBES = 3, S_US = 1000000 };
@@ -100,30 +104,4 @@ bool stepaf_tcp_socket_is_drained(int fd)
     if (got == 0 || (got < 0 && errno != EAGAIN && errno != EINTR))
         return true;
     return stepaf_tcp_socket_is_through(fd);
-}
-
-/* What was sent after the last acknowledgement is unanswered. So is what the kernel could not even
- * send again, as where this host's interface is down: then nothing is later than that
- * acknowledgement. */
-bool stepaf_tcp_is_unanswered(const struct tcp_info *info, struct stepaf_tcp_watch *watch,
-                              uint32_t since_ms)
-{
-    watch->heard = info->tcpi_last_ack_recv <= since_ms;
-    if (!info->tcpi_unacked || watch->heard)
-        watch->stuck = false;
-    else if (info->tcpi_retransmits > watch->timeouts && info->tcpi_last_data_sent > since_ms)
-        watch->stuck = true;
-    watch->timeouts = info->tcpi_retransmits;
-    return info->tcpi_probes ||
-           (info->tcpi_unacked &&
-            (watch->stuck || info->tcpi_last_ack_recv > info->tcpi_last_data_sent));
-}
-
-bool stepaf_tcp_socket_is_unanswered(int fd, struct stepaf_tcp_watch *watch, uint32_t since_ms)
-{
-    struct tcp_info info = {0};
-    socklen_t length = sizeof(info);
-
-    return !getsockopt(fd, IPPROTO_TCP, TCP_INFO, &info, &length) &&
-           stepaf_tcp_is_unanswered(&info, watch, since_ms);
 }

@@ -13,6 +13,7 @@
 
 #include <stepaf/plan.h>
 
+#include "base/tcp_watch.h"
 #include "transport/tcp/address.h"
 #include "transport/tcp/copiers.h"
 #include "transport/tcp/wire.h"
@@ -53,14 +54,6 @@ enum stepaf_tcp_phase {
 };
 
 struct stepaf_tcp_link;
-
-/* What a look at a connection leaves for the next one. */
-struct stepaf_tcp_watch {
-    uint8_t timeouts; /* after which the kernel was to send again, since the last acknowledgement */
-    bool stuck;       /* and it could not */
-    bool heard;       /* something came since the look before this one */
-    uint64_t since;   /* when what is sent may be unanswered, by every look, ticks; 0: it is not */
-};
 
 struct stepaf_tcp_connection {
     uint8_t watched; /* stepaf_tcp_watched */
@@ -282,6 +275,9 @@ void stepaf_tcp_all_opened(struct stepaf_tcp *tcp);
 int stepaf_tcp_socket(int family);
 int stepaf_tcp_socket_accept(int listener);
 void stepaf_tcp_socket_close(int fd);
+/* Close one that epoll watches, which has to be told: as long as a child that has just been forked has
+ * a copy, epoll would go on to tell of it, for who may have been freed. */
+void stepaf_tcp_socket_drop(struct stepaf_tcp *tcp, int fd);
 /* The options of a socket that carries frames. */
 void stepaf_tcp_socket_tune(const struct stepaf_env *env, int fd);
 /* Where the other end is on this machine, by the loopback, and a round trip takes next to nothing:
@@ -295,14 +291,6 @@ bool stepaf_tcp_socket_is_drained(int fd);
 /* Whether all that was sent is at the peer's host: to close with something to read would lose the
  * rest. */
 bool stepaf_tcp_socket_is_through(int fd);
-/* Whether nothing has come from the peer's host since this one last sent something that it has to
- * acknowledge. A host whose program does not read answers all the same, each time it is asked. @a
- * since_ms: the last look was no longer ago. */
-bool stepaf_tcp_socket_is_unanswered(int fd, struct stepaf_tcp_watch *watch, uint32_t since_ms);
-/* Whether a socket is unanswered by what the kernel says of it, which is @a info. */
-struct tcp_info;
-bool stepaf_tcp_is_unanswered(const struct tcp_info *info, struct stepaf_tcp_watch *watch,
-                              uint32_t since_ms);
 
 /* send.c */
 unsigned stepaf_tcp_post(struct stepaf_post *const *posts, unsigned n);

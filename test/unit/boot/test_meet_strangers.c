@@ -3,75 +3,17 @@
  * or anything, or what he has heard. Nothing of that changes anything. */
 #include <stdatomic.h>
 
-#include "meets.h"
+#include "callers.h"
 
 enum { FLOOD = 300 };
 
 static const char secret[] = "known to all";
 
-/* A connection to a port of this machine, as soon as somebody listens there. */
-static int call_port(uint16_t port)
-{
-    struct sockaddr_in address = {
-        .sin_family = AF_INET, .sin_port = htons(port), .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
-    struct timeval limit = {.tv_sec = 20};
-
-    for (;;) {
-        int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-        (void)setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit);
-        if (connect(fd, (struct sockaddr *)&address, sizeof address) == 0)
-            return fd;
-        close(fd);
-        nanosleep(&(struct timespec){0, 100000}, NULL);
-    }
-}
-
-static void prove_as(const char *by, uint64_t kind, const struct stepaf_control_hello *hello,
-                     const uint8_t *nonce, uint8_t *proof_p)
-{
-    struct stepaf_control_claim claim = {.kind = kind, .hello = *hello};
-    uint8_t key[STEPAF_PROOF_KEY_BYTES];
-
-    if (nonce)
-        memcpy(claim.nonce, nonce, sizeof claim.nonce);
-    stepaf_proof_key(by, strlen(by), key);
-    stepaf_proof_make(key, &claim, sizeof claim, proof_p);
-}
-
-/* What a rank would say first. */
-static struct stepaf_control_opening opening_of(const char *by, uint32_t from, uint32_t version)
-{
-    struct stepaf_control_opening opening = {.hello = {.magic = stepaf_control_hello_magic,
-                                                       .version = version,
-                                                       .from = from,
-                                                       .size = 3,
-                                                       .left_ms = 10000,
-                                                       .nonce = {1, 2, 3}}};
-    prove_as(by, stepaf_control_hello_magic, &opening.hello, NULL, opening.proof);
-    return opening;
-}
-
-/* Whether the other end closes the connection, whatever it says before. */
-static bool is_shown_out(int fd)
-{
-    char sink[256];
-    ssize_t got;
-
-    while ((got = recv(fd, sink, sizeof sink, 0)) > 0)
-        continue;
-    return got == 0 || errno == ECONNRESET;
-}
-
-static void send_all(int fd, const void *data, size_t bytes)
-{
-    CU_ASSERT_EQUAL(send(fd, data, bytes, MSG_NOSIGNAL), (ssize_t)bytes);
-}
-
 /* Rank 0 waits; strangers come, then the others. */
 static void strangers_change_nothing(void)
 {
-    struct stepaf_control_opening good = opening_of(secret, 1, STEPAF_CONTROL_VERSION);
-    struct stepaf_control_opening wrong = opening_of("guess", 1, STEPAF_CONTROL_VERSION);
+    struct stepaf_control_opening good = caller_opening(secret, 1, STEPAF_CONTROL_VERSION);
+    struct stepaf_control_opening wrong = caller_opening("guess", 1, STEPAF_CONTROL_VERSION);
     struct stepaf_control_challenge challenge;
     struct stepaf_control_answer answer = {.magic = stepaf_control_answer_magic};
     static const char garbage[5000] = "GET / HTTP/1.1\r\n\r\n";
@@ -83,28 +25,28 @@ static void strangers_change_nothing(void)
         meets[i].secret = secret;
     meet_start(meets, 1);
     for (int i = 0; i < 5; i++)
-        fds[i] = call_port(meet_port);
-    send_all(fds[0], garbage, sizeof garbage);
-    CU_ASSERT(is_shown_out(fds[0]));
-    send_all(fds[1], &good, sizeof good / 2);
+        fds[i] = caller_connect(meet_port);
+    caller_send(fds[0], garbage, sizeof garbage);
+    CU_ASSERT(caller_is_shown_out(fds[0]));
+    caller_send(fds[1], &good, sizeof good / 2);
     /* Another secret: that is said, and nothing else. */
-    send_all(fds[2], &wrong, sizeof wrong);
+    caller_send(fds[2], &wrong, sizeof wrong);
     CU_ASSERT_EQUAL(recv(fds[2], &challenge, sizeof challenge, MSG_WAITALL), sizeof challenge);
     CU_ASSERT_EQUAL(challenge.magic, stepaf_control_refusal_magic);
-    CU_ASSERT(is_shown_out(fds[2]));
+    CU_ASSERT(caller_is_shown_out(fds[2]));
     /* A copied hello, and an answer to another challenge. */
-    send_all(fds[3], &good, sizeof good);
+    caller_send(fds[3], &good, sizeof good);
     CU_ASSERT_EQUAL(recv(fds[3], &challenge, sizeof challenge, MSG_WAITALL), sizeof challenge);
     CU_ASSERT_EQUAL(challenge.magic, stepaf_control_challenge_magic);
-    prove_as(secret, stepaf_control_answer_magic, &good.hello, NULL, answer.proof);
-    send_all(fds[3], &answer, sizeof answer);
-    CU_ASSERT(is_shown_out(fds[3]));
+    caller_prove(secret, stepaf_control_answer_magic, &good.hello, NULL, answer.proof);
+    caller_send(fds[3], &answer, sizeof answer);
+    CU_ASSERT(caller_is_shown_out(fds[3]));
     /* The listener's own words. */
-    send_all(fds[4], &good, sizeof good);
+    caller_send(fds[4], &good, sizeof good);
     CU_ASSERT_EQUAL(recv(fds[4], &challenge, sizeof challenge, MSG_WAITALL), sizeof challenge);
     memcpy(answer.proof, challenge.proof, sizeof answer.proof);
-    send_all(fds[4], &answer, sizeof answer);
-    CU_ASSERT(is_shown_out(fds[4]));
+    caller_send(fds[4], &answer, sizeof answer);
+    CU_ASSERT(caller_is_shown_out(fds[4]));
     meet_run(meets + 1, 2);
     meet_finish(meets, 1);
     for (int i = 0; i < 3; i++)
@@ -151,7 +93,7 @@ static void a_flood(void)
         meets[i].secret = secret;
     flood_is_over = false;
     meet_start(meets, 1);
-    close(call_port(meet_port));
+    close(caller_connect(meet_port));
     CU_ASSERT_EQUAL_FATAL(pthread_create(&flood, NULL, flood_port, &n), 0);
     nanosleep(&(struct timespec){0, 100000000}, NULL);
     meet_run(meets + 1, 4);
@@ -166,7 +108,7 @@ static void a_flood(void)
 /* Who knows the secret and speaks another version is a rank: all are told. */
 static void another_version(void)
 {
-    struct stepaf_control_opening opening = opening_of(secret, 2, STEPAF_CONTROL_VERSION + 1);
+    struct stepaf_control_opening opening = caller_opening(secret, 2, STEPAF_CONTROL_VERSION + 1);
     struct stepaf_control_answer answer = {.magic = stepaf_control_answer_magic};
     struct stepaf_control_challenge challenge;
     struct stepaf_control_frame frame = {0};
@@ -175,11 +117,12 @@ static void another_version(void)
     meet_prepare(meets, 3, MEET_LONG_US);
     meets[0].secret = meets[1].secret = secret;
     meet_start(meets, 1);
-    int fd = call_port(meet_port);
-    send_all(fd, &opening, sizeof opening);
+    int fd = caller_connect(meet_port);
+    caller_send(fd, &opening, sizeof opening);
     CU_ASSERT_EQUAL(recv(fd, &challenge, sizeof challenge, MSG_WAITALL), sizeof challenge);
-    prove_as(secret, stepaf_control_answer_magic, &opening.hello, challenge.nonce, answer.proof);
-    send_all(fd, &answer, sizeof answer);
+    caller_prove(secret, stepaf_control_answer_magic, &opening.hello, challenge.nonce,
+                 answer.proof);
+    caller_send(fd, &answer, sizeof answer);
     CU_ASSERT_EQUAL(recv(fd, &frame, sizeof frame, MSG_WAITALL), sizeof frame);
     CU_ASSERT_EQUAL(frame.type, STEPAF_CONTROL_FAIL);
     meet_run(meets + 1, 1); /* comes later, and hears it all the same */
@@ -193,19 +136,19 @@ static void another_version(void)
 /* Where a rank listens once all have met: garbage, and what is right for the meeting alone. */
 static stepaf_status_t visit_listener(struct meet *meet)
 {
-    struct stepaf_control_opening opening = opening_of(secret, 2, STEPAF_CONTROL_VERSION);
+    struct stepaf_control_opening opening = caller_opening(secret, 2, STEPAF_CONTROL_VERSION);
     const struct stepaf_control *control = meet->boot.self;
     int fds[2] = {-1, -1}, lost[3];
 
     if (meet->rank == 1) {
         opening.hello.to = 1;
-        prove_as(secret, stepaf_control_hello_magic, &opening.hello, NULL, opening.proof);
+        caller_prove(secret, stepaf_control_hello_magic, &opening.hello, NULL, opening.proof);
         for (int i = 0; i < 2; i++)
-            fds[i] = call_port(control->port);
-        send_all(fds[0], "nonsense of more bytes than nothing", 30);
-        send_all(fds[1], &opening, sizeof opening);
+            fds[i] = caller_connect(control->port);
+        caller_send(fds[0], "nonsense of more bytes than nothing", 30);
+        caller_send(fds[1], &opening, sizeof opening);
         CU_ASSERT_EQUAL(meet->boot.lost(meet->boot.self, lost, 3), 0); /* looks at all of that */
-        CU_ASSERT(is_shown_out(fds[1]));
+        CU_ASSERT(caller_is_shown_out(fds[1]));
     }
     stepaf_status_t status = meet_barrier(meet, STEPAF_GROUP_WORLD, 0, 1);
     for (int i = 0; i < 2; i++)
@@ -253,7 +196,7 @@ static void another_program_at_the_meeting_point(void)
     meet.status = STEPAF_OK;
     meet_start(&meet, 1);
     int fd = accept(listener, NULL, NULL);
-    send_all(fd, banner, sizeof banner);
+    caller_send(fd, banner, sizeof banner);
     meet_finish(&meet, 1);
     meet_expect(&meet, STEPAF_ERR_BOOT, "rank 1 was not let in: another program answers there");
     close(fd);

@@ -63,6 +63,8 @@ static void places(void)
         {"RANK=2 WORLD_SIZE=4 STEPAF_MEET=h:9 STEPAF_RANK=0 STEPAF_SIZE=2", "x", "0/2 h:9"},
         {"STEPAF_MEET=ffn-0.svc:9 STEPAF_SIZE=9", "ffn-7", "7/9 ffn-0.svc:9"},
         {"STEPAF_MEET=ffn-0:9 STEPAF_SIZE=12", "ffn-11", "11/12 ffn-0:9"},
+        {"STEPAF_MEET=ffn-0.my-svc:9 STEPAF_SIZE=12", "ffn-3.my-svc.cluster-1.local",
+         "3/12 ffn-0.my-svc:9"},
     };
     struct stepaf_place place;
     char text[512];
@@ -73,6 +75,27 @@ static void places(void)
         snprintf(text, sizeof text, "%d/%d %s", place.rank, place.size, place.meet);
         UNIT_STRING(status ? stepaf_last_error()->text : text, rows[i].expected);
         CU_ASSERT(!place.has_secret);
+    }
+}
+
+/* A name is not an address, whatever it begins with. */
+static void loopback(void)
+{
+    static const struct {
+        const char *variables;
+        bool is_loopback;
+    } rows[] = {
+        {"STEPAF_MEET=127.0.0.9:9 STEPAF_RANK=0 STEPAF_SIZE=2", true},
+        {"STEPAF_MEET=[::1]:9 STEPAF_RANK=0 STEPAF_SIZE=2", true},
+        {"STEPAF_MEET=localhost:9 STEPAF_RANK=0 STEPAF_SIZE=2", true},
+        {"STEPAF_MEET=127.racks.example.com:9 STEPAF_RANK=0 STEPAF_SIZE=2", false},
+        {"STEPAF_MEET=128.0.0.1:9 STEPAF_RANK=0 STEPAF_SIZE=2", false},
+    };
+    struct stepaf_place place;
+
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        CU_ASSERT_EQUAL(find(rows[i].variables, "x", &place), STEPAF_OK);
+        CU_ASSERT_EQUAL(place.is_loopback, rows[i].is_loopback);
     }
 }
 
@@ -196,8 +219,11 @@ static void a_secret_is_not_shown(void)
 int main(void)
 {
     CU_TestInfo tests[] = {
-        {"places", places},   {"refusals", refusals},
-        {"secrets", secrets}, {"a secret is not shown", a_secret_is_not_shown},
+        {"places", places},
+        {"loopback", loopback},
+        {"refusals", refusals},
+        {"secrets", secrets},
+        {"a secret is not shown", a_secret_is_not_shown},
         CU_TEST_INFO_NULL,
     };
     return unit_run(tests);
