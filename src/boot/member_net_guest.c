@@ -190,10 +190,14 @@ static void send_ask(struct stepaf_member_net *net, struct stepaf_control_link *
     free(pack.data);
 }
 
-/* One call, to its end. True: it has told what there is to know, or that this one knows another
- * secret. */
+/* What has come of the calls to all places. */
+struct look_round {
+    bool is_told, is_refused; /* refused: the secret there is another */
+};
+
+/* One call, to its end. True: it has told what there is to know. */
 static bool call_once(struct stepaf_member_net *net, const struct stepaf_control_address *address,
-                      uint16_t port, int64_t deadline_ns)
+                      uint16_t port, int64_t deadline_ns, struct look_round *round)
 {
     struct stepaf_control *control = &net->control;
     struct member_return *returns = net->returns;
@@ -223,7 +227,8 @@ static bool call_once(struct stepaf_member_net *net, const struct stepaf_control
             send_ask(net, link);
         has_asked = has_asked || link->state == STEPAF_CONTROL_UP;
     }
-    bool knows_another = link->state == STEPAF_CONTROL_CLOSED && link->error == EACCES;
+    if (link->state == STEPAF_CONTROL_CLOSED && link->trouble && link->error == EACCES)
+        round->is_refused = true;
     returns->is_told = !returns->has_state && returns->text[0];
     if (!returns->has_state && !returns->is_told)
         snprintf(returns->text, sizeof returns->text, "%s",
@@ -232,12 +237,12 @@ static bool call_once(struct stepaf_member_net *net, const struct stepaf_control
                                                       : stepaf_why(link->error));
     control->guests.look = NULL;
     stepaf_control_link_free(link);
-    return returns->has_state || knows_another;
+    return returns->has_state;
 }
 
-/* Call who listens at one of the places. *is_over_p: no other call is to be made. */
+/* Call who listens at one of the places. */
 static stepaf_status_t call_place(struct stepaf_member_net *net, const char *place,
-                                  int64_t deadline_ns, bool *is_over_p)
+                                  int64_t deadline_ns, struct look_round *round)
 {
     struct stepaf_control_address addresses[STEPAF_CONTROL_ADDRESSES];
     char host[STEPAF_PLACE_HOST_MAX + 1];
@@ -254,8 +259,8 @@ static stepaf_status_t call_place(struct stepaf_member_net *net, const char *pla
         snprintf(net->returns->text, sizeof net->returns->text, "%s",
                  error == STEPAF_CONTROL_NO_ANSWER ? "name service has not answered"
                                                    : "the name has no address");
-    for (int i = 0; i < n && !*is_over_p; i++)
-        *is_over_p = call_once(net, &addresses[i], port, deadline_ns);
+    for (int i = 0; i < n && !call_once(net, &addresses[i], port, deadline_ns, round); i++)
+        continue;
     return STEPAF_OK;
 }
 
@@ -268,18 +273,22 @@ stepaf_status_t stepaf_member_net_look(struct stepaf_member_net *net, const char
 
     do {
         const char *at = join;
-        while (*at && !is_over) {
+        struct look_round round = {0};
+        while (*at && !returns->has_state) {
             size_t bytes = strcspn(at, ",");
             snprintf(place, sizeof place, "%.*s", (int)(bytes < PLACE_MAX ? bytes : PLACE_MAX), at);
             at += bytes + (at[bytes] == ',');
-            stepaf_status_t status = call_place(net, place, deadline_ns, &is_over);
+            stepaf_status_t status = call_place(net, place, deadline_ns, &round);
             if (status)
                 return status;
             if (returns->is_told) {
+                round.is_told = true;
                 memcpy(told_by, place, sizeof told_by);
                 memcpy(told, returns->text, sizeof told);
             }
         }
+        /* One place may be another job's by now. */
+        is_over = returns->has_state || (round.is_refused && !round.is_told);
         if (!is_over)
             (void)poll(NULL, 0, AGAIN_NS / 1000000);
     } while (!is_over && stepaf_monotonic_ns() < deadline_ns);

@@ -222,6 +222,7 @@ stepaf_status_t stepaf_control_meet_guest(struct stepaf_control *control, int64_
 /* Calls of one rank to another. */
 struct stepaf_control_try {
     int64_t again_ns; /* when the next is due */
+    bool is_own;      /* this rank lacks something for a call */
     char why[160];    /* the last came to nothing; empty: it has not */
 };
 

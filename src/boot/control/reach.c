@@ -109,25 +109,34 @@ static int64_t call_if_down(struct stepaf_control *control, int rank,
             *attempt->why = '\0';
         return deadline_ns;
     }
-    if (link)
+    if (link) {
+        attempt->is_own = false;
         snprintf(attempt->why, sizeof attempt->why, "%s",
                  link->trouble ? link->trouble : stepaf_why(link->error));
+    }
     if (now_ns >= attempt->again_ns) {
-        if (!call_rank(control, rank))
+        if (!call_rank(control, rank)) {
+            attempt->is_own = errno == EMFILE || errno == ENFILE || errno == ENOMEM;
             snprintf(attempt->why, sizeof attempt->why, "%s", stepaf_why(errno));
+            stepaf_control_link_free(control->links[rank]);
+            control->links[rank] = NULL;
+        }
         attempt->again_ns = now_ns + AGAIN_NS;
     }
     return attempt->again_ns < deadline_ns ? attempt->again_ns : deadline_ns;
 }
 
-/* This rank could not reach the one that listens. */
-static void fail_reach(struct stepaf_control *control, int channel, int rank, const char *why)
+/* This rank could not reach the one that listens; which of them it is that lacks something is in
+ * @a attempt. */
+static void fail_reach(struct stepaf_control *control, int channel, int rank,
+                       const struct stepaf_control_try *attempt)
 {
     char text[STEPAF_CONTROL_TEXT_MAX];
 
     snprintf(text, sizeof text, "tcp bootstrap: %s: world rank %d cannot reach world rank %d: %s",
-             channel_word(channel), control->place.rank, rank, why);
-    stepaf_control_note_failure(control, channel, STEPAF_ERR_TIMEOUT, rank, text);
+             channel_word(channel), control->place.rank, rank, attempt->why);
+    stepaf_control_note_failure(control, channel, STEPAF_ERR_TIMEOUT,
+                                attempt->is_own ? control->place.rank : rank, text);
 }
 
 bool stepaf_control_move_on(struct stepaf_control *control, int rank, int channel,
@@ -140,7 +149,7 @@ bool stepaf_control_move_on(struct stepaf_control *control, int rank, int channe
     if (!control->gives_up && stepaf_monotonic_ns() < deadline_ns)
         return true;
     if (*attempt->why)
-        fail_reach(control, channel, rank, attempt->why);
+        fail_reach(control, channel, rank, attempt);
     return false;
 }
 

@@ -143,6 +143,30 @@ static void home_is_lost(void)
     end_job(&job);
 }
 
+/* Who listens at the first place by now is of another job: the second tells. */
+static void one_place_is_another_jobs(void)
+{
+    struct stepaf_member_contact contact;
+    uint8_t key[STEPAF_PROOF_KEY_BYTES];
+    struct look look = {.limit_ms = LIMIT_MS};
+    pthread_t thread;
+    struct job job;
+
+    begin_job(&job, true);
+    stepaf_proof_key("another", strlen("another"), key);
+    stepaf_member_net_let_ask(job.nets[0], key);
+    look.net = open_net(&job, LOST, &contact);
+    snprintf(look.join, sizeof look.join, "127.0.0.1:%u,127.0.0.1:%u", job.ports[0], job.ports[1]);
+    CU_ASSERT_FATAL(stepaf_member_net_be_guest(look.net, job.key));
+    CU_ASSERT_EQUAL_FATAL(pthread_create(&thread, NULL, look_thread, &look), 0);
+    PUMP_UNTIL(&job, atomic_load(&look.is_over));
+    pthread_join(thread, NULL);
+    UNIT_STRING(look.text, "");
+    CU_ASSERT_EQUAL(look.status, STEPAF_OK);
+    stepaf_member_net_close(look.net);
+    end_job(&job);
+}
+
 /* The decision that admits it admits another one as well, in whose place it has called the process
  * before: that one ends later, and is not taken for the one that is there now. */
 static void another_is_admitted_with_it(void)
@@ -204,6 +228,7 @@ int main(void)
         {"its connection is late", its_connection_is_late},
         {"nobody can tell it", nobody_can_tell_it},
         {"its home is lost", home_is_lost},
+        {"one place is another job's", one_place_is_another_jobs},
         {"another one is admitted with it", another_is_admitted_with_it},
         {"the end of its context ends its wait", the_end_of_its_context_ends_its_wait},
         CU_TEST_INFO_NULL,
