@@ -12,6 +12,7 @@
 
 #include "base/error.h"
 #include "base/fd.h"
+#include "base/fork.h"
 #include "base/time.h"
 #include "boot/boot_join.h"
 
@@ -26,8 +27,8 @@ static int call_host(const struct stepaf_join *join)
                                       .size = join->size};
     struct sockaddr_un address;
     socklen_t bytes = stepaf_join_address(join, &address);
-    stepaf_fd_begin();
-    int fd = stepaf_fd_end(socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+    stepaf_fork_begin();
+    int fd = stepaf_fork_end(socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
 
     if (fd < 0)
         return -1;
@@ -38,7 +39,7 @@ static int call_host(const struct stepaf_join *join)
             return fd;
     }
     int why = errno;
-    close(fd);
+    stepaf_fork_close(fd);
     errno = why;
     return -1;
 }
@@ -153,7 +154,7 @@ stepaf_status_t stepaf_join_as_guest(const struct stepaf_join *join, int64_t dea
             if (fds[i] >= 0)
                 close(fds[i]);
         if (fd >= 0)
-            close(fd);
+            stepaf_fork_close(fd);
         if (is_answered)
             return status;
         if (stepaf_monotonic_ns() >= deadline_ns)

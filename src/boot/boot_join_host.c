@@ -8,10 +8,9 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
-#include <unistd.h>
 
 #include "base/error.h"
-#include "base/fd.h"
+#include "base/fork.h"
 #include "base/time.h"
 #include "boot/boot_join.h"
 
@@ -64,14 +63,14 @@ static stepaf_status_t welcome(struct host *host, int fd, int64_t deadline_ns)
         !stepaf_join_readable(fd, limit_ns < deadline_ns ? limit_ns : deadline_ns) ||
         recv(fd, &hello, sizeof hello, MSG_DONTWAIT) != sizeof hello ||
         hello.magic != STEPAF_JOIN_MAGIC) {
-        close(fd);
+        stepaf_fork_close(fd);
         return STEPAF_OK;
     }
     host->n_come++;
     stepaf_status_t status = judge_hello(host, &hello);
     if (status != STEPAF_OK) {
         stepaf_join_say(fd, status, stepaf_last_error()->text, NULL);
-        close(fd);
+        stepaf_fork_close(fd);
         return status;
     }
     host->polled[hello.rank].fd = fd;
@@ -81,8 +80,8 @@ static stepaf_status_t welcome(struct host *host, int fd, int64_t deadline_ns)
 
 static stepaf_status_t accept_one(struct host *host, int64_t deadline_ns)
 {
-    stepaf_fd_begin();
-    int fd = stepaf_fd_end(accept4(host->polled[N_LISTENER].fd, NULL, NULL, SOCK_CLOEXEC));
+    stepaf_fork_begin();
+    int fd = stepaf_fork_end(accept4(host->polled[N_LISTENER].fd, NULL, NULL, SOCK_CLOEXEC));
 
     if (fd >= 0)
         return welcome(host, fd, deadline_ns);
@@ -160,8 +159,8 @@ static void turn_away(struct host *host, const stepaf_error_t *why, int64_t dead
     limit_ns = limit_ns < deadline_ns ? limit_ns : deadline_ns;
     while (host->n_come < host->join->size - 1 && stepaf_monotonic_ns() < limit_ns &&
            stepaf_join_readable(host->polled[N_LISTENER].fd, limit_ns)) {
-        stepaf_fd_begin();
-        int fd = stepaf_fd_end(accept4(host->polled[N_LISTENER].fd, NULL, NULL, SOCK_CLOEXEC));
+        stepaf_fork_begin();
+        int fd = stepaf_fork_end(accept4(host->polled[N_LISTENER].fd, NULL, NULL, SOCK_CLOEXEC));
         int64_t hello_ns = stepaf_monotonic_ns() + HELLO_MS * 1000000LL;
         struct stepaf_join_hello hello;
         if (fd < 0 && (errno == EINTR || errno == EAGAIN || errno == ECONNABORTED))
@@ -175,7 +174,7 @@ static void turn_away(struct host *host, const stepaf_error_t *why, int64_t dead
             stepaf_join_say(fd, why->status, why->text, NULL);
             host->n_come++;
         }
-        close(fd);
+        stepaf_fork_close(fd);
     }
 }
 
@@ -185,8 +184,8 @@ static stepaf_status_t open_listener(struct host *host)
     struct sockaddr_un address;
     socklen_t bytes = stepaf_join_address(host->join, &address);
 
-    stepaf_fd_begin();
-    int fd = stepaf_fd_end(socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+    stepaf_fork_begin();
+    int fd = stepaf_fork_end(socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
     host->polled[N_LISTENER].fd = fd;
     if (fd < 0)
         return stepaf_join_error(host->join, "socket", errno);
@@ -224,14 +223,14 @@ static void tell_guests(struct host *host, stepaf_status_t status, const char *r
     for (int rank = 1; rank < host->join->size; rank++)
         if (host->polled[rank].fd >= 0) {
             stepaf_join_say(host->polled[rank].fd, status, reason, NULL);
-            close(host->polled[rank].fd);
+            stepaf_fork_close(host->polled[rank].fd);
         }
 }
 
 static void close_listener(const struct host *host)
 {
     if (host->polled[N_LISTENER].fd >= 0)
-        close(host->polled[N_LISTENER].fd);
+        stepaf_fork_close(host->polled[N_LISTENER].fd);
 }
 
 static void close_meeting(struct host *host, int64_t deadline_ns)

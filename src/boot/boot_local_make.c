@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The local bootstrap's life: what its ranks share is in files without names, so that nothing can
- * be left behind. Forked ranks inherit them; others are sent them (boot_join.c). */
+ * be left behind. Forked ranks inherit them; others are sent them (boot_join.c). A child may keep
+ * them: it may be the rank, and the locks that tell of a rank's end are not the child's. */
 #define _GNU_SOURCE 1 /* memfd_create */
 
 #include "boot/boot_local.h"

@@ -1,6 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Ranks of one machine that were started one by one: how they find each other, and what all are
  * told when that does not come about. */
+#define _GNU_SOURCE 1 /* pipe2 */
+
+#include <fcntl.h>
 #include <signal.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
@@ -175,6 +178,62 @@ static void rank_0_ends(void)
     close(fd);
 }
 
+/* A process that is @a number of three, forks a child as soon as it waits for others, and is killed.
+ * The child lives until *hold_p is closed. */
+static pid_t leave_a_child(int number, int *hold_p)
+{
+    struct rank rank;
+    int hold[2];
+
+    CU_ASSERT_EQUAL_FATAL(pipe2(hold, O_CLOEXEC), 0);
+    pid_t pid = fork();
+    if (pid == 0) {
+        close(hold[1]);
+        int before = count_fds();
+        prepare(&rank, 1, ENDLESS_US);
+        rank.rank = number;
+        rank.size = 3;
+        start(&rank, 1);
+        await_fds(before + 1 + STEPAF_LOCAL_FILES);
+        if (fork() == 0)
+            _exit((int)read(hold[0], &(char){0}, 1));
+        kill(getpid(), SIGKILL);
+    }
+    close(hold[0]);
+    *hold_p = hold[1];
+    return pid;
+}
+
+/* One has forked and is killed: its child does not stand for it. */
+static void a_child_is_no_guest(void)
+{
+    struct rank rank;
+    int hold;
+    pid_t guest = leave_a_child(1, &hold);
+
+    prepare(&rank, 1, LONG_US);
+    rank.size = 3;
+    run(&rank, 1);
+    expect(&rank, STEPAF_ERR_PEER_LOST, "rank 1 has ended before all were there");
+    waitpid(guest, NULL, 0);
+    close(hold);
+}
+
+/* The same of rank 0: its name is free again. */
+static void a_child_is_no_host(void)
+{
+    struct rank ranks[3];
+    int hold;
+    pid_t host = leave_a_child(0, &hold);
+
+    waitpid(host, NULL, 0);
+    prepare(ranks, 3, LONG_US);
+    run(ranks, 3);
+    for (int i = 0; i < 3; i++)
+        expect(&ranks[i], STEPAF_OK, "");
+    close(hold);
+}
+
 /* What one has been told wrong, all hear of who are there. */
 static void contradictions(void)
 {
@@ -267,6 +326,8 @@ int main(void)
         {"who cannot join says why", who_cannot_join_says_why},
         {"more ranks than descriptors", more_ranks_than_descriptors},
         {"rank 0 ends", rank_0_ends},
+        {"a child is no guest", a_child_is_no_guest},
+        {"a child is no host", a_child_is_no_host},
         {"contradictions", contradictions},
         {"bad settings", bad_settings},
         CU_TEST_INFO_NULL,
