@@ -117,10 +117,10 @@ static stepaf_status_t meet(struct member *member, int channel, const int *ranks
     stepaf_phase_t phase = is_barrier ? STEPAF_PHASE_BARRIER : STEPAF_PHASE_NONE;
     const char *what = is_barrier ? "barrier" : "exchange";
     struct visit visit = {.member = member, .channel = channel, .ranks = ranks, .n = n};
-    struct stepaf_meeting_watch watch = {&visit, is_in_vain};
+    struct stepaf_meeting_watch watch = {&visit, is_in_vain,
+                                         &shared->slots[member->rank].visits[channel]};
 
     take_rank(member);
-    atomic_fetch_add(&shared->slots[member->rank].visits[channel], 1);
     enum stepaf_meeting_result result =
         stepaf_meeting_join(&shared->meetings[channel], n, member->spin, &watch, deadline_ns);
     int ended = atomic_load(&shared->ended[channel]) - 1;

@@ -27,7 +27,7 @@ struct slot {
     _Atomic uint64_t bytes;            /* of its part of the exchange under way */
     _Atomic uint64_t holder;           /* whose process it is */
     _Atomic uint32_t presence;         /* SLOT_... */
-    _Atomic uint32_t visits[CHANNELS]; /* meetings it has come to: names who is missing */
+    _Atomic uint32_t visits[CHANNELS]; /* it has been counted in: tells who is missing */
 };
 
 struct shared {

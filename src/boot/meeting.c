@@ -100,6 +100,7 @@ enum stepaf_meeting_result stepaf_meeting_join(struct stepaf_meeting *meeting, i
     int is_last;
     if (!arrive(meeting, n, &round, &is_last))
         return STEPAF_MEETING_BROKEN;
+    atomic_fetch_add(watch->visits, 1);
     if (is_last) {
         wake_all(meeting);
         return STEPAF_MEETING_OK;

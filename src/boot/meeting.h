@@ -26,6 +26,9 @@ enum { STEPAF_MEETING_MAX = 1024 };
 struct stepaf_meeting_watch {
     void *arg;
     int (*is_in_vain)(void *arg); /* true: the meeting is broken */
+    /* Counts the meetings that this one has been counted in, only once it has: who ends before that
+     * is missing. */
+    _Atomic uint32_t *visits;
 };
 
 /* Wait until @a n have come, this one included, or CLOCK_MONOTONIC has passed @a deadline_ns.
