@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Rank 0 of a local job: gather the others, give each what they share, then tell all to go on, or
  * why not. */
-#define _GNU_SOURCE 1 /* accept4 */
-
 #include <errno.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -12,22 +11,28 @@
 #include "base/error.h"
 #include "base/fork.h"
 #include "base/time.h"
-#include "boot/boot_join.h"
+#include "boot/boot_join_strangers.h"
 
 enum {
-    HELLO_MS = 1000,  /* for one that has connected to say who it is */
     LINGER_MS = 2000, /* to tell late comers that there will be no job */
-    N_LISTENER = 0    /* among what is polled; the others are ranks' */
+    N_LISTENER = 0    /* among what is polled */
+};
+
+/* What has become of a rank. */
+struct seat {
+    bool has_come; /* or somebody that says it is this one, and could not be let in */
+    bool is_ready; /* it has taken the files */
 };
 
 /* Rank 0's view. */
 struct host {
     const struct stepaf_join *join;
     stepaf_boot_local_t *local;
-    struct pollfd *polled; /* by rank, the listener in rank 0's place; -1: not here yet */
-    char *is_ready;        /* by rank: has taken the files */
-    int n_ready;           /* itself included */
-    int n_come;            /* also those that could not be let in */
+    struct pollfd *polled; /* by rank (0: the listener; -1: not here), then strangers */
+    struct seat *seats;    /* by rank */
+    struct stepaf_join_strangers strangers;
+    int n_ready; /* itself included */
+    int n_come;  /* itself not */
 };
 
 /* What is wrong with one of this user's that says it is a rank. */
@@ -53,48 +58,65 @@ static stepaf_status_t judge_hello(const struct host *host, const struct stepaf_
     return STEPAF_OK;
 }
 
-/* One has connected. Who is not of this user, or no rank, changes nothing. */
-static stepaf_status_t welcome(struct host *host, int fd, int64_t deadline_ns)
+static void note_arrival(struct host *host, int rank)
 {
-    int64_t limit_ns = stepaf_monotonic_ns() + HELLO_MS * 1000000LL;
-    struct stepaf_join_hello hello;
-
-    if (!stepaf_join_is_own_user(fd) ||
-        !stepaf_join_readable(fd, limit_ns < deadline_ns ? limit_ns : deadline_ns) ||
-        recv(fd, &hello, sizeof hello, MSG_DONTWAIT) != sizeof hello ||
-        hello.magic != STEPAF_JOIN_MAGIC) {
-        stepaf_fork_close(fd);
-        return STEPAF_OK;
-    }
+    if (rank <= 0 || rank >= host->join->size || host->seats[rank].has_come)
+        return;
+    host->seats[rank].has_come = true;
     host->n_come++;
-    stepaf_status_t status = judge_hello(host, &hello);
+}
+
+/* One has said who it is. */
+static stepaf_status_t welcome(struct host *host, int fd, const struct stepaf_join_hello *hello)
+{
+    stepaf_status_t status = judge_hello(host, hello);
+
+    note_arrival(host, hello->rank);
     if (status != STEPAF_OK) {
         stepaf_join_say(fd, status, stepaf_last_error()->text, NULL);
         stepaf_fork_close(fd);
         return status;
     }
-    host->polled[hello.rank].fd = fd;
+    host->polled[hello->rank].fd = fd;
     stepaf_join_say(fd, STEPAF_OK, "", host->local->fds);
     return STEPAF_OK;
 }
 
-static stepaf_status_t accept_one(struct host *host, int64_t deadline_ns)
+/* Wait for any news, or until the deadline, or the end of a stranger's time. */
+static stepaf_status_t await_news(struct host *host, int64_t deadline_ns)
 {
-    stepaf_fork_begin();
-    int fd = stepaf_fork_end(accept4(host->polled[N_LISTENER].fd, NULL, NULL, SOCK_CLOEXEC));
+    int64_t limit_ns = stepaf_join_patience(&host->strangers, deadline_ns);
+    int n = host->join->size + host->strangers.n;
 
-    if (fd >= 0)
-        return welcome(host, fd, deadline_ns);
-    return errno == EINTR || errno == EAGAIN || errno == ECONNABORTED
-               ? STEPAF_OK
-               : stepaf_join_error(host->join, "accept", errno);
+    /* There cannot be more than a process may have descriptors; then strangers have to go. Who
+     * reads now, by what was polled before, does not wait. */
+    if (stepaf_join_poll(host->polled, n, limit_ns) >= 0 ||
+        stepaf_join_dismiss_oldest(&host->strangers))
+        return STEPAF_OK;
+    return stepaf_join_error(host->join, "poll of all ranks (ulimit -n)", errno);
+}
+
+/* Who connects, and who says who it is. Who is not of this user, or no rank, changes nothing. */
+static stepaf_status_t answer_door(struct host *host)
+{
+    stepaf_status_t status = STEPAF_OK;
+    struct stepaf_join_hello hello;
+    int error = 0, fd;
+
+    if (host->polled[N_LISTENER].revents)
+        error = stepaf_join_let_in(&host->strangers, host->polled[N_LISTENER].fd);
+    if (error)
+        return stepaf_join_error(host->join, "accept", error);
+    while (status == STEPAF_OK && (fd = stepaf_join_introduced(&host->strangers, &hello)) >= 0)
+        status = welcome(host, fd, &hello);
+    return status;
 }
 
 static stepaf_status_t miss_one(const struct host *host)
 {
     int missing = 1;
 
-    while (missing < host->join->size - 1 && host->is_ready[missing])
+    while (missing < host->join->size - 1 && host->seats[missing].is_ready)
         missing++;
     return stepaf_error_set_peer(
         STEPAF_ERR_TIMEOUT, STEPAF_PHASE_INIT, (struct stepaf_who){-1, -1, missing},
@@ -112,8 +134,8 @@ static stepaf_status_t hear_joiner(struct host *host, int rank)
     if (status == STEPAF_INPROGRESS)
         return STEPAF_OK;
     if (status == STEPAF_OK) {
-        host->n_ready += !host->is_ready[rank];
-        host->is_ready[rank] = 1;
+        host->n_ready += !host->seats[rank].is_ready;
+        host->seats[rank].is_ready = true;
         return STEPAF_OK;
     }
     if (status == STEPAF_ERR_TIMEOUT)
@@ -134,47 +156,38 @@ static stepaf_status_t gather_guests(struct host *host, int64_t deadline_ns)
     stepaf_status_t status = STEPAF_OK;
 
     while (status == STEPAF_OK && host->n_ready < size) {
-        int n_readable = stepaf_join_poll(host->polled, size, deadline_ns);
-        if (n_readable < 0) /* more ranks than it may have descriptors */
-            return stepaf_join_error(host->join, "poll of all ranks (ulimit -n)", errno);
-        if (!n_readable)
-            return miss_one(host);
+        status = await_news(host, deadline_ns);
         for (int rank = 1; rank < size && status == STEPAF_OK; rank++)
             if (host->polled[rank].fd >= 0 && host->polled[rank].revents)
                 status = hear_joiner(host, rank);
-        if (status == STEPAF_OK && host->polled[N_LISTENER].revents)
-            status = accept_one(host, deadline_ns);
-        /* Strangers may keep it busy. */
+        if (status == STEPAF_OK)
+            status = answer_door(host);
         if (status == STEPAF_OK && host->n_ready < size && stepaf_monotonic_ns() >= deadline_ns)
             return miss_one(host);
     }
     return status;
 }
 
-/* There will be no job: those who are only on their way are to hear it as well. */
+/* There will be no job: those who are only on their way are to hear it as well. Who is a rank that
+ * has come is not one of them, however often it is started. */
 static void turn_away(struct host *host, const stepaf_error_t *why, int64_t deadline_ns)
 {
     int64_t limit_ns = stepaf_monotonic_ns() + LINGER_MS * 1000000LL;
+    struct stepaf_join_hello hello;
+    int fd;
 
     limit_ns = limit_ns < deadline_ns ? limit_ns : deadline_ns;
-    while (host->n_come < host->join->size - 1 && stepaf_monotonic_ns() < limit_ns &&
-           stepaf_join_readable(host->polled[N_LISTENER].fd, limit_ns)) {
-        stepaf_fork_begin();
-        int fd = stepaf_fork_end(accept4(host->polled[N_LISTENER].fd, NULL, NULL, SOCK_CLOEXEC));
-        int64_t hello_ns = stepaf_monotonic_ns() + HELLO_MS * 1000000LL;
-        struct stepaf_join_hello hello;
-        if (fd < 0 && (errno == EINTR || errno == EAGAIN || errno == ECONNABORTED))
-            continue;
-        if (fd < 0)
+    while (host->n_come < host->join->size - 1 && stepaf_monotonic_ns() < limit_ns) {
+        if (await_news(host, limit_ns) != STEPAF_OK ||
+            (host->polled[N_LISTENER].revents &&
+             stepaf_join_let_in(&host->strangers, host->polled[N_LISTENER].fd)))
             return;
-        /* What is closed before all has been read takes the answer with it. */
-        if (stepaf_join_is_own_user(fd) &&
-            stepaf_join_readable(fd, hello_ns < limit_ns ? hello_ns : limit_ns) &&
-            recv(fd, &hello, sizeof hello, MSG_DONTWAIT) == sizeof hello) {
+        /* It has been read: what is closed before that takes the answer with it. */
+        while ((fd = stepaf_join_introduced(&host->strangers, &hello)) >= 0) {
             stepaf_join_say(fd, why->status, why->text, NULL);
-            host->n_come++;
+            stepaf_fork_close(fd);
+            note_arrival(host, hello.rank);
         }
-        stepaf_fork_close(fd);
     }
 }
 
@@ -203,13 +216,14 @@ static stepaf_status_t open_host(struct host *host)
 {
     size_t size = (size_t)host->join->size;
 
-    host->polled = malloc(size * sizeof *host->polled);
-    host->is_ready = calloc(size, 1);
+    host->polled = malloc((size + STEPAF_JOIN_STRANGERS_MAX) * sizeof *host->polled);
+    host->seats = calloc(size, sizeof *host->seats);
     for (size_t rank = 0; host->polled && rank < size; rank++)
         host->polled[rank] = (struct pollfd){.fd = -1, .events = POLLIN};
-    if (!host->polled || !host->is_ready)
+    if (!host->polled || !host->seats)
         return stepaf_error_set(STEPAF_ERR_NO_MEMORY, STEPAF_PHASE_INIT,
                                 "local bootstrap: no memory for %d ranks", host->join->size);
+    host->strangers.polled = host->polled + size;
     stepaf_status_t status = size > 1 ? open_listener(host) : STEPAF_OK;
     if (status == STEPAF_OK)
         status = stepaf_boot_local_create(host->join->size, &host->local);
@@ -224,13 +238,15 @@ static void tell_guests(struct host *host, stepaf_status_t status, const char *r
         if (host->polled[rank].fd >= 0) {
             stepaf_join_say(host->polled[rank].fd, status, reason, NULL);
             stepaf_fork_close(host->polled[rank].fd);
+            host->polled[rank].fd = -1;
         }
 }
 
-static void close_listener(const struct host *host)
+static void close_door(struct host *host)
 {
     if (host->polled[N_LISTENER].fd >= 0)
         stepaf_fork_close(host->polled[N_LISTENER].fd);
+    stepaf_join_dismiss_all(&host->strangers);
 }
 
 static void close_meeting(struct host *host, int64_t deadline_ns)
@@ -240,7 +256,7 @@ static void close_meeting(struct host *host, int64_t deadline_ns)
     tell_guests(host, why.status, why.text);
     if (host->polled[N_LISTENER].fd >= 0)
         turn_away(host, &why, deadline_ns);
-    close_listener(host);
+    close_door(host);
     stepaf_error_raise(&why);
 }
 
@@ -254,7 +270,7 @@ stepaf_status_t stepaf_join_as_host(const struct stepaf_join *join, int64_t dead
         status = gather_guests(&host, deadline_ns);
     if (status == STEPAF_OK) {
         /* First of all, so that who comes for the next context finds the next listener. */
-        close_listener(&host);
+        close_door(&host);
         tell_guests(&host, STEPAF_OK, "");
         *local_p = host.local;
     } else {
@@ -263,6 +279,6 @@ stepaf_status_t stepaf_join_as_host(const struct stepaf_join *join, int64_t dead
         stepaf_boot_local_destroy(host.local);
     }
     free(host.polled);
-    free(host.is_ready);
+    free(host.seats);
     return status;
 }

@@ -256,6 +256,23 @@ static void contradictions(void)
         expect(&ranks[i], STEPAF_ERR_BOOT, "two processes are rank 1 (STEPAF_LOCAL_RANK)");
 }
 
+/* The one that is there twice does not stand for one that is only on its way. */
+static void late_comers_hear_it(void)
+{
+    struct rank ranks[5];
+
+    prepare(ranks, 5, LONG_US);
+    for (int i = 0; i < 5; i++) {
+        ranks[i].rank = i < 2 ? i : i - 1;
+        ranks[i].size = 4;
+    }
+    ranks[3].delay_us = 50000;
+    ranks[4].delay_us = 150000;
+    run(ranks, 5);
+    for (int i = 0; i < 5; i++)
+        expect(&ranks[i], STEPAF_ERR_BOOT, "two processes are rank 1 (STEPAF_LOCAL_RANK)");
+}
+
 static void refuse(struct stepaf_env env, const char *text)
 {
     stepaf_boot_t boot = {.rank = 77};
@@ -329,6 +346,7 @@ int main(void)
         {"a child is no guest", a_child_is_no_guest},
         {"a child is no host", a_child_is_no_host},
         {"contradictions", contradictions},
+        {"late comers hear it", late_comers_hear_it},
         {"bad settings", bad_settings},
         CU_TEST_INFO_NULL,
     };

@@ -7,6 +7,7 @@
 #include <sys/mman.h>
 #include <sys/wait.h>
 
+#include "boot/boot_join_strangers.h"
 #include "joins.h"
 
 static socklen_t address_of_job(struct sockaddr_un *address_p)
@@ -70,6 +71,47 @@ static void strangers_change_nothing(void)
         expect(&ranks[i], STEPAF_OK, "");
         close(fds[i]);
     }
+}
+
+/* Nobody waits for one that says nothing, nor for several one after the other. */
+static void silence_holds_up_nobody(void)
+{
+    enum { SILENT = 12 };
+    struct rank ranks[RANKS_MAX];
+    int fds[SILENT];
+
+    prepare(ranks, RANKS_MAX, LONG_US / 2);
+    start(ranks, 1);
+    for (int i = 0; i < SILENT; i++)
+        fds[i] = call_as_guest(NULL, 0);
+    run(ranks + 1, RANKS_MAX - 1);
+    finish(ranks, 1);
+    for (int i = 0; i < RANKS_MAX; i++)
+        expect(&ranks[i], STEPAF_OK, "");
+    for (int i = 0; i < SILENT; i++)
+        close(fds[i]);
+}
+
+/* More than there is room for: each is sent away, at the latest when its time is over. */
+static void silence_has_an_end(void)
+{
+    enum { SILENT = STEPAF_JOIN_STRANGERS_MAX + 16 };
+    struct rank ranks[3];
+    int before = count_fds(), fds[SILENT];
+
+    prepare(ranks, 3, ENDLESS_US);
+    start(ranks, 1);
+    for (int i = 0; i < SILENT; i++)
+        fds[i] = call_as_guest(NULL, 0);
+    for (int i = 0; i < SILENT; i++) {
+        CU_ASSERT_EQUAL(recv(fds[i], &(char){0}, 1, 0), 0);
+        close(fds[i]);
+    }
+    run(ranks + 1, 2);
+    finish(ranks, 1);
+    for (int i = 0; i < 3; i++)
+        expect(&ranks[i], STEPAF_OK, "");
+    CU_ASSERT_EQUAL(count_fds(), before);
 }
 
 static void another_version_is_told(void)
@@ -180,6 +222,8 @@ int main(void)
     CU_TestInfo tests[] = {
         {"two jobs of one name", two_jobs_of_one_name},
         {"strangers change nothing", strangers_change_nothing},
+        {"silence holds up nobody", silence_holds_up_nobody},
+        {"silence has an end", silence_has_an_end},
         {"another version is told", another_version_is_told},
         {"files are not trusted", files_are_not_trusted},
         {"another user's name", another_users_name},
