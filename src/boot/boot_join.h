@@ -79,8 +79,9 @@ int stepaf_join_poll(struct pollfd *polled, int n, int64_t deadline_ns);
 /* Wait until a descriptor can be read: 1, or else 0. */
 int stepaf_join_readable(int fd, int64_t deadline_ns);
 
-/* @a reason is cut to what fits. Who has gone meanwhile is missed later, by name. */
-void stepaf_join_say(int fd, stepaf_status_t status, const char *reason, const int *fds);
+/* Without waiting: 0, or why it cannot be said, an errno. @a reason is cut to what fits. Who has
+ * gone meanwhile is missed later, by name. */
+int stepaf_join_say(int fd, stepaf_status_t status, const char *reason, const int *fds);
 
 /* Take what the other end says: its status; STEPAF_ERR_PEER_LOST if that is nothing, as of a
  * process that has ended; STEPAF_INPROGRESS if it has said nothing yet. */

@@ -11,17 +11,21 @@
 #include "base/error.h"
 #include "base/fork.h"
 #include "base/time.h"
+#include "base/why.h"
 #include "boot/boot_join_strangers.h"
 
 enum {
     LINGER_MS = 2000, /* to tell late comers that there will be no job */
-    N_LISTENER = 0    /* among what is polled */
+    RESEND_MS = 5,    /* between tries to send files that cannot be sent */
+    N_LISTENER = 0,   /* among what is polled */
+    HINT_MAX = 224
 };
 
 /* What has become of a rank. */
 struct seat {
     bool has_come; /* or somebody that says it is this one, and could not be let in */
     bool is_ready; /* it has taken the files */
+    int unsent;    /* it is here, and cannot be sent the files: why, an errno; 0: it has been */
 };
 
 /* Rank 0's view. */
@@ -31,8 +35,9 @@ struct host {
     struct pollfd *polled; /* by rank (0: the listener; -1: not here), then strangers */
     struct seat *seats;    /* by rank */
     struct stepaf_join_strangers strangers;
-    int n_ready; /* itself included */
-    int n_come;  /* itself not */
+    int n_ready;  /* itself included */
+    int n_come;   /* itself not */
+    int n_unsent; /* ranks */
 };
 
 /* What is wrong with one of this user's that says it is a rank. */
@@ -66,6 +71,19 @@ static void note_arrival(struct host *host, int rank)
     host->n_come++;
 }
 
+/* There may be no room for more descriptors on their way, of all processes of this user: it is tried
+ * again until others have taken theirs. */
+static void send_files(struct host *host, int rank)
+{
+    int *unsent = &host->seats[rank].unsent;
+    int why = stepaf_join_say(host->polled[rank].fd, STEPAF_OK, "", host->local->fds);
+
+    if (why == EPIPE || why == ECONNRESET)
+        return; /* its end is heard */
+    host->n_unsent += !!why - !!*unsent;
+    *unsent = why;
+}
+
 /* One has said who it is. */
 static stepaf_status_t welcome(struct host *host, int fd, const struct stepaf_join_hello *hello)
 {
@@ -78,7 +96,7 @@ static stepaf_status_t welcome(struct host *host, int fd, const struct stepaf_jo
         return status;
     }
     host->polled[hello->rank].fd = fd;
-    stepaf_join_say(fd, STEPAF_OK, "", host->local->fds);
+    send_files(host, hello->rank);
     return STEPAF_OK;
 }
 
@@ -112,16 +130,30 @@ static stepaf_status_t answer_door(struct host *host)
     return status;
 }
 
+/* Words for the end of a sentence about a rank. */
+static const char *hint_unsent(const struct host *host, int rank, char text_p[HINT_MAX])
+{
+    int why = host->seats[rank].unsent;
+
+    *text_p = '\0';
+    if (why)
+        snprintf(text_p, HINT_MAX, "; rank %d could not be sent what all share: %s", rank,
+                 stepaf_why(why));
+    return text_p;
+}
+
 static stepaf_status_t miss_one(const struct host *host)
 {
+    char hint[HINT_MAX];
     int missing = 1;
 
     while (missing < host->join->size - 1 && host->seats[missing].is_ready)
         missing++;
     return stepaf_error_set_peer(
         STEPAF_ERR_TIMEOUT, STEPAF_PHASE_INIT, (struct stepaf_who){-1, -1, missing},
-        "local bootstrap: job %s: rank %d did not come in time; %d of %d are here",
-        stepaf_join_name(host->join), missing, host->n_ready, host->join->size);
+        "local bootstrap: job %s: rank %d did not come in time; %d of %d are here%s",
+        stepaf_join_name(host->join), missing, host->n_ready, host->join->size,
+        hint_unsent(host, missing, hint));
 }
 
 /* One that was let in has said something, or has ended. */
@@ -129,6 +161,7 @@ static stepaf_status_t hear_joiner(struct host *host, int rank)
 {
     const struct stepaf_who who = {-1, -1, rank};
     struct stepaf_join_answer answer = {0};
+    char hint[HINT_MAX];
     stepaf_status_t status = stepaf_join_hear(host->polled[rank].fd, &answer);
 
     if (status == STEPAF_INPROGRESS)
@@ -143,11 +176,20 @@ static stepaf_status_t hear_joiner(struct host *host, int rank)
     if (status == STEPAF_ERR_PEER_LOST)
         return stepaf_error_set_peer(status, STEPAF_PHASE_INIT, who,
                                      "local bootstrap: job %s: rank %d has ended before all were "
-                                     "there",
-                                     stepaf_join_name(host->join), rank);
+                                     "there%s",
+                                     stepaf_join_name(host->join), rank,
+                                     hint_unsent(host, rank, hint));
     return stepaf_error_set_peer(status < 0 ? status : STEPAF_ERR_PROTOCOL, STEPAF_PHASE_INIT, who,
                                  "local bootstrap: job %s: rank %d cannot join: %.200s",
                                  stepaf_join_name(host->join), rank, answer.reason);
+}
+
+/* When files are to be sent that could not be, within the deadline. */
+static int64_t next_try(const struct host *host, int64_t deadline_ns)
+{
+    int64_t next_ns = stepaf_monotonic_ns() + RESEND_MS * 1000000LL;
+
+    return host->n_unsent && next_ns < deadline_ns ? next_ns : deadline_ns;
 }
 
 static stepaf_status_t gather_guests(struct host *host, int64_t deadline_ns)
@@ -156,10 +198,13 @@ static stepaf_status_t gather_guests(struct host *host, int64_t deadline_ns)
     stepaf_status_t status = STEPAF_OK;
 
     while (status == STEPAF_OK && host->n_ready < size) {
-        status = await_news(host, deadline_ns);
-        for (int rank = 1; rank < size && status == STEPAF_OK; rank++)
+        status = await_news(host, next_try(host, deadline_ns));
+        for (int rank = 1; rank < size && status == STEPAF_OK; rank++) {
             if (host->polled[rank].fd >= 0 && host->polled[rank].revents)
                 status = hear_joiner(host, rank);
+            if (status == STEPAF_OK && host->seats[rank].unsent)
+                send_files(host, rank);
+        }
         if (status == STEPAF_OK)
             status = answer_door(host);
         if (status == STEPAF_OK && host->n_ready < size && stepaf_monotonic_ns() >= deadline_ns)

@@ -64,7 +64,7 @@ int stepaf_join_readable(int fd, int64_t deadline_ns)
     return stepaf_join_poll(&one, 1, deadline_ns) > 0;
 }
 
-void stepaf_join_say(int fd, stepaf_status_t status, const char *reason, const int *fds)
+int stepaf_join_say(int fd, stepaf_status_t status, const char *reason, const int *fds)
 {
     struct stepaf_join_answer answer = {.magic = STEPAF_JOIN_MAGIC, .status = status};
     union {
@@ -74,7 +74,8 @@ void stepaf_join_say(int fd, stepaf_status_t status, const char *reason, const i
     struct iovec piece = {&answer, sizeof answer};
     struct msghdr message = {.msg_iov = &piece, .msg_iovlen = 1};
 
-    snprintf(answer.reason, sizeof answer.reason, "%s", reason);
+    int length = snprintf(answer.reason, sizeof answer.reason, "%s", reason);
+    stepaf_mark_cut(answer.reason, sizeof answer.reason, length);
     if (fds) {
         message.msg_control = &control;
         message.msg_controllen = sizeof control;
@@ -83,7 +84,7 @@ void stepaf_join_say(int fd, stepaf_status_t status, const char *reason, const i
                                         .cmsg_len = CMSG_LEN(STEPAF_LOCAL_FILES * sizeof(int))};
         memcpy(CMSG_DATA(&control.head), fds, STEPAF_LOCAL_FILES * sizeof(int));
     }
-    (void)!sendmsg(fd, &message, MSG_NOSIGNAL | MSG_DONTWAIT);
+    return sendmsg(fd, &message, MSG_NOSIGNAL | MSG_DONTWAIT) < 0 ? errno : 0;
 }
 
 stepaf_status_t stepaf_join_hear(int fd, struct stepaf_join_answer *answer_p)

@@ -13,7 +13,7 @@
 enum { HELLO_MS = 1000 /* for one that has connected to say who it is */ };
 
 /* It is no stranger any more: its descriptor. */
-static int take_out(struct stepaf_join_strangers *strangers, int at)
+static int release_stranger(struct stepaf_join_strangers *strangers, int at)
 {
     int fd = strangers->polled[at].fd;
     size_t behind = (size_t)(--strangers->n - at);
@@ -28,7 +28,7 @@ bool stepaf_join_dismiss_oldest(struct stepaf_join_strangers *strangers)
 {
     if (!strangers->n)
         return false;
-    stepaf_fork_close(take_out(strangers, 0));
+    stepaf_fork_close(release_stranger(strangers, 0));
     return true;
 }
 
@@ -83,7 +83,7 @@ int stepaf_join_introduced(struct stepaf_join_strangers *strangers,
             at++;
             continue;
         }
-        int fd = take_out(strangers, at);
+        int fd = release_stranger(strangers, at);
         if (bytes == (ssize_t)sizeof *hello_p && hello_p->magic == STEPAF_JOIN_MAGIC)
             return fd;
         stepaf_fork_close(fd);

@@ -3,6 +3,7 @@
  * told when that does not come about. */
 #define _GNU_SOURCE 1 /* pipe2 */
 
+#include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
 #include <sys/resource.h>
@@ -151,6 +152,74 @@ static void more_ranks_than_descriptors(void)
     run(&rank, 1);
     CU_ASSERT_EQUAL(setrlimit(RLIMIT_NOFILE, &before), 0);
     expect(&rank, STEPAF_ERR_BOOT, "ulimit -n");
+}
+
+/* Have as many descriptors on their way as an ordinary user may, in @a way_p, which they leave when
+ * it is closed. False: there is no such limit. */
+static bool crowd_the_way(int way_p[2])
+{
+    enum { AT_A_TIME = 32, TIMES = 64 };
+    union {
+        struct cmsghdr head;
+        char bytes[CMSG_SPACE(AT_A_TIME * sizeof(int))];
+    } control = {.head = {.cmsg_level = SOL_SOCKET,
+                          .cmsg_type = SCM_RIGHTS,
+                          .cmsg_len = CMSG_LEN(AT_A_TIME * sizeof(int))}};
+    struct iovec piece = {&(char){0}, 1};
+    struct msghdr message = {.msg_iov = &piece,
+                             .msg_iovlen = 1,
+                             .msg_control = &control,
+                             .msg_controllen = sizeof control};
+
+    memset(CMSG_DATA(&control.head), 0, AT_A_TIME * sizeof(int)); /* standard input */
+    if (setrlimit(RLIMIT_NOFILE, &(struct rlimit){AT_A_TIME, AT_A_TIME}) != 0 ||
+        (geteuid() == 0 && setuid(65534) != 0) ||
+        socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, way_p) != 0)
+        return false;
+    for (int i = 0; i < TIMES; i++)
+        if (sendmsg(way_p[0], &message, MSG_NOSIGNAL | MSG_DONTWAIT) != 1)
+            return errno == ETOOMANYREFS;
+    return false;
+}
+
+/* Two ranks of a user who has no room for descriptors on their way, until @a makes_room. */
+static int join_on_a_crowded_way(bool makes_room)
+{
+    const char *text = makes_room ? "" : "; rank 1 could not be sent what all share: Too many ref";
+    stepaf_status_t status = makes_room ? STEPAF_OK : STEPAF_ERR_TIMEOUT;
+    struct rank ranks[2];
+    int way[2], wrong = 0;
+
+    if (!crowd_the_way(way))
+        return 0;
+    int before = count_fds();
+    prepare(ranks, 2, LONG_US);
+    ranks[0].timeout_us = makes_room ? LONG_US : SHORT_US;
+    start(ranks, 2);
+    if (makes_room) {
+        await_fds(before + STEPAF_LOCAL_FILES + 3);
+        nanosleep(&(struct timespec){0, 20000000}, NULL); /* for rank 0 to find no room */
+        close(way[0]);
+        close(way[1]);
+    }
+    finish(ranks, 2);
+    for (int i = 0; i < 2; i++) {
+        wrong += ranks[i].status != status || !strstr(ranks[i].text, text);
+        expect(&ranks[i], status, text);
+    }
+    return wrong;
+}
+
+static void a_crowded_way(void)
+{
+    int status;
+
+    for (int makes_room = 0; makes_room < 2; makes_room++) {
+        if (fork() == 0)
+            _exit(join_on_a_crowded_way(makes_room));
+        CU_ASSERT(wait(&status) > 0);
+        CU_ASSERT_EQUAL(status, 0);
+    }
 }
 
 /* Rank 0 ends after it has let one in. */
@@ -342,6 +411,7 @@ int main(void)
         {"who has come and ended is named", who_has_come_and_ended_is_named},
         {"who cannot join says why", who_cannot_join_says_why},
         {"more ranks than descriptors", more_ranks_than_descriptors},
+        {"a crowded way", a_crowded_way},
         {"rank 0 ends", rank_0_ends},
         {"a child is no guest", a_child_is_no_guest},
         {"a child is no host", a_child_is_no_host},
