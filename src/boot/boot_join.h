@@ -32,8 +32,9 @@ struct stepaf_join {
     int size;
 };
 
-/* LAYOUT changes with struct shared, so that no rank maps another version's. */
-enum { STEPAF_JOIN_MAGIC = 0x53544a31, STEPAF_JOIN_LAYOUT = 2, STEPAF_JOIN_REASON_MAX = 240 };
+/* LAYOUT changes with struct shared, so that no rank maps another version's, and with what is said.
+ * An answer keeps its size, so that who has another version hears that. */
+enum { STEPAF_JOIN_MAGIC = 0x53544a31, STEPAF_JOIN_LAYOUT = 3, STEPAF_JOIN_REASON_MAX = 236 };
 
 struct stepaf_join_hello {
     uint32_t magic;
@@ -48,6 +49,7 @@ struct stepaf_join_answer {
     uint32_t magic;
     int32_t status;
     char reason[STEPAF_JOIN_REASON_MAX]; /* ends with 0 once it is heard */
+    int32_t peer;                        /* 1 + the rank whose failure it is; 0: none */
 };
 
 /* Rank 0's part, and the others' (boot_join_host.c, boot_join_guest.c): get what all share.
@@ -79,9 +81,10 @@ int stepaf_join_poll(struct pollfd *polled, int n, int64_t deadline_ns);
 /* Wait until a descriptor can be read: 1, or else 0. */
 int stepaf_join_readable(int fd, int64_t deadline_ns);
 
-/* Without waiting: 0, or why it cannot be said, an errno. @a reason is cut to what fits. Who has
+/* Say @a why there will be no job, or STEPAF_OK if that is NULL, with the files @a fds if there are
+ * any. Without waiting: 0, or an errno if it cannot be said. The text is cut to what fits. Who has
  * gone meanwhile is missed later, by name. */
-int stepaf_join_say(int fd, stepaf_status_t status, const char *reason, const int *fds);
+int stepaf_join_say(int fd, const stepaf_error_t *why, const int *fds);
 
 /* Take what the other end says: its status; STEPAF_ERR_PEER_LOST if that is nothing, as of a
  * process that has ended; STEPAF_INPROGRESS if it has said nothing yet. */

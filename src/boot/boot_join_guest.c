@@ -71,6 +71,16 @@ static int receive_answer(int fd, struct stepaf_join_answer *answer_p, int *fds_
     return bytes == (ssize_t)sizeof *answer_p && answer_p->magic == STEPAF_JOIN_MAGIC;
 }
 
+/* What rank 0 says why there will be no job. */
+static stepaf_status_t repeat_reason(const struct stepaf_join *join, stepaf_status_t status,
+                                     const struct stepaf_join_answer *answer)
+{
+    int peer = answer->peer > 0 && answer->peer <= join->size ? answer->peer - 1 : -1;
+
+    return stepaf_error_set_peer(status, STEPAF_PHASE_INIT, (struct stepaf_who){-1, -1, peer}, "%s",
+                                 answer->reason);
+}
+
 /* Take the files of rank 0's first answer. */
 static stepaf_status_t adopt_answer(const struct stepaf_join *join,
                                     struct stepaf_join_answer *answer, int *fds, int is_cut,
@@ -80,7 +90,7 @@ static stepaf_status_t adopt_answer(const struct stepaf_join *join,
 
     answer->reason[STEPAF_JOIN_REASON_MAX - 1] = '\0';
     if (status < 0)
-        return stepaf_error_set(status, STEPAF_PHASE_INIT, "%s", answer->reason);
+        return repeat_reason(join, status, answer);
     if (is_cut)
         return stepaf_join_error(join, "taking what rank 0 shares", EMFILE);
     return stepaf_boot_local_adopt(join->size, fds, local_p);
@@ -96,17 +106,18 @@ static stepaf_status_t await_others(const struct stepaf_join *join, int fd, int6
     while (status == STEPAF_INPROGRESS && stepaf_join_readable(fd, deadline_ns))
         status = stepaf_join_hear(fd, &answer);
     if (status == STEPAF_INPROGRESS) {
-        stepaf_join_say(fd, STEPAF_ERR_TIMEOUT, "", NULL);
-        return stepaf_error_set_peer(STEPAF_ERR_TIMEOUT, STEPAF_PHASE_INIT, host,
-                                     "local bootstrap: job %s: rank 0 did not gather all in time",
-                                     stepaf_join_name(join));
+        status = stepaf_error_set_peer(STEPAF_ERR_TIMEOUT, STEPAF_PHASE_INIT, host,
+                                       "local bootstrap: job %s: rank 0 did not gather all in time",
+                                       stepaf_join_name(join));
+        stepaf_join_say(fd, stepaf_last_error(), NULL);
+        return status;
     }
     if (status == STEPAF_ERR_PEER_LOST && answer.status != status)
         return stepaf_error_set_peer(status, STEPAF_PHASE_INIT, host,
                                      "local bootstrap: job %s: rank 0 has ended before all were "
                                      "there",
                                      stepaf_join_name(join));
-    return status ? stepaf_error_set(status, STEPAF_PHASE_INIT, "%s", answer.reason) : STEPAF_OK;
+    return status ? repeat_reason(join, status, &answer) : STEPAF_OK;
 }
 
 /* What the first answer of rank 0 comes to. */
@@ -121,11 +132,11 @@ static stepaf_status_t follow_answer(const struct stepaf_join *join, int fd,
         for (int i = 0; i < STEPAF_LOCAL_FILES; i++)
             if (fds[i] >= 0)
                 close(fds[i]);
-        stepaf_join_say(fd, status, stepaf_last_error()->text, NULL);
+        stepaf_join_say(fd, stepaf_last_error(), NULL);
         return status;
     }
     stepaf_boot_local_hold(local, join->rank);
-    stepaf_join_say(fd, STEPAF_OK, "", NULL);
+    stepaf_join_say(fd, NULL, NULL);
     status = await_others(join, fd, deadline_ns);
     if (status == STEPAF_OK)
         *local_p = local;

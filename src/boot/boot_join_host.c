@@ -44,22 +44,24 @@ struct host {
 static stepaf_status_t judge_hello(const struct host *host, const struct stepaf_join_hello *hello)
 {
     const struct stepaf_join *join = host->join;
+    bool is_rank = hello->rank > 0 && hello->rank < join->size;
+    const struct stepaf_who who = {-1, -1, is_rank ? hello->rank : -1};
 
     if (hello->layout != STEPAF_JOIN_LAYOUT)
-        return stepaf_error_set(STEPAF_ERR_MISMATCH, STEPAF_PHASE_INIT,
-                                "local bootstrap: job %s: rank %d has another version of "
-                                "libstepaf than rank 0",
-                                stepaf_join_name(join), hello->rank);
+        return stepaf_error_set_peer(STEPAF_ERR_MISMATCH, STEPAF_PHASE_INIT, who,
+                                     "local bootstrap: job %s: rank %d has another version of "
+                                     "libstepaf than rank 0",
+                                     stepaf_join_name(join), hello->rank);
     if (hello->size != join->size)
-        return stepaf_error_set(STEPAF_ERR_BOOT, STEPAF_PHASE_INIT,
-                                "local bootstrap: job %s: STEPAF_LOCAL_SIZE differs: %d at rank "
-                                "0, %d at rank %d",
-                                stepaf_join_name(join), join->size, hello->size, hello->rank);
-    if (hello->rank <= 0 || hello->rank >= join->size || host->polled[hello->rank].fd >= 0)
-        return stepaf_error_set(STEPAF_ERR_BOOT, STEPAF_PHASE_INIT,
-                                "local bootstrap: job %s: two processes are rank %d "
-                                "(STEPAF_LOCAL_RANK)",
-                                stepaf_join_name(join), hello->rank);
+        return stepaf_error_set_peer(STEPAF_ERR_BOOT, STEPAF_PHASE_INIT, who,
+                                     "local bootstrap: job %s: STEPAF_LOCAL_SIZE differs: %d at "
+                                     "rank 0, %d at rank %d",
+                                     stepaf_join_name(join), join->size, hello->size, hello->rank);
+    if (!is_rank || host->polled[hello->rank].fd >= 0)
+        return stepaf_error_set_peer(STEPAF_ERR_BOOT, STEPAF_PHASE_INIT, who,
+                                     "local bootstrap: job %s: two processes are rank %d "
+                                     "(STEPAF_LOCAL_RANK)",
+                                     stepaf_join_name(join), hello->rank);
     return STEPAF_OK;
 }
 
@@ -76,7 +78,7 @@ static void note_arrival(struct host *host, int rank)
 static void send_files(struct host *host, int rank)
 {
     int *unsent = &host->seats[rank].unsent;
-    int why = stepaf_join_say(host->polled[rank].fd, STEPAF_OK, "", host->local->fds);
+    int why = stepaf_join_say(host->polled[rank].fd, NULL, host->local->fds);
 
     if (why == EPIPE || why == ECONNRESET)
         return; /* its end is heard */
@@ -91,7 +93,7 @@ static stepaf_status_t welcome(struct host *host, int fd, const struct stepaf_jo
 
     note_arrival(host, hello->rank);
     if (status != STEPAF_OK) {
-        stepaf_join_say(fd, status, stepaf_last_error()->text, NULL);
+        stepaf_join_say(fd, stepaf_last_error(), NULL);
         stepaf_fork_close(fd);
         return status;
     }
@@ -229,7 +231,7 @@ static void turn_away(struct host *host, const stepaf_error_t *why, int64_t dead
             return;
         /* It has been read: what is closed before that takes the answer with it. */
         while ((fd = stepaf_join_introduced(&host->strangers, &hello)) >= 0) {
-            stepaf_join_say(fd, why->status, why->text, NULL);
+            stepaf_join_say(fd, why, NULL);
             stepaf_fork_close(fd);
             note_arrival(host, hello.rank);
         }
@@ -277,11 +279,12 @@ static stepaf_status_t open_host(struct host *host)
     return status;
 }
 
-static void tell_guests(struct host *host, stepaf_status_t status, const char *reason)
+/* Why there will be no job; NULL: there will. */
+static void tell_guests(struct host *host, const stepaf_error_t *why)
 {
     for (int rank = 1; rank < host->join->size; rank++)
         if (host->polled[rank].fd >= 0) {
-            stepaf_join_say(host->polled[rank].fd, status, reason, NULL);
+            stepaf_join_say(host->polled[rank].fd, why, NULL);
             stepaf_fork_close(host->polled[rank].fd);
             host->polled[rank].fd = -1;
         }
@@ -298,7 +301,7 @@ static void close_meeting(struct host *host, int64_t deadline_ns)
 {
     const stepaf_error_t why = *stepaf_last_error();
 
-    tell_guests(host, why.status, why.text);
+    tell_guests(host, &why);
     if (host->polled[N_LISTENER].fd >= 0)
         turn_away(host, &why, deadline_ns);
     close_door(host);
@@ -316,7 +319,7 @@ stepaf_status_t stepaf_join_as_host(const struct stepaf_join *join, int64_t dead
     if (status == STEPAF_OK) {
         /* First of all, so that who comes for the next context finds the next listener. */
         close_door(&host);
-        tell_guests(&host, STEPAF_OK, "");
+        tell_guests(&host, NULL);
         *local_p = host.local;
     } else {
         if (host.polled)

@@ -64,9 +64,9 @@ int stepaf_join_readable(int fd, int64_t deadline_ns)
     return stepaf_join_poll(&one, 1, deadline_ns) > 0;
 }
 
-int stepaf_join_say(int fd, stepaf_status_t status, const char *reason, const int *fds)
+int stepaf_join_say(int fd, const stepaf_error_t *why, const int *fds)
 {
-    struct stepaf_join_answer answer = {.magic = STEPAF_JOIN_MAGIC, .status = status};
+    struct stepaf_join_answer answer = {.magic = STEPAF_JOIN_MAGIC, .status = STEPAF_OK};
     union {
         struct cmsghdr head;
         char bytes[CMSG_SPACE(STEPAF_LOCAL_FILES * sizeof(int))];
@@ -74,8 +74,12 @@ int stepaf_join_say(int fd, stepaf_status_t status, const char *reason, const in
     struct iovec piece = {&answer, sizeof answer};
     struct msghdr message = {.msg_iov = &piece, .msg_iovlen = 1};
 
-    int length = snprintf(answer.reason, sizeof answer.reason, "%s", reason);
-    stepaf_mark_cut(answer.reason, sizeof answer.reason, length);
+    if (why) {
+        int length = snprintf(answer.reason, sizeof answer.reason, "%s", why->text);
+        stepaf_mark_cut(answer.reason, sizeof answer.reason, length);
+        answer.status = why->status;
+        answer.peer = why->peer_world_rank + 1;
+    }
     if (fds) {
         message.msg_control = &control;
         message.msg_controllen = sizeof control;

@@ -35,6 +35,7 @@ struct rank {
     pthread_t thread;
     stepaf_status_t status;
     char text[STEPAF_ERROR_TEXT_MAX];
+    int peer;  /* whose failure that is */
     int wrong; /* numbers in what it has gathered */
 };
 
@@ -81,8 +82,10 @@ static inline void *run_rank(void *arg)
         if (rank->status != STEPAF_OK)
             break;
         rank->status = use(rank, &boot);
-        if (rank->status != STEPAF_OK)
+        if (rank->status != STEPAF_OK) {
             snprintf(rank->text, sizeof rank->text, "%s", stepaf_last_error()->text);
+            rank->peer = stepaf_last_error()->peer_world_rank;
+        }
         boot.close(boot.self);
     }
     return NULL;
@@ -121,6 +124,13 @@ static inline void expect(const struct rank *rank, stepaf_status_t status, const
                 rank->text);
     UNIT_CONTAINS(rank->text, text);
     CU_ASSERT_EQUAL(rank->wrong, 0);
+}
+
+static inline void expect_of(const struct rank *rank, int peer, stepaf_status_t status,
+                             const char *text)
+{
+    expect(rank, status, text);
+    CU_ASSERT_EQUAL(rank->peer, peer);
 }
 
 static inline int count_fds(void)

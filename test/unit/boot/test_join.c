@@ -49,12 +49,12 @@ static void who_is_missing_is_named(void)
     prepare(ranks, 3, LONG_US);
     ranks[0].timeout_us = SOME_US;
     run(ranks, 2);
-    expect(&ranks[0], STEPAF_ERR_TIMEOUT, "rank 2 did not come in time; 2 of 3 are here");
-    expect(&ranks[1], STEPAF_ERR_TIMEOUT, "rank 2 did not come in time; 2 of 3 are here");
+    expect_of(&ranks[0], 2, STEPAF_ERR_TIMEOUT, "rank 2 did not come in time; 2 of 3 are here");
+    expect_of(&ranks[1], 2, STEPAF_ERR_TIMEOUT, "rank 2 did not come in time; 2 of 3 are here");
 
     prepare(ranks, 3, SHORT_US);
     run(ranks + 1, 2);
-    expect(&ranks[1], STEPAF_ERR_TIMEOUT, "rank 0 did not come in time");
+    expect_of(&ranks[1], 0, STEPAF_ERR_TIMEOUT, "rank 0 did not come in time");
     expect(&ranks[2], STEPAF_ERR_TIMEOUT, "rank 0 did not come in time");
     CU_ASSERT(stepaf_monotonic_ns() - began_ns < LONG_US * 1000LL);
     CU_ASSERT_EQUAL(count_fds(), before);
@@ -108,7 +108,7 @@ static void who_has_come_and_ended_is_named(void)
         start(ranks, 1);
         int fd = call_as(2);
         if (is_late) {
-            stepaf_join_say(fd, STEPAF_OK, "", NULL);
+            stepaf_join_say(fd, NULL, NULL);
             close(fd);
         }
         start(ranks + 1, 1);
@@ -118,7 +118,7 @@ static void who_has_come_and_ended_is_named(void)
         }
         finish(ranks, 2);
         for (int i = 0; i < 2; i++)
-            expect(&ranks[i], STEPAF_ERR_PEER_LOST, "rank 2 has ended before all were there");
+            expect_of(&ranks[i], 2, STEPAF_ERR_PEER_LOST, "rank 2 has ended before all were there");
     }
     CU_ASSERT_EQUAL(count_fds(), before);
 }
@@ -126,16 +126,17 @@ static void who_has_come_and_ended_is_named(void)
 /* One cannot take the files, and says why. */
 static void who_cannot_join_says_why(void)
 {
+    const stepaf_error_t why = {.status = STEPAF_ERR_BOOT, .text = "of no room"};
     struct rank ranks[3];
 
     prepare(ranks, 3, ENDLESS_US);
     start(ranks, 2);
     int fd = call_as(2);
-    stepaf_join_say(fd, STEPAF_ERR_BOOT, "of no room", NULL);
+    stepaf_join_say(fd, &why, NULL);
     close(fd);
     finish(ranks, 2);
     for (int i = 0; i < 2; i++)
-        expect(&ranks[i], STEPAF_ERR_BOOT, "rank 2 cannot join: of no room");
+        expect_of(&ranks[i], 2, STEPAF_ERR_BOOT, "rank 2 cannot join: of no room");
 }
 
 /* Rank 0 may not have a descriptor for each: it says so, and does not wait. */
@@ -173,7 +174,7 @@ static bool crowd_the_way(int way_p[2])
 
     memset(CMSG_DATA(&control.head), 0, AT_A_TIME * sizeof(int)); /* standard input */
     if (setrlimit(RLIMIT_NOFILE, &(struct rlimit){AT_A_TIME, AT_A_TIME}) != 0 ||
-        (geteuid() == 0 && setuid(65534) != 0) ||
+        (geteuid() == 0 && setuid(10000 + (uid_t)getpid() % 50000) != 0) ||
         socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, way_p) != 0)
         return false;
     for (int i = 0; i < TIMES; i++)
@@ -243,7 +244,7 @@ static void rank_0_ends(void)
     kill(host, SIGKILL);
     waitpid(host, NULL, 0);
     finish(&rank, 1);
-    expect(&rank, STEPAF_ERR_PEER_LOST, "rank 0 has ended before all were there");
+    expect_of(&rank, 0, STEPAF_ERR_PEER_LOST, "rank 0 has ended before all were there");
     close(fd);
 }
 
@@ -252,7 +253,8 @@ static void rank_0_ends(void)
 static pid_t leave_a_child(int number, int *hold_p)
 {
     struct rank rank;
-    int hold[2];
+    int hold[2], up[2];
+    char byte = 0;
 
     CU_ASSERT_EQUAL_FATAL(pipe2(hold, O_CLOEXEC), 0);
     pid_t pid = fork();
@@ -264,9 +266,11 @@ static pid_t leave_a_child(int number, int *hold_p)
         rank.size = 3;
         start(&rank, 1);
         await_fds(before + 1 + STEPAF_LOCAL_FILES);
-        if (fork() == 0)
-            _exit((int)read(hold[0], &(char){0}, 1));
-        kill(getpid(), SIGKILL);
+        if (pipe2(up, O_CLOEXEC) == 0 && fork() == 0)
+            _exit(write(up[1], &byte, 1) != 1 || read(hold[0], &byte, 1) != 0);
+        if (read(up[0], &byte, 1) == 1) /* the child has given up what it has to */
+            kill(getpid(), SIGKILL);
+        _exit(1);
     }
     close(hold[0]);
     *hold_p = hold[1];
@@ -316,13 +320,14 @@ static void contradictions(void)
     start(ranks + 2, 1);
     finish(ranks, 3);
     for (int i = 0; i < 3; i++)
-        expect(&ranks[i], STEPAF_ERR_BOOT, "STEPAF_LOCAL_SIZE differs: 3 at rank 0, 4 at rank 2");
+        expect_of(&ranks[i], 2, STEPAF_ERR_BOOT,
+                  "STEPAF_LOCAL_SIZE differs: 3 at rank 0, 4 at rank 2");
 
     prepare(ranks, 3, LONG_US);
     ranks[2].rank = 1;
     run(ranks, 3);
     for (int i = 0; i < 3; i++)
-        expect(&ranks[i], STEPAF_ERR_BOOT, "two processes are rank 1 (STEPAF_LOCAL_RANK)");
+        expect_of(&ranks[i], 1, STEPAF_ERR_BOOT, "two processes are rank 1 (STEPAF_LOCAL_RANK)");
 }
 
 /* The one that is there twice does not stand for one that is only on its way. */
@@ -339,7 +344,7 @@ static void late_comers_hear_it(void)
     ranks[4].delay_us = 150000;
     run(ranks, 5);
     for (int i = 0; i < 5; i++)
-        expect(&ranks[i], STEPAF_ERR_BOOT, "two processes are rank 1 (STEPAF_LOCAL_RANK)");
+        expect_of(&ranks[i], 1, STEPAF_ERR_BOOT, "two processes are rank 1 (STEPAF_LOCAL_RANK)");
 }
 
 static void refuse(struct stepaf_env env, const char *text)

@@ -130,13 +130,13 @@ static void another_version_is_told(void)
     close(fd);
     expect(&rank, STEPAF_ERR_MISMATCH, "rank 1 has another version of libstepaf than rank 0");
     CU_ASSERT_EQUAL(answer.status, STEPAF_ERR_MISMATCH);
+    CU_ASSERT_EQUAL(answer.peer, 1 + 1);
     UNIT_CONTAINS(answer.reason, "another version of libstepaf");
 }
 
 /* Answer the one guest of @a fd with two files. */
-static void answer_with(int fd, uint32_t magic, const int files[2])
+static void answer_with(int fd, struct stepaf_join_answer answer, const int files[2])
 {
-    struct stepaf_join_answer answer = {.magic = magic};
     union {
         struct cmsghdr head;
         char bytes[CMSG_SPACE(2 * sizeof(int))];
@@ -171,7 +171,8 @@ static void files_are_not_trusted(void)
         rank.rank = 1;
         rank.size = 2;
         start(&rank, 1);
-        answer_with(fd, what == 2 ? 7 : STEPAF_JOIN_MAGIC, what == 0 ? files : NULL);
+        answer_with(fd, (struct stepaf_join_answer){.magic = what == 2 ? 7 : STEPAF_JOIN_MAGIC},
+                    what == 0 ? files : NULL);
         close(fd);
         finish(&rank, 1);
         if (what == 2) /* "come", or "gather all" if it was there at the last try */
@@ -182,6 +183,31 @@ static void files_are_not_trusted(void)
     CU_ASSERT_EQUAL(count_fds(), before);
     close(files[0]);
     close(files[1]);
+}
+
+/* Whose failure rank 0 says it is, is a rank of the job or nobody. */
+static void ranks_are_not_trusted(void)
+{
+    static const int peers[] = {0, 1, 2, 3, -1, INT32_MIN, INT32_MAX};
+    struct rank rank;
+
+    for (size_t i = 0; i < sizeof peers / sizeof *peers; i++) {
+        int fd = listen_as_host();
+        prepare(&rank, 1, LONG_US);
+        rank.rank = 1;
+        rank.size = 2;
+        start(&rank, 1);
+        answer_with(fd,
+                    (struct stepaf_join_answer){.magic = STEPAF_JOIN_MAGIC,
+                                                .status = STEPAF_ERR_BOOT,
+                                                .reason = "because",
+                                                .peer = peers[i]},
+                    NULL);
+        close(fd);
+        finish(&rank, 1);
+        expect_of(&rank, peers[i] == 1 || peers[i] == 2 ? peers[i] - 1 : -1, STEPAF_ERR_BOOT,
+                  "because");
+    }
 }
 
 /* Somebody else has taken the name. Only root can be somebody else. */
@@ -226,6 +252,7 @@ int main(void)
         {"silence has an end", silence_has_an_end},
         {"another version is told", another_version_is_told},
         {"files are not trusted", files_are_not_trusted},
+        {"ranks are not trusted", ranks_are_not_trusted},
         {"another user's name", another_users_name},
         CU_TEST_INFO_NULL,
     };
