@@ -109,6 +109,21 @@ static void take_rank(struct member *member)
     member->pid = pid;
 }
 
+/* Another rank has broken the meeting, of its own accord. */
+static stepaf_status_t refuse_broken(const struct shared *shared, int size, stepaf_phase_t phase,
+                                     const char *what)
+{
+    int failed = atomic_load(&shared->failed);
+
+    if (failed < 1 || failed > size)
+        return stepaf_error_set(STEPAF_ERR_BOOT, phase,
+                                "local bootstrap: %s: another rank has given up, here or earlier",
+                                what);
+    return stepaf_error_set_peer(STEPAF_ERR_BOOT, phase, (struct stepaf_who){-1, -1, failed - 1},
+                                 "local bootstrap: %s: world rank %d has failed: %.*s", what,
+                                 failed - 1, STEPAF_LOCAL_WHY_MAX - 1, shared->why);
+}
+
 static stepaf_status_t meet(struct member *member, int channel, const int *ranks, int n,
                             int64_t deadline_ns)
 {
@@ -130,9 +145,7 @@ static stepaf_status_t meet(struct member *member, int channel, const int *ranks
     case STEPAF_MEETING_OK:
         return STEPAF_OK;
     case STEPAF_MEETING_BROKEN:
-        return stepaf_error_set(STEPAF_ERR_BOOT, phase,
-                                "local bootstrap: %s: another rank has given up, here or earlier",
-                                what);
+        return refuse_broken(shared, member->local->size, phase, what);
     case STEPAF_MEETING_TIMEOUT:
         break;
     }
@@ -223,6 +236,19 @@ static stepaf_status_t collect_parts(struct member *member, void **block_p)
     return STEPAF_OK;
 }
 
+/* This rank cannot go on, which no other can see: the first says why. */
+static void say_failed(struct member *member)
+{
+    struct shared *shared = member->local->shared;
+    int none = 0, claimed = -1;
+
+    if (!atomic_compare_exchange_strong(&shared->failed, &none, claimed))
+        return;
+    snprintf(shared->why, sizeof shared->why, "%.*s", STEPAF_LOCAL_WHY_MAX - 1,
+             stepaf_last_error()->text);
+    atomic_store(&shared->failed, member->rank + 1);
+}
+
 stepaf_status_t stepaf_boot_local_allgather(void *self, const void *data, size_t bytes,
                                             void **all_p, size_t *offsets_p, int64_t timeout_us)
 {
@@ -232,18 +258,21 @@ stepaf_status_t stepaf_boot_local_allgather(void *self, const void *data, size_t
     void *block = NULL;
 
     local->shared->slots[member->rank].bytes = bytes;
+    stepaf_status_t own = STEPAF_OK; /* what is wrong here alone */
     stepaf_status_t status = meet(member, CHANNEL_EXCHANGE, NULL, local->size, deadline_ns);
     if (status == STEPAF_OK)
-        status = compute_starts(member);
-    if (status == STEPAF_OK)
-        status = put(local->fds[STEPAF_LOCAL_EXCHANGE], data, bytes, member->starts[member->rank]);
-    if (status == STEPAF_OK)
+        own = compute_starts(member);
+    if (status == STEPAF_OK && own == STEPAF_OK)
+        own = put(local->fds[STEPAF_LOCAL_EXCHANGE], data, bytes, member->starts[member->rank]);
+    if (status == STEPAF_OK && own == STEPAF_OK)
         status = meet(member, CHANNEL_EXCHANGE, NULL, local->size, deadline_ns);
-    if (status == STEPAF_OK)
-        status = collect_parts(member, &block);
-    if (status != STEPAF_OK) {
+    if (status == STEPAF_OK && own == STEPAF_OK)
+        own = collect_parts(member, &block);
+    if (own != STEPAF_OK)
+        say_failed(member);
+    if (status != STEPAF_OK || own != STEPAF_OK) {
         stepaf_meeting_break(&local->shared->meetings[CHANNEL_EXCHANGE]);
-        return status;
+        return own != STEPAF_OK ? own : status;
     }
     for (int rank = 0; rank <= local->size; rank++)
         offsets_p[rank] = member->starts[rank];
@@ -256,7 +285,11 @@ stepaf_status_t stepaf_boot_local_barrier(void *self, stepaf_group_t group, cons
 {
     static const int channels[] = {CHANNEL_WORLD, CHANNEL_ATTENTION, CHANNEL_FFN};
     struct member *member = self;
-    if ((unsigned)group > STEPAF_GROUP_FFN || n < 1 || n > member->local->size)
+    bool are_ranks = ranks && n >= 1 && n <= member->local->size;
+
+    for (int i = 0; are_ranks && i < n; i++)
+        are_ranks = ranks[i] >= 0 && ranks[i] < member->local->size;
+    if ((unsigned)group > STEPAF_GROUP_FFN || !are_ranks)
         return stepaf_error_set(STEPAF_ERR_INVALID, STEPAF_PHASE_BARRIER,
                                 "local bootstrap: no group %d of %d ranks", (int)group, n);
     return meet(member, channels[group], ranks, n, stepaf_boot_local_deadline(timeout_us));

@@ -30,10 +30,14 @@ struct slot {
     _Atomic uint32_t visits[CHANNELS]; /* it has been counted in: tells who is missing */
 };
 
+enum { STEPAF_LOCAL_WHY_MAX = 160 };
+
 struct shared {
     struct stepaf_meeting meetings[CHANNELS];
     _Atomic int ended[CHANNELS]; /* 1 + the rank that broke the meeting so; 0: none has */
-    _Atomic int readers;         /* that have copied the exchange under way */
+    _Atomic int failed;          /* 1 + the rank that could not go on in an exchange; 0: none */
+    char why[STEPAF_LOCAL_WHY_MAX];
+    _Atomic int readers; /* that have copied the exchange under way */
     struct slot slots[];
 };
 

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A rank of the local bootstrap that ends while it comes to a meeting, just before it is counted in
- * or just after: the others are told at once. */
+ * or just after, or that cannot go on: the others are told at once. */
 #include <signal.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
@@ -100,11 +101,32 @@ static void who_ends_as_it_is_counted(void)
         expect_news(&(struct end){meeting % RANKS, meeting, AFTER});
 }
 
+/* What only one of them can see is why the others get nothing. */
+static int one_may_not_write(const stepaf_boot_t *boot, void *arg)
+{
+    size_t offsets[RANKS + 1];
+    void *all = NULL;
+
+    (void)arg;
+    if (boot->rank == 1)
+        setrlimit(RLIMIT_FSIZE, &(struct rlimit){0});
+    RANK_CHECK(boot, boot->allgather(boot->self, "x", 1, &all, offsets, LONG_US) != STEPAF_OK);
+    RANK_CHECK(boot, strstr(stepaf_last_error()->text, "ulimit -f"));
+    RANK_CHECK(boot, boot->rank == 1 || stepaf_last_error()->peer_world_rank == 1);
+    return 0;
+}
+
+static void who_fails_is_named(void)
+{
+    ranks_expect_processes(RANKS, one_may_not_write, NULL);
+}
+
 int main(void)
 {
     CU_TestInfo tests[] = {
         {"who ends uncounted", who_ends_uncounted},
         {"who ends as it is counted", who_ends_as_it_is_counted},
+        {"who fails is named", who_fails_is_named},
         CU_TEST_INFO_NULL,
     };
     return unit_run(tests);
