@@ -70,7 +70,7 @@ static void put_message(struct stepaf_control_link *link, uint32_t type, const u
     stepaf_control_send(link, &frame, data);
 }
 
-void stepaf_member_net_say(struct stepaf_member_net *net, int to, uint32_t type,
+bool stepaf_member_net_say(struct stepaf_member_net *net, int to, uint32_t type,
                            const uint8_t *data, size_t bytes)
 {
     struct stepaf_control_link *link = stepaf_member_net_way(net, to);
@@ -80,12 +80,13 @@ void stepaf_member_net_say(struct stepaf_member_net *net, int to, uint32_t type,
     if (link)
         put_message(link, type, data, bytes);
     if (!queued)
-        return;
+        return link != NULL;
     *queued = (struct member_queued){.type = type, .bytes = bytes};
     memcpy(queued->data, data, bytes);
     while (*at)
         at = &(*at)->next;
     *at = queued;
+    return true;
 }
 
 void stepaf_member_net_look_after(struct stepaf_member_net *net, int rank)

@@ -92,8 +92,8 @@ struct stepaf_member_net {
 
 /* ---- member_net_call.c ---- */
 
-/* Say something to a rank: at once, or when there is a connection. */
-void stepaf_member_net_say(struct stepaf_member_net *net, int to, uint32_t type,
+/* Say something to a rank: at once, or when there is a connection. False: no memory. */
+bool stepaf_member_net_say(struct stepaf_member_net *net, int to, uint32_t type,
                            const uint8_t *data, size_t bytes);
 /* The connection to a rank; NULL: there is none. */
 struct stepaf_control_link *stepaf_member_net_way(const struct stepaf_member_net *net, int rank);
