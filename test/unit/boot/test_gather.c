@@ -2,109 +2,7 @@
 /* Members that wait for each other beside the bootstrap, without contexts: who is awaited is named,
  * late words and second calls change nothing, a loss is heard by all, and what does not fit is
  * refused. */
-#include <poll.h>
-#include <stdlib.h>
-
-#include "base/time.h"
-#include "boot/member_net_inside.h"
-#include "unit.h"
-
-enum { RANKS = 4, EPOCH = 3, CHANNEL = 1, LIMIT_MS = 10000 };
-
-static const int all_ranks[RANKS] = {0, 1, 2, 3};
-static const struct stepaf_member_group group = {CHANNEL, all_ranks, RANKS};
-
-struct job {
-    struct stepaf_env env;
-    struct stepaf_member_net *nets[RANKS]; /* NULL: it is lost */
-};
-
-static void begin_job(struct job *job)
-{
-    struct stepaf_member_contact contacts[RANKS];
-    char reason[STEPAF_MEMBER_NET_REASON_MAX];
-
-    memset(job, 0, sizeof *job);
-    CU_ASSERT_EQUAL_FATAL(stepaf_env_load(&job->env), STEPAF_OK);
-    CU_ASSERT_FATAL(stepaf_proof_ready());
-    for (int r = 0; r < RANKS; r++) {
-        job->nets[r] = stepaf_member_net_open(&job->env, r, RANKS, &contacts[r], reason);
-        CU_ASSERT_PTR_NOT_NULL_FATAL(job->nets[r]);
-    }
-    for (int r = 0; r < RANKS; r++)
-        CU_ASSERT_FATAL(stepaf_member_net_meet(job->nets[r], contacts));
-}
-
-static void lose_net(struct job *job, int rank)
-{
-    stepaf_member_net_close(job->nets[rank]);
-    job->nets[rank] = NULL;
-}
-
-static void end_job(struct job *job)
-{
-    for (int r = 0; r < RANKS; r++)
-        stepaf_member_net_close(job->nets[r]);
-    stepaf_env_free(&job->env);
-}
-
-/* Each says its number, as often as it is. */
-static void come(const struct job *job, int rank)
-{
-    uint8_t words[RANKS];
-
-    memset(words, rank, sizeof words);
-    CU_ASSERT_TRUE(stepaf_member_gather_begin(job->nets[rank], &group, EPOCH, words, (size_t)rank));
-}
-
-/* Until the rank hears something else, or for too long. */
-static stepaf_status_t await_rank(const struct job *job, int rank, int *whom_p)
-{
-    int64_t until_ns = stepaf_monotonic_ns() + LIMIT_MS * 1000000LL;
-    stepaf_status_t status;
-
-    do {
-        for (int r = 0; r < RANKS; r++)
-            if (job->nets[r])
-                stepaf_member_net_pump(job->nets[r]);
-        if (rank && job->nets[0]) {
-            int whom;
-            (void)stepaf_member_gather_look(job->nets[0], &group, &whom);
-        }
-        (void)poll(NULL, 0, 1);
-        status = stepaf_member_gather_look(job->nets[rank], &group, whom_p);
-    } while (status == STEPAF_INPROGRESS && stepaf_monotonic_ns() < until_ns);
-    return status;
-}
-
-static void check_words(const struct stepaf_member_net *net)
-{
-    size_t offsets[RANKS + 1];
-    void *all = NULL;
-
-    CU_ASSERT_EQUAL_FATAL(
-        stepaf_member_net_deal(net, stepaf_member_gather_value(net, CHANNEL), &all, offsets, NULL),
-        STEPAF_OK);
-    for (int r = 0; r < RANKS; r++) {
-        CU_ASSERT_EQUAL(offsets[r + 1] - offsets[r], (size_t)r);
-        for (size_t at = offsets[r]; at < offsets[r + 1]; at++)
-            CU_ASSERT_EQUAL(((uint8_t *)all)[at], r);
-    }
-    free(all);
-}
-
-static void gather_once(const struct job *job)
-{
-    int whom = -1;
-
-    for (int r = 0; r < RANKS; r++)
-        come(job, r);
-    CU_ASSERT_EQUAL(await_rank(job, 0, &whom), STEPAF_OK);
-    for (int r = 1; r < RANKS; r++)
-        CU_ASSERT_EQUAL(await_rank(job, r, &whom), STEPAF_OK);
-    for (int r = 0; r < RANKS; r++)
-        check_words(job->nets[r]);
-}
+#include "gathers.h"
 
 static void all_hear_all(void)
 {
@@ -130,9 +28,9 @@ static void who_is_awaited_is_named(void)
     for (int i = 0; i < 200 && (whom != 2 || i < 20); i++) {
         for (int r = 0; r < RANKS; r++)
             stepaf_member_net_pump(job.nets[r]);
-        CU_ASSERT_EQUAL(stepaf_member_gather_look(job.nets[0], &group, &whom), STEPAF_INPROGRESS);
+        CU_ASSERT_EQUAL(look(&job, 0, &whom), STEPAF_INPROGRESS);
         stepaf_member_gather_hint(job.nets[0], &group, whom);
-        CU_ASSERT_EQUAL(stepaf_member_gather_look(job.nets[3], &group, &whom), STEPAF_INPROGRESS);
+        CU_ASSERT_EQUAL(look(&job, 3, &whom), STEPAF_INPROGRESS);
         (void)poll(NULL, 0, 1);
     }
     CU_ASSERT_EQUAL(whom, 2);
@@ -180,14 +78,6 @@ static void the_first_is_lost(void)
         CU_ASSERT_EQUAL(whom, 0);
     }
     end_job(&job);
-}
-
-static bool take(struct stepaf_member_net *net, int from, uint32_t type,
-                 const struct stepaf_pack *pack)
-{
-    struct stepaf_control_frame frame = {.type = type, .bytes = pack->bytes};
-
-    return stepaf_member_gather_take(net, from, &frame, pack->data);
 }
 
 static void what_does_not_fit_is_refused(void)
@@ -239,7 +129,7 @@ static void what_is_late_means_nothing(void)
         CU_ASSERT_TRUE(take(job.nets[1], i ? 2 : 0, STEPAF_CONTROL_ALL_WORDS, &pack));
         free(pack.data);
         come(&job, 1);
-        CU_ASSERT_EQUAL(stepaf_member_gather_look(job.nets[1], &group, &whom), STEPAF_INPROGRESS);
+        CU_ASSERT_EQUAL(look(&job, 1, &whom), STEPAF_INPROGRESS);
     }
     end_job(&job);
 }
