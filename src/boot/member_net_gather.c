@@ -1,60 +1,213 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* How members gather. What has come of a gathering only the first of its group says, once and for
+ * all, and only to who has said its words in it:
+ *
+ * - All have come: OK, with what all have said; NO_MEMORY, if the first has none for that.
+ * - One is lost and has not come: PEER_LOST. So do all that follow in the epoch, since of who is
+ *   lost no words are taken: it is told OUT, and its own gatherings end with that.
+ * - Else whom it waits for, which is no answer.
+ *
+ * Stamps go up, and each is used once. Of a rank's words the latest stamp counts. A rank takes the
+ * answer to its own stamp, by the first of that; all others come late or early, and mean nothing.
+ * It needs no others: the first keeps the answer to the last stamp to which all have come, and
+ * whoever says words that are answered already, late or once more, gets the answer. Nobody is left
+ * who can need an earlier one. A rank says its words once, and again where it had no memory for the
+ * answer: then its call has failed, and the next one goes on with the same stamp.
+ *
+ * So what is kept is bounded, also for a rank that takes nothing: on each channel the words of each
+ * rank, and one answer. */
 #include "boot/member_net_gather.h"
 
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/error.h"
+#include "boot/consensus/common.h"
 #include "boot/member_net_inside.h"
 
-static void drop_words(struct stepaf_consensus_blob *blob)
+enum { ANSWER_HEAD_BYTES = 20 }; /* channel, stamp, status, rank; what all have said follows */
+
+static bool is_first(const struct stepaf_member_net *net, const struct member_gathering *gathering)
 {
-    free(blob->data);
-    *blob = (struct stepaf_consensus_blob){0};
+    return gathering->first == net->consensus.rank;
 }
 
-/* Words may be none: then there is a byte that is not counted, since no data means that nobody has
- * said it. */
-static bool keep_words(struct stepaf_consensus_blob *blob, const void *words, size_t bytes)
+static bool are_of_one_epoch(uint64_t stamp, uint64_t other)
 {
-    uint8_t *copy = malloc(bytes + 1);
+    return stamp >> 32 == other >> 32;
+}
 
-    if (!copy)
-        return false;
-    if (bytes)
-        memcpy(copy, words, bytes);
-    free(blob->data);
-    *blob = (struct stepaf_consensus_blob){copy, bytes};
-    return true;
+/* Keep an answer, from malloc, in place of the one before; NULL: nobody had words. */
+static void set_answer(struct member_gathering *gathering, uint8_t *data, size_t bytes)
+{
+    free(gathering->answer.data);
+    gathering->answer = (struct stepaf_consensus_blob){data, bytes};
+    gathering->value = (struct stepaf_consensus_blob){0};
+    if (data)
+        gathering->value =
+            (struct stepaf_consensus_blob){data + ANSWER_HEAD_BYTES, bytes - ANSWER_HEAD_BYTES};
 }
 
 void stepaf_member_gather_free(struct stepaf_member_net *net)
 {
     for (int c = 0; c < STEPAF_MEMBER_GATHERINGS; c++) {
-        struct member_gathering *gathering = &net->gatherings[c];
-        for (int r = 0; gathering->words && r < net->consensus.size; r++)
-            free(gathering->words[r].data);
-        free(gathering->words);
-        free(gathering->came);
-        free(gathering->value.data);
+        set_answer(&net->gatherings[c], NULL, 0);
+        for (int r = 0; net->others && r < net->control.place.size; r++)
+            free(net->others[r].said[c].words.data);
     }
 }
 
-/* ---- what one says to the first ---- */
+/* ---- answers: what the first says ---- */
 
-static bool keep_came(struct stepaf_member_net *net, struct member_gathering *gathering, int rank,
-                      uint64_t stamp, const void *words, size_t bytes)
+static void pack_answer_head(struct stepaf_pack *pack, int channel, uint64_t stamp,
+                             stepaf_status_t status, int rank)
 {
-    size_t size = (size_t)net->consensus.size;
+    stepaf_pack_u32(pack, (uint32_t)channel);
+    stepaf_pack_u64(pack, stamp);
+    stepaf_pack_u32(pack, (uint32_t)status);
+    stepaf_pack_u32(pack, (uint32_t)rank);
+}
 
-    if (!gathering->came)
-        gathering->came = calloc(size, sizeof *gathering->came);
-    if (!gathering->words)
-        gathering->words = calloc(size, sizeof *gathering->words);
-    if (!gathering->came || !gathering->words || !keep_words(&gathering->words[rank], words, bytes))
-        return false;
-    gathering->came[rank] = stamp;
+/* Who is lost may be there all the same, and wait; but it is not called. False: no memory. */
+static bool say_answer(struct stepaf_member_net *net, int to, const void *answer, size_t bytes)
+{
+    bool is_called =
+        !stepaf_consensus_has_lost(&net->consensus, to) || stepaf_member_net_way(net, to);
+
+    return !is_called || stepaf_member_net_say(net, to, STEPAF_CONTROL_ALL_WORDS, answer, bytes);
+}
+
+static bool say_status(struct stepaf_member_net *net, int to, int channel, stepaf_status_t status,
+                       int rank)
+{
+    uint8_t head[ANSWER_HEAD_BYTES];
+    struct stepaf_pack pack = {.data = head, .capacity = sizeof head};
+
+    pack_answer_head(&pack, channel, net->others[to].said[channel].stamp, status, rank);
+    return say_answer(net, to, head, sizeof head);
+}
+
+/* If there is an answer to what a rank has said last, and it has not got it. */
+static void answer_words(struct stepaf_member_net *net, int channel, int to)
+{
+    const struct member_gathering *gathering = &net->gatherings[channel];
+    struct member_said *said = &net->others[to].said[channel];
+    bool is_complete = said->stamp && said->stamp == gathering->complete;
+    bool fails = gathering->fails && said->stamp > gathering->complete &&
+                 are_of_one_epoch(said->stamp, gathering->stamp);
+
+    if (!is_first(net, gathering) || said->is_answered || (!is_complete && !fails))
+        return;
+    if (fails)
+        said->is_answered = say_status(net, to, channel, STEPAF_ERR_PEER_LOST, gathering->lost);
+    else if (gathering->value.data)
+        said->is_answered = say_answer(net, to, gathering->answer.data, gathering->answer.bytes);
+    else
+        said->is_answered = say_status(net, to, channel, gathering->completed, to);
+}
+
+/* Put together what all have said. False: no memory, now or when it came. */
+static bool collect_words(struct stepaf_member_net *net, const struct stepaf_member_group *group,
+                          struct stepaf_consensus_blob *blobs, size_t *bytes_p)
+{
+    static uint8_t nothing;
+
+    *bytes_p = 0;
+    for (int i = 0; i < group->n; i++) {
+        const struct member_said *said = &net->others[group->ranks[i]].said[group->channel];
+        if (said->is_short)
+            return false;
+        blobs[group->ranks[i]] = (struct stepaf_consensus_blob){
+            said->words.data ? said->words.data : &nothing, said->words.bytes};
+        *bytes_p += said->words.bytes;
+    }
     return true;
+}
+
+static bool make_answer(struct stepaf_member_net *net, const struct stepaf_member_group *group)
+{
+    struct member_gathering *gathering = &net->gatherings[group->channel];
+    int size = net->consensus.size;
+    struct stepaf_consensus_blob *blobs = calloc((size_t)size, sizeof *blobs);
+    struct stepaf_pack pack = {0};
+    uint8_t *value = NULL;
+    size_t bytes = 0;
+    bool is_made = blobs && collect_words(net, group, blobs, &bytes);
+
+    set_answer(gathering, NULL, 0);
+    if (is_made && bytes) {
+        value = stepaf_consensus_value_make(blobs, size, &bytes);
+        pack_answer_head(&pack, group->channel, gathering->stamp, STEPAF_OK, 0);
+        stepaf_pack_bytes(&pack, value, value ? bytes : 0);
+        is_made = value && !pack.failed;
+    }
+    if (is_made)
+        set_answer(gathering, pack.data, pack.bytes);
+    else
+        free(pack.data);
+    free(value);
+    free(blobs);
+    return is_made;
+}
+
+/* Who is lost, and else who is awaited, of those who have not come: the first such; -1: nobody. */
+static int find_missing(const struct stepaf_member_net *net,
+                        const struct stepaf_member_group *group, bool *is_lost_p)
+{
+    int awaited = -1;
+
+    for (int i = group->n - 1; i > 0; i--) {
+        int r = group->ranks[i];
+        if (net->others[r].said[group->channel].stamp == net->gatherings[group->channel].stamp)
+            continue;
+        bool is_lost = stepaf_consensus_has_lost(&net->consensus, r);
+        if (is_lost || !*is_lost_p)
+            awaited = r;
+        *is_lost_p = *is_lost_p || is_lost;
+    }
+    return awaited;
+}
+
+/* At the first: what comes of it. */
+static void judge_gathering(struct stepaf_member_net *net, const struct stepaf_member_group *group)
+{
+    struct member_gathering *gathering = &net->gatherings[group->channel];
+    bool is_lost = net->consensus.is_out;
+    int missing = is_lost ? net->consensus.rank : find_missing(net, group, &is_lost);
+
+    gathering->rank = missing;
+    if (is_lost) {
+        gathering->fails = true;
+        gathering->lost = missing;
+        gathering->status = STEPAF_ERR_PEER_LOST;
+    } else if (missing >= 0) {
+        return;
+    } else {
+        gathering->complete = gathering->stamp;
+        gathering->completed = make_answer(net, group) ? STEPAF_OK : STEPAF_ERR_NO_MEMORY;
+        gathering->status = gathering->completed;
+    }
+    for (int i = 1; i < group->n; i++)
+        answer_words(net, group->channel, group->ranks[i]);
+}
+
+/* ---- words: what each says ---- */
+
+/* Of a rank's words the latest stamp counts. */
+static void keep_words(struct stepaf_member_net *net, int channel, int rank, uint64_t stamp,
+                       const void *words, size_t bytes)
+{
+    struct member_said *said = &net->others[rank].said[channel];
+
+    if (stamp <= said->stamp)
+        return;
+    free(said->words.data);
+    *said = (struct member_said){.stamp = stamp, .hinted = -1};
+    if (bytes)
+        said->words = (struct stepaf_consensus_blob){malloc(bytes), bytes};
+    said->is_short = bytes && !said->words.data;
+    if (said->words.data)
+        memcpy(said->words.data, words, bytes);
 }
 
 static bool say_words(struct stepaf_member_net *net, const struct stepaf_member_group *group,
@@ -65,10 +218,26 @@ static bool say_words(struct stepaf_member_net *net, const struct stepaf_member_
     stepaf_pack_u32(&pack, (uint32_t)group->channel);
     stepaf_pack_u64(&pack, stamp);
     stepaf_pack_bytes(&pack, words, bytes);
-    if (!pack.failed)
-        stepaf_member_net_say(net, group->ranks[0], STEPAF_CONTROL_WORDS, pack.data, pack.bytes);
+    bool is_said = !pack.failed && stepaf_member_net_say(net, group->ranks[0], STEPAF_CONTROL_WORDS,
+                                                         pack.data, pack.bytes);
     free(pack.data);
-    return !pack.failed;
+    return is_said;
+}
+
+static void begin_next(struct member_gathering *gathering, uint32_t epoch, int first)
+{
+    uint64_t before = (uint64_t)epoch << 32;
+
+    if (are_of_one_epoch(gathering->stamp, before)) {
+        before = gathering->stamp;
+    } else {
+        gathering->fails = false;
+        gathering->n_told = 0;
+    }
+    gathering->stamp = before + 1;
+    gathering->first = gathering->rank = first;
+    gathering->status = STEPAF_INPROGRESS;
+    gathering->is_said = gathering->is_over = false;
 }
 
 bool stepaf_member_gather_begin(struct stepaf_member_net *net,
@@ -76,127 +245,86 @@ bool stepaf_member_gather_begin(struct stepaf_member_net *net,
                                 const void *words, size_t bytes)
 {
     struct member_gathering *gathering = &net->gatherings[group->channel];
-    bool is_same_epoch = gathering->stamp >> 32 == epoch;
 
-    if (!is_same_epoch || gathering->is_over) {
-        gathering->stamp = is_same_epoch ? gathering->stamp + 1 : (uint64_t)epoch << 32 | 1;
-        gathering->is_over = false;
-        gathering->awaits = -1;
+    if (gathering->is_over || !are_of_one_epoch(gathering->stamp, (uint64_t)epoch << 32))
+        begin_next(gathering, epoch, group->ranks[0]);
+    if (is_first(net, gathering)) {
+        keep_words(net, group->channel, net->consensus.rank, gathering->stamp, words, bytes);
+        gathering->is_said = true;
+    } else if (net->consensus.is_out ||
+               stepaf_consensus_has_lost(&net->consensus, gathering->first)) {
+        gathering->is_said = true; /* as good as: nobody hears them */
+    } else if (!gathering->is_said) {
+        gathering->is_said = say_words(net, group, gathering->stamp, words, bytes);
     }
-    if (group->ranks[0] != net->consensus.rank)
-        return say_words(net, group, gathering->stamp, words, bytes);
-    return keep_came(net, gathering, net->consensus.rank, gathering->stamp, words, bytes);
+    return gathering->is_said;
 }
 
-/* ---- what the first says to all ---- */
+/* ---- what comes of it ---- */
 
-/* STEPAF_ERR_TIMEOUT: it waits for that rank, which is told to those who wait with it. */
-static void say_all_words(struct stepaf_member_net *net, const struct stepaf_member_group *group,
-                          stepaf_status_t status, int rank,
-                          const struct stepaf_consensus_blob *value)
+/* It may live, and wait for this rank. */
+static void tell_out(struct stepaf_member_net *net, int lost)
 {
-    const struct member_gathering *gathering = &net->gatherings[group->channel];
-    struct stepaf_pack pack = {0};
+    struct stepaf_consensus_message out =
+        stepaf_consensus_begin(&net->consensus, STEPAF_CONSENSUS_OUT, 0);
 
-    stepaf_pack_u32(&pack, (uint32_t)group->channel);
-    stepaf_pack_u64(&pack, gathering->stamp);
-    stepaf_pack_u32(&pack, (uint32_t)status);
-    stepaf_pack_u32(&pack, (uint32_t)rank);
-    stepaf_pack_bytes(&pack, value->data, value->bytes);
-    for (int i = 1; i < group->n && !pack.failed; i++)
-        if (!stepaf_consensus_has_lost(&net->consensus, group->ranks[i]) &&
-            (status != STEPAF_ERR_TIMEOUT || gathering->came[group->ranks[i]] >= gathering->stamp))
-            stepaf_member_net_say(net, group->ranks[i], STEPAF_CONTROL_ALL_WORDS, pack.data,
-                                  pack.bytes);
-    free(pack.data);
+    if (stepaf_member_net_way(net, lost))
+        net->consensus.send(net->consensus.arg, lost, &out);
 }
 
-/* All have come: put together what they have said. */
-static bool make_value(struct stepaf_member_net *net, const struct stepaf_member_group *group,
-                       struct stepaf_consensus_blob *value_p)
+/* Of losses that this rank knows of the first is to know, and by that one all. */
+static void tell_losses(struct stepaf_member_net *net, const struct stepaf_member_group *group)
 {
     struct member_gathering *gathering = &net->gatherings[group->channel];
-    size_t size = (size_t)net->consensus.size, bytes = 0;
-    struct stepaf_consensus_blob *blobs = calloc(size, sizeof *blobs);
 
-    drop_words(value_p);
-    for (int i = 0; blobs && i < group->n; i++) {
-        blobs[group->ranks[i]] = gathering->words[group->ranks[i]];
-        bytes += blobs[group->ranks[i]].bytes;
-    }
-    if (blobs && bytes)
-        value_p->data = stepaf_consensus_value_make(blobs, (int)size, &value_p->bytes);
-    bool is_made = blobs && (!bytes || value_p->data);
-    free(blobs);
-    return is_made;
+    if (gathering->n_told == net->consensus.n_lost)
+        return;
+    gathering->n_told = net->consensus.n_lost;
+    for (int i = 0; i < (is_first(net, gathering) ? group->n : 1); i++)
+        if (stepaf_consensus_has_lost(&net->consensus, group->ranks[i]))
+            tell_out(net, group->ranks[i]);
+        else
+            stepaf_consensus_report(&net->consensus, group->ranks[i]);
 }
 
-/* What the first makes of it. */
-static stepaf_status_t judge_words(struct stepaf_member_net *net,
-                                   const struct stepaf_member_group *group, int *rank_p)
+/* At the others, as long as there is no answer. */
+static void look_for_first(const struct stepaf_member_net *net, struct member_gathering *gathering)
 {
-    struct member_gathering *gathering = &net->gatherings[group->channel];
-    static const struct stepaf_consensus_blob nothing;
-    int awaited = -1, lost = -1;
+    bool is_out = net->consensus.is_out;
 
-    for (int i = group->n - 1; i > 0; i--) {
-        int r = group->ranks[i];
-        bool has_come = gathering->came[r] >= gathering->stamp;
-        if (!has_come)
-            awaited = r;
-        if (!has_come && stepaf_consensus_has_lost(&net->consensus, r))
-            lost = r;
-    }
-    *rank_p = lost >= 0 ? lost : awaited;
-    if (lost >= 0) {
-        stepaf_member_gather_report(net, group);
-        say_all_words(net, group, STEPAF_ERR_PEER_LOST, lost, &nothing);
-        return STEPAF_ERR_PEER_LOST;
-    }
-    if (awaited >= 0)
-        return STEPAF_INPROGRESS;
-    if (!make_value(net, group, &gathering->value))
-        return STEPAF_ERR_NO_MEMORY; /* and the others wait: this rank can try again */
-    say_all_words(net, group, STEPAF_OK, 0, &gathering->value);
-    return STEPAF_OK;
-}
-
-/* What the others have heard of it. */
-static stepaf_status_t hear_first(const struct stepaf_member_net *net,
-                                  const struct stepaf_member_group *group, int *rank_p)
-{
-    const struct member_gathering *gathering = &net->gatherings[group->channel];
-
-    *rank_p = gathering->awaits >= 0 ? gathering->awaits : group->ranks[0];
-    if (gathering->answered >= gathering->stamp && gathering->answered_by == group->ranks[0]) {
-        *rank_p = gathering->rank;
-        return gathering->status;
-    }
-    if (!stepaf_consensus_has_lost(&net->consensus, group->ranks[0]))
-        return STEPAF_INPROGRESS;
-    *rank_p = group->ranks[0];
-    return STEPAF_ERR_PEER_LOST;
+    if (!is_out && !stepaf_consensus_has_lost(&net->consensus, gathering->first))
+        return;
+    gathering->status = STEPAF_ERR_PEER_LOST;
+    gathering->rank = is_out ? net->consensus.rank : gathering->first;
 }
 
 stepaf_status_t stepaf_member_gather_look(struct stepaf_member_net *net,
                                           const struct stepaf_member_group *group, int *rank_p)
 {
     struct member_gathering *gathering = &net->gatherings[group->channel];
-    stepaf_status_t status = group->ranks[0] == net->consensus.rank
-                                 ? judge_words(net, group, rank_p)
-                                 : hear_first(net, group, rank_p);
 
-    gathering->is_over = status == STEPAF_OK || status == STEPAF_ERR_PEER_LOST;
-    return status;
+    tell_losses(net, group);
+    if (gathering->status == STEPAF_INPROGRESS && is_first(net, gathering))
+        judge_gathering(net, group);
+    else if (gathering->status == STEPAF_INPROGRESS)
+        look_for_first(net, gathering);
+    gathering->is_over = gathering->status != STEPAF_INPROGRESS;
+    *rank_p = gathering->rank;
+    return gathering->is_over || gathering->is_said ? gathering->status : STEPAF_ERR_NO_MEMORY;
 }
 
 void stepaf_member_gather_hint(struct stepaf_member_net *net,
                                const struct stepaf_member_group *group, int rank)
 {
-    static const struct stepaf_consensus_blob nothing;
+    const struct member_gathering *gathering = &net->gatherings[group->channel];
 
-    if (group->ranks[0] == net->consensus.rank)
-        say_all_words(net, group, STEPAF_ERR_TIMEOUT, rank, &nothing);
+    for (int i = 1; i < group->n && is_first(net, gathering); i++) {
+        struct member_said *said = &net->others[group->ranks[i]].said[group->channel];
+        if (said->stamp != gathering->stamp || said->is_answered || said->hinted == rank)
+            continue;
+        if (say_status(net, group->ranks[i], group->channel, STEPAF_ERR_TIMEOUT, rank))
+            said->hinted = rank;
+    }
 }
 
 const struct stepaf_consensus_blob *stepaf_member_gather_value(const struct stepaf_member_net *net,
@@ -205,40 +333,52 @@ const struct stepaf_consensus_blob *stepaf_member_gather_value(const struct step
     return &net->gatherings[channel].value;
 }
 
-void stepaf_member_gather_report(struct stepaf_member_net *net,
-                                 const struct stepaf_member_group *group)
-{
-    bool is_first = group->ranks[0] == net->consensus.rank;
+/* ---- what comes in ---- */
 
-    for (int i = 0; i < (is_first ? group->n : 1); i++)
-        stepaf_consensus_report(&net->consensus, group->ranks[i]);
-}
-
-/* ---- what comes ---- */
-
-static bool hear_all_words(struct stepaf_member_net *net, int from,
-                           struct member_gathering *gathering, struct stepaf_unpack *unpack)
+static bool hear_gathering(struct stepaf_member_net *net, int from,
+                           struct member_gathering *gathering, const void *answer,
+                           struct stepaf_unpack *unpack)
 {
     uint64_t stamp = stepaf_unpack_u64(unpack);
     stepaf_status_t status = stepaf_status_from(stepaf_unpack_u32(unpack));
     uint32_t rank = stepaf_unpack_u32(unpack);
 
     if (unpack->failed || rank >= (uint32_t)net->consensus.size ||
-        (status != STEPAF_OK && status != STEPAF_ERR_TIMEOUT && status != STEPAF_ERR_PEER_LOST))
+        (status != STEPAF_OK && status != STEPAF_ERR_TIMEOUT && status != STEPAF_ERR_PEER_LOST &&
+         status != STEPAF_ERR_NO_MEMORY))
         return false;
-    if (status == STEPAF_ERR_TIMEOUT) {
-        if (stamp == gathering->stamp)
-            gathering->awaits = (int)rank;
+    if (from != gathering->first || stamp != gathering->stamp ||
+        gathering->status != STEPAF_INPROGRESS)
+        return true;
+    bool has_words = status == STEPAF_OK && unpack->at < unpack->end;
+    size_t bytes = (size_t)(unpack->end - (const uint8_t *)answer);
+    uint8_t *copy = has_words ? malloc(bytes) : NULL;
+    if (has_words && !copy) {
+        gathering->is_said = false; /* to be asked for again */
         return true;
     }
-    if (from == gathering->answered_by && stamp <= gathering->answered)
-        return true;
-    if (!keep_words(&gathering->value, unpack->at, (size_t)(unpack->end - unpack->at)))
-        return false;
-    gathering->answered = stamp;
-    gathering->answered_by = from;
-    gathering->status = status;
+    if (copy)
+        memcpy(copy, answer, bytes);
+    if (status == STEPAF_OK)
+        set_answer(gathering, copy, copy ? bytes : 0);
     gathering->rank = (int)rank;
+    if (status != STEPAF_ERR_TIMEOUT)
+        gathering->status = status;
+    return true;
+}
+
+static bool hear_words(struct stepaf_member_net *net, int from, uint32_t channel,
+                       struct stepaf_unpack *unpack)
+{
+    uint64_t stamp = stepaf_unpack_u64(unpack);
+    struct member_said *said = &net->others[from].said[channel];
+
+    if (unpack->failed || !stamp)
+        return false;
+    if (stamp == said->stamp)
+        said->is_answered = false; /* it asks again */
+    keep_words(net, (int)channel, from, stamp, unpack->at, (size_t)(unpack->end - unpack->at));
+    answer_words(net, (int)channel, from);
     return true;
 }
 
@@ -246,15 +386,14 @@ bool stepaf_member_gather_take(struct stepaf_member_net *net, int from,
                                const struct stepaf_control_frame *frame, const void *data)
 {
     struct stepaf_unpack unpack = stepaf_unpack_from(data, frame->bytes);
-
     uint32_t channel = stepaf_unpack_u32(&unpack);
+    bool is_lost = stepaf_consensus_has_lost(&net->consensus, from);
 
     if (unpack.failed || channel >= STEPAF_MEMBER_GATHERINGS)
         return false;
-    struct member_gathering *gathering = &net->gatherings[channel];
+    if (is_lost)
+        tell_out(net, from);
     if (frame->type == STEPAF_CONTROL_ALL_WORDS)
-        return hear_all_words(net, from, gathering, &unpack);
-    uint64_t stamp = stepaf_unpack_u64(&unpack);
-    return !unpack.failed &&
-           keep_came(net, gathering, from, stamp, unpack.at, (size_t)(unpack.end - unpack.at));
+        return hear_gathering(net, from, &net->gatherings[channel], data, &unpack);
+    return is_lost || hear_words(net, from, channel, &unpack);
 }

@@ -17,13 +17,14 @@ struct stepaf_member_group {
     int n;
 };
 
-/* Say the words of this rank: in the next gathering of this epoch, or again in that which is not
- * over. They are copied. False: no memory. */
+/* Say the words of this rank in the next gathering of this epoch. They are copied. If the last one
+ * is not over, it goes on, with the words that were said in it. False: no memory. */
 bool stepaf_member_gather_begin(struct stepaf_member_net *net,
                                 const struct stepaf_member_group *group, uint32_t epoch,
                                 const void *words, size_t bytes);
 /* What has come of it: STEPAF_OK; STEPAF_INPROGRESS, and *rank_p has not come, as far as is known;
- * STEPAF_ERR_PEER_LOST, of *rank_p; STEPAF_ERR_NO_MEMORY. No error is set. */
+ * STEPAF_ERR_PEER_LOST, of *rank_p, which is this rank itself if others have given it up;
+ * STEPAF_ERR_NO_MEMORY. No error is set. */
 stepaf_status_t stepaf_member_gather_look(struct stepaf_member_net *net,
                                           const struct stepaf_member_group *group, int *rank_p);
 /* At the first of the group: tell those who are there whom it waits for. */
@@ -32,9 +33,5 @@ void stepaf_member_gather_hint(struct stepaf_member_net *net,
 /* After STEPAF_OK, where somebody had words: what all have said, for stepaf_member_net_deal. */
 const struct stepaf_consensus_blob *stepaf_member_gather_value(const struct stepaf_member_net *net,
                                                                int channel);
-/* Whom this rank knows to be lost, the first of the group is to know, and by that one all of
- * them. */
-void stepaf_member_gather_report(struct stepaf_member_net *net,
-                                 const struct stepaf_member_group *group);
 
 #endif

@@ -21,6 +21,15 @@ struct member_queued {
     uint8_t data[];
 };
 
+/* What a rank has said last on one channel. */
+struct member_said {
+    uint64_t stamp; /* 0: nothing */
+    struct stepaf_consensus_blob words;
+    bool is_short;    /* of memory: the words are not there */
+    bool is_answered; /* what came of it was said to that rank */
+    int hinted;       /* whom it has been told to wait for; -1: nobody */
+};
+
 /* Another rank. */
 struct member_other {
     struct stepaf_consensus_addresses addresses;
@@ -35,6 +44,7 @@ struct member_other {
     bool leaves;          /* it has said so */
     bool has_left;
     char reason[STEPAF_MEMBER_NET_REASON_MAX]; /* why it is lost, or could not be called last */
+    struct member_said said[STEPAF_MEMBER_GATHERINGS];
 };
 
 /* A process that wants a rank's place. */
@@ -60,21 +70,22 @@ struct member_return {
     char text[STEPAF_MEMBER_NET_REASON_MAX];
 };
 
-/* What members gather on one channel. A stamp is an epoch and how many there have been in it, so
- * that it grows. */
+/* What members gather on one channel; member_net_gather.c has the rules. A stamp is an epoch and how
+ * many gatherings there have been in it, so that it grows. */
 struct member_gathering {
-    uint64_t stamp; /* of the last that this rank has begun */
-    bool is_over;   /* and come to the end of */
-    /* At the first member: what the others have said last; NULL until one has. */
-    uint64_t *came;
-    struct stepaf_consensus_blob *words;
-    /* At the others: what the first has said. */
-    uint64_t answered;
-    int answered_by;
-    stepaf_status_t status;
-    int rank;   /* PEER_LOST: whose loss it is */
-    int awaits; /* whom the first waited for when it last said so; -1: not known */
-    struct stepaf_consensus_blob value;
+    uint64_t stamp;         /* of the last that this rank has begun; 0: none */
+    int first;              /* of its group: what has come of it only that one says */
+    bool is_said;           /* this rank's words are on their way, and so is the answer */
+    bool is_over;           /* the answer has been looked at */
+    stepaf_status_t status; /* the answer; STEPAF_INPROGRESS: there is none yet */
+    int rank;               /* whose loss it is; who has not come, as far as is known */
+    uint32_t n_told;        /* losses that others have been told of in this epoch */
+    struct stepaf_consensus_blob answer, value; /* whole, as it was said; what all have said */
+    /* At the first, for those who come late, or ask again. */
+    uint64_t complete; /* the last to which all have come */
+    stepaf_status_t completed;
+    bool fails; /* and all that follow in this epoch, since that rank is lost */
+    int lost;
 };
 
 struct stepaf_member_net {

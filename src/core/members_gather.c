@@ -24,7 +24,6 @@ struct gather {
     struct stepaf_ctx *ctx;
     struct stepaf_member_group group;
     uint32_t epoch;
-    uint32_t n_lost; /* that the others have been told of */
     int64_t hint_ns; /* when the next is due */
     int awaited;
 };
@@ -78,15 +77,10 @@ static stepaf_status_t look_at_gather(struct gather *gather)
 {
     struct stepaf_ctx *ctx = gather->ctx;
     struct stepaf_member_net *net = ctx->job.members.net;
-    uint32_t n_lost;
     int rank = -1;
 
     stepaf_core_look_for_lost(ctx);
     stepaf_member_net_pump(net);
-    n_lost = stepaf_member_net_consensus(net)->n_lost;
-    if (n_lost != gather->n_lost) /* the first may be no peer of that one */
-        stepaf_member_gather_report(net, &gather->group);
-    gather->n_lost = n_lost;
     if (ctx->epoch != gather->epoch)
         return stepaf_error_set(STEPAF_ERR_STATE, STEPAF_PHASE_NONE,
                                 "another thread has entered a commit meanwhile");
