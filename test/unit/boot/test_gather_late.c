@@ -346,8 +346,8 @@ static void nothing_is_said_twice(void)
 
     begin_job(&job);
     gather_once(&job);
-    uint64_t n_by_one = stepaf_member_net_way(job.nets[1], 0)->n_out;
-    uint64_t n_by_first = stepaf_member_net_way(job.nets[0], 1)->n_out;
+    uint64_t n_by_one = stepaf_member_net_way(job.nets[1], 0)->seal_out.n;
+    uint64_t n_by_first = stepaf_member_net_way(job.nets[0], 1)->seal_out.n;
     come(&job, 0);
     come(&job, 1);
     stepaf_member_net_pump(job.nets[0]);
@@ -357,8 +357,8 @@ static void nothing_is_said_twice(void)
         CU_ASSERT_EQUAL(look(&job, 0, &whom), STEPAF_INPROGRESS);
         stepaf_member_gather_hint(job.nets[0], &group, whom);
     }
-    CU_ASSERT_EQUAL(stepaf_member_net_way(job.nets[1], 0)->n_out, n_by_one + 1);
-    CU_ASSERT_EQUAL(stepaf_member_net_way(job.nets[0], 1)->n_out, n_by_first + 1);
+    CU_ASSERT_EQUAL(stepaf_member_net_way(job.nets[1], 0)->seal_out.n, n_by_one + 1);
+    CU_ASSERT_EQUAL(stepaf_member_net_way(job.nets[0], 1)->seal_out.n, n_by_first + 1);
     end_job(&job);
 }
 
