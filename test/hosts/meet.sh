@@ -87,6 +87,22 @@ STEPAF_MEET=node.example:27000 STEPAF_INIT_TIMEOUT_US=1000000 ranks unshare --mo
 check "no answer by name service" "1 1 0" "" "\
 start: tcp bootstrap: node.example:27000: rank 0 did not come in time: name service has not answered: STEPAF_INIT_TIMEOUT_US is 1000000 us"
 [ $(($(date +%s) - began)) -le 4 ] || { echo "FAILED: name service was waited for"; failed=1; }
+# A name of two addresses, at the first of which somebody takes connections and says nothing.
+echo "$hosts_net4.2 twin
+$hosts_net4.1 twin" >>/etc/hosts
+STEPAF_MEET=h2:27000 STEPAF_RANK=0 hosts_run h2 "$rank" </dev/null >/dev/null 2>&1 &
+silent=$!
+for _ in $(seq 100); do
+    ip netns exec h2 ss -ltn 2>/dev/null | grep -q ':27000 ' && break
+    sleep 0.1
+done
+silent=$(pgrep -P $silent -x tcp_rank || echo $silent)
+kill -STOP "$silent"
+began=$(date +%s)
+STEPAF_MEET=twin:27000 ranks "$rank"
+check "a silent program at one of two addresses" "0 0 0" "$all" ""
+[ $(($(date +%s) - began)) -le 15 ] || { echo "FAILED: silence was waited for"; failed=1; }
+kill -KILL "$silent"
 # Rank 0's own name leads to loopback there, as on Debian.
 echo "127.0.1.1 h1" >/run/hosts1
 cat /run/hosts1 /etc/hosts >/run/hosts2

@@ -96,8 +96,11 @@ static bool stay_on(struct stepaf_control *control, struct stepaf_control_link *
 
     control->links[0] = link;
     for (;;) {
-        bool is_calling = link->state == STEPAF_CONTROL_CALLING;
-        int64_t limit_ns = is_calling && connect_ns < deadline_ns ? connect_ns : deadline_ns;
+        /* Who takes the connection and says nothing may be slow, or not the one: look further, if
+         * there is another address. */
+        bool is_short = link->state == STEPAF_CONTROL_CALLING ||
+                        (call_p->n > 1 && link->state != STEPAF_CONTROL_UP);
+        int64_t limit_ns = is_short && connect_ns < deadline_ns ? connect_ns : deadline_ns;
         if (link->state == STEPAF_CONTROL_UP && limit_ns < INT64_MAX - GRACE_NS)
             limit_ns += GRACE_NS;
         if (link->state != STEPAF_CONTROL_CLOSED)
