@@ -47,6 +47,8 @@ void stepaf_member_net_lose(struct stepaf_member_net *net, int rank, const char 
 void stepaf_member_net_vacate(struct stepaf_member_net *net, int rank);
 /* Why @a rank is lost; "": not known, or it is not. */
 const char *stepaf_member_net_reason(const struct stepaf_member_net *net, int rank);
+/* What this rank itself lacks to call that one, in words; "": nothing. */
+const char *stepaf_member_net_hindrance(const struct stepaf_member_net *net, int rank);
 
 /* Tell all members that this rank waits for the commit by which it leaves, or that it does so no
  * more. */

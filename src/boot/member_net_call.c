@@ -11,6 +11,11 @@
 #include "boot/control/socket.h"
 #include "boot/member_net_inside.h"
 
+enum {
+    CALL_AGAIN_NS = 50000000, /* after a call that tells nothing of the other end */
+    LOOK_MOST_NS = 200000000  /* between two looks: a rank that is only busy looks more often */
+};
+
 static bool is_way(const struct stepaf_control_link *link)
 {
     return link && link->state == STEPAF_CONTROL_UP;
@@ -34,33 +39,108 @@ void stepaf_member_net_drop(struct stepaf_member_net *net, int rank)
     }
 }
 
-/* Call the rank at its next address. False: there is none left. */
+/* ---- the call ---- */
+
+/* What this rank lacks itself, of which another one has no fault. Ports of its own are such a thing,
+ * but to an IPv6 address of a host that has none it says so for good. */
+static bool is_own_lack(int error, const struct stepaf_control_address *address)
+{
+    bool is_v4 = address->bytes[10] == 0xff && address->bytes[11] == 0xff && !address->bytes[0];
+
+    return error == EMFILE || error == ENFILE || error == ENOMEM || error == ENOBUFS ||
+           error == ENOSPC || (error == EADDRNOTAVAIL && is_v4);
+}
+
+void stepaf_member_net_call_anew(struct stepaf_member_net *net, int rank)
+{
+    net->others[rank].at = 0;
+    net->others[rank].spent_ns = net->others[rank].again_ns = 0;
+}
+
+static void leave_address(struct member_other *other)
+{
+    other->at++;
+    other->spent_ns = other->again_ns = 0;
+}
+
+/* It is to be called again, at the same address. */
+static void call_later(struct member_other *other, bool lacks)
+{
+    other->lacks = lacks;
+    other->again_ns = stepaf_monotonic_ns() + CALL_AGAIN_NS;
+}
+
+static void note_call_trouble(struct member_other *other, const char *why)
+{
+    snprintf(other->trouble, sizeof other->trouble, "it cannot be called: %s", why);
+}
+
+/* Call the rank at its address. False: there is none left. */
 static bool call_next(struct stepaf_member_net *net, int rank)
 {
     struct member_other *other = &net->others[rank];
     struct stepaf_control_address address;
 
     while (stepaf_consensus_address_at(&net->own, &other->addresses, other->at, &address)) {
-        other->at++;
         int fd = stepaf_control_connect(&address, other->addresses.port);
         struct stepaf_control_link *link =
             fd >= 0 ? stepaf_control_link_new(&net->control, fd, STEPAF_CONTROL_CALLING) : NULL;
-        if (!link) {
-            snprintf(other->reason, sizeof other->reason, "it cannot be called: %s",
-                     stepaf_why(fd >= 0 ? ENOMEM : errno));
-            if (fd >= 0)
-                stepaf_control_socket_close(fd);
-            continue;
+        if (link) {
+            link->hello.to = (uint32_t)rank;
+            net->control.links[rank] = link;
+            other->called = net->consensus.lives[rank];
+            other->looked_ns = stepaf_monotonic_ns();
+            other->lacks = false;
+            return true;
         }
-        link->hello.to = (uint32_t)rank;
-        stepaf_control_link_free(net->control.links[rank]);
-        net->control.links[rank] = link;
-        other->called = net->consensus.lives[rank];
-        other->until_ns = stepaf_monotonic_ns() + MEMBER_CONNECT_NS;
-        return true;
+        int error = fd >= 0 ? ENOMEM : errno;
+        note_call_trouble(other, stepaf_why(error));
+        if (fd >= 0)
+            stepaf_control_socket_close(fd);
+        if (is_own_lack(error, &address)) {
+            call_later(other, true);
+            return true;
+        }
+        leave_address(other);
     }
     return false;
 }
+
+/* What the end of a call says of the other end. That nobody listens there, a connection that could
+ * not be made says. A greeting that has ended says nothing of the kind before time: the other end
+ * closes one that takes this rank too long, which may have been stopped. */
+static void judge_call(struct stepaf_member_net *net, int rank)
+{
+    struct stepaf_control_link *link = net->control.links[rank];
+    struct member_other *other = &net->others[rank];
+    struct stepaf_control_address address = {.scope = 0};
+
+    if (!link->has_been_up) { /* else something has been said, and it may be called at once */
+        (void)stepaf_consensus_address_at(&net->own, &other->addresses, other->at, &address);
+        bool lacks = (link->trouble && !link->error) || is_own_lack(link->error, &address);
+        note_call_trouble(other, link->trouble ? link->trouble : stepaf_why(link->error));
+        if (!lacks && (!link->hello.magic || other->spent_ns >= MEMBER_CONNECT_NS))
+            leave_address(other);
+        else
+            call_later(other, lacks);
+    }
+    stepaf_control_link_free(link);
+    net->control.links[rank] = NULL;
+}
+
+/* Of the time for one address, that in which this rank was stopped, or busy with other things, does
+ * not count; nor that in which the other end, which has taken the connection, says nothing. */
+static void count_time(struct member_other *other, const struct stepaf_control_link *link)
+{
+    int64_t now_ns = stepaf_monotonic_ns(), gap_ns = now_ns - other->looked_ns;
+    bool counts = link ? link->state == STEPAF_CONTROL_CALLING : other->again_ns && !other->lacks;
+
+    if (counts)
+        other->spent_ns += gap_ns < LOOK_MOST_NS ? gap_ns : LOOK_MOST_NS;
+    other->looked_ns = now_ns;
+}
+
+/* ---- what is said ---- */
 
 static void put_message(struct stepaf_control_link *link, uint32_t type, const uint8_t *data,
                         size_t bytes)
@@ -89,36 +169,65 @@ bool stepaf_member_net_say(struct stepaf_member_net *net, int to, uint32_t type,
     return true;
 }
 
+static void say_queued(struct stepaf_member_net *net, int rank, struct stepaf_control_link *way)
+{
+    struct member_other *other = &net->others[rank];
+
+    for (struct member_queued *queued = other->queue; queued; queued = queued->next)
+        put_message(way, queued->type, queued->data, queued->bytes);
+    stepaf_member_net_drop(net, rank);
+    other->spent_ns = other->again_ns = 0;
+    other->lacks = false;
+    other->trouble[0] = '\0';
+}
+
+static void give_up_calling(struct stepaf_member_net *net, int rank)
+{
+    struct member_other *other = &net->others[rank];
+
+    stepaf_member_net_drop(net, rank);
+    if (net->control.guests.is_one || /* who is no member loses nobody, and calls again */
+        stepaf_consensus_has_lost(&net->consensus, rank))
+        return;
+    memcpy(other->reason, other->trouble, sizeof other->reason);
+    stepaf_log_info("world rank %d, in its life %u, is lost among the members: %s", rank,
+                    net->consensus.lives[rank], other->reason);
+    stepaf_consensus_lose(&net->consensus, rank);
+}
+
 void stepaf_member_net_look_after(struct stepaf_member_net *net, int rank)
 {
     struct stepaf_control_link *link = net->control.links[rank];
-    struct member_other *other = &net->others[rank];
     struct stepaf_control_link *way = stepaf_member_net_way(net, rank);
+    struct member_other *other = &net->others[rank];
 
     if (way) {
-        while (other->queue) {
-            struct member_queued *queued = other->queue;
-            put_message(way, queued->type, queued->data, queued->bytes);
-            other->queue = queued->next;
-            free(queued);
-        }
+        say_queued(net, rank, way);
         return;
     }
-    if (link && link->state == STEPAF_CONTROL_CALLING && stepaf_monotonic_ns() >= other->until_ns)
+    count_time(other, link);
+    if (link && link->state == STEPAF_CONTROL_CALLING && other->spent_ns >= MEMBER_CONNECT_NS)
         stepaf_control_link_close(link, "its host does not answer", ETIMEDOUT);
     if (link && link->state != STEPAF_CONTROL_CLOSED)
         return;
     if (link)
-        snprintf(other->reason, sizeof other->reason, "it cannot be called: %s",
-                 link->trouble ? link->trouble : stepaf_why(link->error));
-    if (!call_next(net, rank)) { /* nobody listens there any more */
-        stepaf_member_net_drop(net, rank);
-        if (net->control.guests.is_one) /* who is no member loses nobody, and calls again */
-            return;
-        stepaf_log_info("world rank %d, in its life %u, is lost among the members: %s", rank,
-                        net->consensus.lives[rank], other->reason);
-        stepaf_consensus_lose(&net->consensus, rank);
-    }
+        judge_call(net, rank);
+    if (stepaf_monotonic_ns() >= other->again_ns && !call_next(net, rank))
+        give_up_calling(net, rank); /* nobody listens there any more */
+}
+
+bool stepaf_member_net_has_only_greeted(const struct stepaf_member_net *net, int rank)
+{
+    const struct stepaf_control_link *own = net->control.links[rank];
+    const struct stepaf_control_link *theirs = net->control.calls[rank];
+
+    return own && own->state == STEPAF_CONTROL_CLOSED && own->has_called && !own->n_in &&
+           !own->n_out && !(theirs && theirs->state == STEPAF_CONTROL_CLOSED);
+}
+
+const char *stepaf_member_net_hindrance(const struct stepaf_member_net *net, int rank)
+{
+    return net->others[rank].lacks ? net->others[rank].trouble : "";
 }
 
 void stepaf_member_net_set_key(struct stepaf_member_net *net, const uint8_t *key)

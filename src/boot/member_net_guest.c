@@ -414,7 +414,7 @@ void stepaf_member_guest_pump(struct stepaf_member_net *net)
         if (r != consensus->rank && consensus->is_member[r] &&
             !stepaf_consensus_has_lost(consensus, r) &&
             (returns->asked[r] != consensus->lives[r] || !can_hear(net, r))) {
-            net->others[r].at = 0; /* its addresses from the first on */
+            stepaf_member_net_call_anew(net, r);
             ask_member(net, r, false);
         }
 }

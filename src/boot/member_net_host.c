@@ -37,7 +37,7 @@ bool stepaf_member_net_set_card(struct stepaf_member_net *net, int rank, const v
     free(net->cards[rank].data);
     net->cards[rank] = (struct stepaf_consensus_blob){copy, bytes};
     net->others[rank].addresses = contact.addresses;
-    net->others[rank].at = 0; /* those of a process before it may have been called */
+    stepaf_member_net_call_anew(net, rank); /* those of a process before it may have been called */
     return true;
 }
 

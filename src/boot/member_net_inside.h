@@ -9,8 +9,8 @@
 #include "boot/member_net_return.h"
 
 enum {
-    MEMBER_CONNECT_NS =
-        2000000000 /* for one address: a host that is silent for so long is not there */
+    MEMBER_CONNECT_NS = 2000000000 /* for one address: who does not answer for so long, while this
+                                      rank looks, is not there */
 };
 
 /* What waits for a connection. */
@@ -33,9 +33,12 @@ struct member_said {
 /* Another rank. */
 struct member_other {
     struct stepaf_consensus_addresses addresses;
-    unsigned at;      /* the next address to call */
-    int64_t until_ns; /* for the address that is being called */
-    uint32_t called;  /* the rank's life in which it was called last */
+    unsigned at;       /* the address that is called, or is to be */
+    int64_t spent_ns;  /* on it; only while this rank was there to look */
+    int64_t looked_ns; /* when that was, last */
+    int64_t again_ns;  /* when to call there again; 0: it has not been */
+    bool lacks;        /* this rank itself lacks what it takes to call */
+    uint32_t called;   /* the rank's life in which it was called last */
     struct member_queued *queue;
     bool is_new;          /* it has been admitted by the last decision, and is to be told */
     bool was_at_home;     /* and this member was its home */
@@ -43,7 +46,8 @@ struct member_other {
     uint64_t guest_id;    /* its own, when it was a guest */
     bool leaves;          /* it has said so */
     bool has_left;
-    char reason[STEPAF_MEMBER_NET_REASON_MAX]; /* why it is lost, or could not be called last */
+    char reason[STEPAF_MEMBER_NET_REASON_MAX];  /* why it is lost */
+    char trouble[STEPAF_MEMBER_NET_REASON_MAX]; /* why the last call has come to nothing */
     struct member_said said[STEPAF_MEMBER_GATHERINGS];
 };
 
@@ -112,6 +116,11 @@ struct stepaf_control_link *stepaf_member_net_way(const struct stepaf_member_net
 void stepaf_member_net_drop(struct stepaf_member_net *net, int rank);
 /* How the call to a rank goes on, for which something waits. */
 void stepaf_member_net_look_after(struct stepaf_member_net *net, int rank);
+/* Call it at its addresses from the first on. */
+void stepaf_member_net_call_anew(struct stepaf_member_net *net, int rank);
+/* Whether what has ended is this rank's own call, before a word was said over it: the other end had
+ * closed the greeting by the time that this one came to answer, and is to be called again. */
+bool stepaf_member_net_has_only_greeted(const struct stepaf_member_net *net, int rank);
 /* The key that all members have, and what follows from it. */
 void stepaf_member_net_set_key(struct stepaf_member_net *net, const uint8_t *key);
 

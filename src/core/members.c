@@ -77,6 +77,11 @@ static stepaf_status_t refuse_late(const struct stepaf_ctx *ctx)
     if (atomic_load(&ctx->threads.closing))
         return stepaf_error_set(STEPAF_ERR_HANDLE, STEPAF_PHASE_COMMIT,
                                 "another thread finalizes the context");
+    const char *hindrance = rank < 0 ? "" : stepaf_member_net_hindrance(ctx->job.members.net, rank);
+    if (*hindrance)
+        return stepaf_error_set(STEPAF_ERR_TIMEOUT, STEPAF_PHASE_COMMIT,
+                                "this rank has not come to talk to world rank %d in time: %.140s",
+                                rank, hindrance);
     return stepaf_error_set_peer(STEPAF_ERR_TIMEOUT, STEPAF_PHASE_COMMIT, who,
                                  "world rank %d has not come to the members' agreement in time",
                                  rank);

@@ -1,0 +1,225 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* How members call each other, without contexts: whoever is stopped while it calls, or lacks what it
+ * takes, loses nobody by that, and whoever does not listen any more is lost. */
+#include <poll.h>
+#include <stdlib.h>
+
+#include <arpa/inet.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "base/time.h"
+#include "boot/member_net_inside.h"
+#include "unit.h"
+
+enum { RANKS = 3, LIMIT_MS = 10000, SHORT_MS = 200 };
+
+struct job {
+    struct stepaf_env env;
+    struct stepaf_member_net *nets[RANKS]; /* NULL: it has ended */
+};
+
+static void begin_job(struct job *job)
+{
+    struct stepaf_member_contact contacts[RANKS];
+    char reason[STEPAF_MEMBER_NET_REASON_MAX];
+
+    memset(job, 0, sizeof *job);
+    CU_ASSERT_EQUAL_FATAL(stepaf_env_load(&job->env), STEPAF_OK);
+    CU_ASSERT_FATAL(stepaf_proof_ready());
+    for (int r = 0; r < RANKS; r++) {
+        job->nets[r] = stepaf_member_net_open(&job->env, r, RANKS, &contacts[r], reason);
+        CU_ASSERT_PTR_NOT_NULL_FATAL(job->nets[r]);
+    }
+    for (int r = 0; r < RANKS; r++) {
+        CU_ASSERT_FATAL(stepaf_member_net_meet(job->nets[r], contacts));
+        stepaf_member_net_next(job->nets[r]);
+    }
+}
+
+static void end_job(struct job *job)
+{
+    for (int r = 0; r < RANKS; r++)
+        stepaf_member_net_close(job->nets[r]);
+    stepaf_env_free(&job->env);
+}
+
+static void decide_at(const struct job *job, int rank)
+{
+    stepaf_member_net_decide(job->nets[rank], "word", 4);
+}
+
+static void pump_from(const struct job *job, int first)
+{
+    for (int r = first; r < RANKS; r++)
+        if (job->nets[r])
+            stepaf_member_net_pump(job->nets[r]);
+    (void)poll(NULL, 0, 1);
+}
+
+static bool is_lost(const struct job *job, int at, int rank)
+{
+    return stepaf_consensus_has_lost(stepaf_member_net_consensus(job->nets[at]), rank);
+}
+
+#define PUMP_UNTIL(job_, first_, condition_)                             \
+    do {                                                                 \
+        int64_t until_ns = stepaf_monotonic_ns() + LIMIT_MS * 1000000LL; \
+        while (!(condition_) && stepaf_monotonic_ns() < until_ns)        \
+            pump_from(job_, first_);                                     \
+        CU_ASSERT((condition_) ? 1 : 0);                                 \
+    } while (0)
+
+/* All come to the decision, and nobody is lost. */
+static void check_all_decide(const struct job *job)
+{
+    for (int r = 0; r < RANKS; r++) {
+        PUMP_UNTIL(job, 0,
+                   stepaf_member_net_consensus(job->nets[r])->state == STEPAF_CONSENSUS_DONE);
+        for (int other = 0; other < RANKS; other++)
+            CU_ASSERT_FALSE(is_lost(job, r, other));
+    }
+}
+
+/* The others wait for a stranger's words no longer. */
+static void let_strangers_be_late(const struct job *job)
+{
+    for (int r = 1; r < RANKS; r++)
+        for (struct stepaf_control_link *at = job->nets[r]->control.strangers; at; at = at->next)
+            at->until_ns = 0;
+    PUMP_UNTIL(job, 1, !job->nets[1]->control.n_strangers && !job->nets[2]->control.n_strangers);
+}
+
+static bool have_strangers(const struct job *job, enum stepaf_control_state state)
+{
+    for (int r = 1; r < RANKS; r++) {
+        const struct stepaf_control_link *stranger = job->nets[r]->control.strangers;
+        if (!stranger || stranger->state != state)
+            return false;
+    }
+    return true;
+}
+
+/* The leader calls, and is stopped before its hello; or before its answer. */
+static void stopped_while_it_calls(void)
+{
+    struct job job;
+
+    for (int is_greeting = 0; is_greeting < 2; is_greeting++) {
+        begin_job(&job);
+        decide_at(&job, 0);
+        stepaf_member_net_pump(job.nets[0]);
+        if (is_greeting) {
+            struct stepaf_control_link **links = job.nets[0]->control.links;
+            PUMP_UNTIL(&job, 0,
+                       links[1] && links[1]->state == STEPAF_CONTROL_GREETING && links[2] &&
+                           links[2]->state == STEPAF_CONTROL_GREETING);
+        }
+        PUMP_UNTIL(&job, 1,
+                   have_strangers(&job, is_greeting ? STEPAF_CONTROL_CHALLENGED
+                                                    : STEPAF_CONTROL_STRANGER));
+        let_strangers_be_late(&job);
+        decide_at(&job, 1);
+        decide_at(&job, 2);
+        check_all_decide(&job);
+        end_job(&job);
+    }
+}
+
+/* It has no descriptors left, or one. It says so itself, and tries again. */
+static void without_descriptors(void)
+{
+    struct rlimit before, low;
+    struct job job;
+
+    for (unsigned n_spare = 0; n_spare < 2; n_spare++) {
+        begin_job(&job);
+        int top = dup(0);
+        CU_ASSERT_FATAL(top >= 0 && getrlimit(RLIMIT_NOFILE, &before) == 0);
+        close(top);
+        low = before;
+        low.rlim_cur = (rlim_t)top + n_spare;
+        CU_ASSERT_EQUAL_FATAL(setrlimit(RLIMIT_NOFILE, &low), 0);
+        decide_at(&job, 0);
+        int64_t until_ns = stepaf_monotonic_ns() + SHORT_MS * 1000000LL;
+        while (stepaf_monotonic_ns() < until_ns)
+            stepaf_member_net_pump(job.nets[0]);
+        UNIT_CONTAINS(stepaf_member_net_hindrance(job.nets[0], 2), "ulimit -n");
+        CU_ASSERT_STRING_EQUAL(stepaf_member_net_reason(job.nets[0], 2), "");
+        CU_ASSERT_EQUAL_FATAL(setrlimit(RLIMIT_NOFILE, &before), 0);
+        decide_at(&job, 1);
+        decide_at(&job, 2);
+        check_all_decide(&job);
+        CU_ASSERT_STRING_EQUAL(stepaf_member_net_hindrance(job.nets[0], 2), "");
+        end_job(&job);
+    }
+}
+
+static void nobody_listens(void)
+{
+    struct job job;
+
+    begin_job(&job);
+    stepaf_member_net_close(job.nets[2]);
+    job.nets[2] = NULL;
+    decide_at(&job, 0);
+    decide_at(&job, 1);
+    PUMP_UNTIL(&job, 0, is_lost(&job, 0, 2));
+    UNIT_CONTAINS(stepaf_member_net_reason(job.nets[0], 2), "it cannot be called: ");
+    PUMP_UNTIL(&job, 0, stepaf_member_net_consensus(job.nets[0])->state == STEPAF_CONSENSUS_DONE);
+    end_job(&job);
+}
+
+static int listen_again(uint16_t port)
+{
+    struct sockaddr_in place = {
+        .sin_family = AF_INET, .sin_port = htons(port), .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    int fd = socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK, 0), one = 1;
+
+    CU_ASSERT_EQUAL(setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof one), 0);
+    CU_ASSERT_EQUAL_FATAL(bind(fd, (struct sockaddr *)&place, sizeof place), 0);
+    CU_ASSERT_EQUAL_FATAL(listen(fd, 8), 0);
+    return fd;
+}
+
+/* Another program has its port, which takes each connection and ends it: in two seconds the rank is
+ * lost. */
+static void another_listens(void)
+{
+    struct job job;
+
+    begin_job(&job);
+    uint16_t port = job.nets[2]->control.port;
+    stepaf_member_net_close(job.nets[2]);
+    job.nets[2] = NULL;
+    int fd = listen_again(port), n = 0;
+    decide_at(&job, 0);
+    decide_at(&job, 1);
+    int64_t begin_ns = stepaf_monotonic_ns();
+    while (!is_lost(&job, 0, 2) && stepaf_monotonic_ns() < begin_ns + LIMIT_MS * 1000000LL) {
+        int taken = accept(fd, NULL, NULL);
+        n += taken >= 0;
+        if (taken >= 0)
+            close(taken);
+        pump_from(&job, 0);
+    }
+    CU_ASSERT(is_lost(&job, 0, 2));
+    CU_ASSERT(stepaf_monotonic_ns() - begin_ns > MEMBER_CONNECT_NS / 2);
+    CU_ASSERT(n > 2);
+    close(fd);
+    end_job(&job);
+}
+
+int main(void)
+{
+    CU_TestInfo tests[] = {
+        {"stopped while it calls", stopped_while_it_calls},
+        {"without descriptors", without_descriptors},
+        {"nobody listens", nobody_listens},
+        {"another program listens", another_listens},
+        CU_TEST_INFO_NULL,
+    };
+    setenv("STEPAF_NET_IF", "lo", 1);
+    return unit_run(tests);
+}
