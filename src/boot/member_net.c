@@ -89,11 +89,16 @@ static bool hear_leaving(struct stepaf_member_net *net, int rank, const void *da
     return true;
 }
 
-/* Nothing of the machine is called from here. */
+/* Nothing of the machine is called from here. Whom this rank goes on without, or the other way round,
+ * it does not call. */
 static void send_message(void *arg, int to, const struct stepaf_consensus_message *message)
 {
     struct stepaf_member_net *net = arg;
     size_t bytes = 0;
+
+    if ((message->kind == STEPAF_CONSENSUS_OUT || message->kind == STEPAF_CONSENSUS_RESIGN) &&
+        !stepaf_member_net_way(net, to))
+        return;
     uint8_t *data = stepaf_consensus_message_pack(message, net->consensus.size, &bytes);
 
     if (data)
@@ -127,11 +132,11 @@ static bool take_message(void *arg, int rank, const struct stepaf_control_frame 
         !stepaf_consensus_message_read(data, frame->bytes, net->consensus.size, &message))
         return false;
     uint32_t n_lost = net->consensus.n_lost;
-    stepaf_consensus_take(&net->consensus, rank, &message);
+    bool fits = stepaf_consensus_take(&net->consensus, rank, &message);
     if (net->consensus.n_lost != n_lost)
         stepaf_log_info("world rank %d, in its life %u, has told of ranks that are lost", rank,
                         message.life);
-    return true;
+    return fits;
 }
 
 static void note_ended(void *arg, int rank, bool has_left)

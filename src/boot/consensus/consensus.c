@@ -7,6 +7,7 @@
 
 #include "boot/consensus/common.h"
 #include "boot/consensus/lead.h"
+#include "boot/consensus/rules.h"
 
 bool stepaf_consensus_init(struct stepaf_consensus *consensus, int rank, int size,
                            stepaf_consensus_send_t send, void *arg)
@@ -46,13 +47,23 @@ void stepaf_consensus_free(struct stepaf_consensus *consensus)
     *consensus = (struct stepaf_consensus){0};
 }
 
+/* There is no way for this rank to go on; who waits for it is not to. */
+static void resign_part(struct stepaf_consensus *consensus)
+{
+    struct stepaf_consensus_message resign =
+        stepaf_consensus_begin(consensus, STEPAF_CONSENSUS_RESIGN, 0);
+
+    consensus->state = STEPAF_CONSENSUS_FAILED;
+    stepaf_consensus_say_all(consensus, &resign);
+}
+
 /* Somebody is there no more, or the decision has been begun. */
 static void look_around(struct stepaf_consensus *consensus)
 {
     if (consensus->state != STEPAF_CONSENSUS_OPEN)
         return;
     if (consensus->is_out || !stepaf_consensus_is_majority(consensus)) {
-        consensus->state = STEPAF_CONSENSUS_FAILED;
+        resign_part(consensus);
         return;
     }
     int leader = stepaf_consensus_leader(consensus);
@@ -76,6 +87,8 @@ void stepaf_consensus_next(struct stepaf_consensus *consensus)
     stepaf_consensus_lead_drop(consensus);
     stepaf_consensus_drop(&consensus->own);
     stepaf_consensus_drop(&consensus->before);
+    if (consensus->state != STEPAF_CONSENSUS_DONE) /* what was only accepted is no decision */
+        stepaf_consensus_drop(&consensus->value);
     consensus->before = consensus->value;
     consensus->value = (struct stepaf_consensus_blob){0};
     consensus->number++;
@@ -197,31 +210,36 @@ void stepaf_consensus_report(struct stepaf_consensus *consensus, int to)
 
 /* ---- what others say ---- */
 
-/* Whom the sender knows to be lost. False: this rank is among them. */
-static bool merge_lost(struct stepaf_consensus *consensus,
+/* Whether the sender knows that this rank is lost. */
+static bool says_out(const struct stepaf_consensus *consensus,
+                     const struct stepaf_consensus_message *message)
+{
+    return stepaf_consensus_gone_by(message, consensus->rank) >= consensus->lives[consensus->rank];
+}
+
+/* A decision that has been made still holds. */
+static void go_out(struct stepaf_consensus *consensus)
+{
+    consensus->is_out = true;
+    look_around(consensus);
+}
+
+/* Whom the sender knows to be lost. */
+static void merge_lost(struct stepaf_consensus *consensus,
                        const struct stepaf_consensus_message *message)
 {
     bool is_news = false;
 
     for (int r = 0; r < consensus->size; r++) {
         uint32_t gone = stepaf_consensus_gone_by(message, r);
-        if (gone <= consensus->gone[r])
+        if (gone <= consensus->gone[r] || r == consensus->rank)
             continue;
-        if (r == consensus->rank && gone < consensus->lives[r])
-            continue;
-        if (r == consensus->rank) {
-            consensus->is_out = true;
-            if (consensus->state == STEPAF_CONSENSUS_OPEN)
-                consensus->state = STEPAF_CONSENSUS_FAILED;
-            return false;
-        }
         consensus->gone[r] = gone;
         is_news = is_news || stepaf_consensus_has_lost(consensus, r);
         consensus->n_lost++;
     }
     if (is_news)
         look_around(consensus);
-    return true;
 }
 
 /* It is about a decision that this rank makes elsewhere, or has not come to. */
@@ -241,8 +259,7 @@ static void accept_value(struct stepaf_consensus *consensus, int from,
     struct stepaf_consensus_message accepted =
         stepaf_consensus_begin(consensus, STEPAF_CONSENSUS_ACCEPTED, message->ballot);
 
-    if (message->ballot != (uint32_t)from + 1 || message->ballot < consensus->promised ||
-        !message->value ||
+    if (message->ballot < consensus->promised ||
         !stepaf_consensus_keep(consensus, &consensus->value, message->value, message->value_bytes))
         return;
     consensus->promised = consensus->accepted = message->ballot;
@@ -272,6 +289,9 @@ static void take_open(struct stepaf_consensus *consensus, int from,
     bool is_mine = message->ballot == (uint32_t)consensus->rank + 1;
 
     switch (message->kind) {
+    case STEPAF_CONSENSUS_CALL:
+        stepaf_consensus_lead_again(consensus, from);
+        break;
     case STEPAF_CONSENSUS_PREPARE:
         promise_to(consensus, from);
         break;
@@ -296,29 +316,20 @@ static void take_open(struct stepaf_consensus *consensus, int from,
     }
 }
 
-void stepaf_consensus_take(struct stepaf_consensus *consensus, int from,
-                           const struct stepaf_consensus_message *message)
+/* Of a member, as far as this rank knows. */
+static void take_alive(struct stepaf_consensus *consensus, int from,
+                       const struct stepaf_consensus_message *message)
 {
-    struct stepaf_consensus_message out =
-        stepaf_consensus_begin(consensus, STEPAF_CONSENSUS_OUT, 0);
-
-    /* This rank has not come to the decision by which the sender has returned, if there is one. */
-    bool is_ahead = message->life > consensus->lives[from];
-    bool is_over = !is_ahead && (stepaf_consensus_has_lost(consensus, from) ||
-                                 message->life < consensus->lives[from]);
-
-    if (is_over && message->kind != STEPAF_CONSENSUS_OUT)
-        consensus->send(consensus->arg, from, &out);
-    if (is_over || (!is_ahead && !merge_lost(consensus, message)))
-        return;
-    if (message->number == consensus->number + 1)
-        hear_early(&consensus->next, from, message);
-    if (is_ahead)
-        return;
     bool asks = message->kind == STEPAF_CONSENSUS_CALL ||
                 message->kind == STEPAF_CONSENSUS_PREPARE ||
                 message->kind == STEPAF_CONSENSUS_ACCEPT;
-    if (asks && message->number + 1 == consensus->number)
+    struct stepaf_consensus_message resign =
+        stepaf_consensus_begin(consensus, STEPAF_CONSENSUS_RESIGN, 0);
+
+    merge_lost(consensus, message);
+    if (message->number == consensus->number + 1)
+        hear_early(&consensus->next, from, message);
+    else if (asks && message->number + 1 == consensus->number)
         stepaf_consensus_tell(consensus, from, message->number);
     if (message->number != consensus->number)
         return;
@@ -328,4 +339,52 @@ void stepaf_consensus_take(struct stepaf_consensus *consensus, int from,
         take_open(consensus, from, message);
     else if (consensus->state == STEPAF_CONSENSUS_DONE && asks)
         stepaf_consensus_tell(consensus, from, consensus->number);
+    else if (asks && !consensus->is_starved)
+        consensus->send(consensus->arg, from, &resign);
+}
+
+/* Of one whose process has the place of an earlier one, by a decision that this rank has not come
+ * to. What it knows of others may be of lives that this rank does not know, and it need not be who
+ * it says. */
+static void hear_ahead(struct stepaf_consensus *consensus,
+                       const struct stepaf_consensus_message *message)
+{
+    if (message->number == consensus->number + 1 &&
+        (message->kind == STEPAF_CONSENSUS_CALL || message->kind == STEPAF_CONSENSUS_PREPARE))
+        consensus->next.is_called = true;
+}
+
+/* Who is lost to this rank is told so; if this rank goes itself, it is not for it to say who does. */
+static void answer_lost(struct stepaf_consensus *consensus, int from,
+                        const struct stepaf_consensus_message *message)
+{
+    bool goes = consensus->is_out ||
+                (consensus->state == STEPAF_CONSENSUS_FAILED && !consensus->is_starved);
+    struct stepaf_consensus_message answer =
+        stepaf_consensus_begin(consensus, goes ? STEPAF_CONSENSUS_RESIGN : STEPAF_CONSENSUS_OUT, 0);
+
+    if (message->kind != STEPAF_CONSENSUS_OUT && message->kind != STEPAF_CONSENSUS_RESIGN)
+        consensus->send(consensus->arg, from, &answer);
+}
+
+bool stepaf_consensus_take(struct stepaf_consensus *consensus, int from,
+                           const struct stepaf_consensus_message *message)
+{
+    bool is_ahead = message->life > consensus->lives[from];
+
+    if (!stepaf_consensus_is_by_the_rules(consensus, from, message))
+        return false;
+    if (is_ahead)
+        hear_ahead(consensus, message);
+    else if (stepaf_consensus_has_lost(consensus, from) || message->life < consensus->lives[from])
+        answer_lost(consensus, from, message);
+    else if (message->kind == STEPAF_CONSENSUS_RESIGN)
+        stepaf_consensus_lose(consensus, from);
+    else if (says_out(consensus, message))
+        go_out(consensus);
+    else if (!stepaf_consensus_can_be_lost(consensus, message))
+        return false;
+    else
+        take_alive(consensus, from, message);
+    return true;
 }

@@ -23,7 +23,8 @@ enum stepaf_consensus_kind {
     STEPAF_CONSENSUS_ACCEPTED,
     STEPAF_CONSENSUS_DECIDED, /* it is; with it, for whoever has not accepted it */
     STEPAF_CONSENSUS_OUT,     /* you have been given up */
-    STEPAF_CONSENSUS_LOSSES /* somebody is lost, as every message says; nothing is to be decided */
+    STEPAF_CONSENSUS_LOSSES, /* somebody is lost, as every message says; nothing is to be decided */
+    STEPAF_CONSENSUS_RESIGN  /* I have failed: go on without me, and believe nothing else of this */
 };
 
 /* What ranks say to each other. What it points to belongs to the caller. */
@@ -121,7 +122,8 @@ bool stepaf_consensus_return(struct stepaf_consensus *consensus, uint32_t number
                              size_t bytes);
 /* Tell another rank who is lost. */
 void stepaf_consensus_report(struct stepaf_consensus *consensus, int to);
-void stepaf_consensus_take(struct stepaf_consensus *consensus, int from,
+/* What another rank has said. False: nobody says that who goes by the rules. */
+bool stepaf_consensus_take(struct stepaf_consensus *consensus, int from,
                            const struct stepaf_consensus_message *message);
 /* Nobody has had that rank yet: it is as one that was lost, and is no member any more. Before the
  * first decision. */
@@ -142,7 +144,7 @@ int stepaf_consensus_awaited(const struct stepaf_consensus *consensus);
 /* Pack what each rank has said, NULL: it is not there. The caller's to free; NULL: no memory. */
 uint8_t *stepaf_consensus_value_make(const struct stepaf_consensus_blob *blobs, int size,
                                      size_t *bytes_p);
-/* Find what each has said in a value; false: it is none. blobs_p points into it. */
+/* Find what each has said in a value; false: it is none. blobs_p points into it; NULL: only look. */
 bool stepaf_consensus_value_read(const void *value, size_t bytes,
                                  struct stepaf_consensus_blob *blobs_p, int size);
 

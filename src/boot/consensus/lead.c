@@ -16,8 +16,26 @@ void stepaf_consensus_lead_drop(struct stepaf_consensus *consensus)
     lead->best = 0;
 }
 
+/* Members that the decision has nothing of are told so, if they live: one that was lost after it had
+ * said its word waits for an answer. */
+static void dismiss_absent(struct stepaf_consensus *consensus)
+{
+    const struct stepaf_consensus_blob *value = &consensus->value;
+    struct stepaf_consensus_blob *words = calloc((size_t)consensus->size, sizeof *words);
+    struct stepaf_consensus_message out =
+        stepaf_consensus_begin(consensus, STEPAF_CONSENSUS_OUT, 0);
+
+    bool is_read =
+        words && stepaf_consensus_value_read(value->data, value->bytes, words, consensus->size);
+    for (int r = 0; is_read && r < consensus->size; r++)
+        if (consensus->is_member[r] && !words[r].data && stepaf_consensus_has_lost(consensus, r))
+            consensus->send(consensus->arg, r, &out);
+    free(words);
+}
+
 void stepaf_consensus_conclude(struct stepaf_consensus *consensus)
 {
+    dismiss_absent(consensus);
     stepaf_consensus_lead_drop(consensus);
     stepaf_consensus_drop(&consensus->own);
     stepaf_consensus_drop(&consensus->before);
@@ -50,6 +68,30 @@ static bool choose_value(struct stepaf_consensus *consensus)
     return true;
 }
 
+/* What the leader asks for now. */
+static struct stepaf_consensus_message begin_question(const struct stepaf_consensus *consensus)
+{
+    bool proposes = consensus->lead.proposes;
+    struct stepaf_consensus_message question = stepaf_consensus_begin(
+        consensus, proposes ? STEPAF_CONSENSUS_ACCEPT : STEPAF_CONSENSUS_PREPARE,
+        (uint32_t)consensus->rank + 1);
+
+    if (proposes) {
+        question.value = consensus->value.data;
+        question.value_bytes = consensus->value.bytes;
+    }
+    return question;
+}
+
+void stepaf_consensus_lead_again(struct stepaf_consensus *consensus, int to)
+{
+    struct stepaf_consensus_message question = begin_question(consensus);
+
+    if (consensus->lead.leads && stepaf_consensus_is_there(consensus, to) &&
+        !consensus->lead.has_answered[to])
+        consensus->send(consensus->arg, to, &question);
+}
+
 void stepaf_consensus_lead_on(struct stepaf_consensus *consensus)
 {
     struct stepaf_consensus_lead *lead = &consensus->lead;
@@ -70,10 +112,7 @@ void stepaf_consensus_lead_on(struct stepaf_consensus *consensus)
         consensus->accepted = ballot;
         for (int r = 0; r < consensus->size; r++)
             lead->has_answered[r] = r == consensus->rank;
-        struct stepaf_consensus_message accept =
-            stepaf_consensus_begin(consensus, STEPAF_CONSENSUS_ACCEPT, ballot);
-        accept.value = consensus->value.data;
-        accept.value_bytes = consensus->value.bytes;
+        struct stepaf_consensus_message accept = begin_question(consensus);
         stepaf_consensus_say_all(consensus, &accept);
     }
 }
@@ -91,8 +130,6 @@ void stepaf_consensus_lead_begin(struct stepaf_consensus *consensus)
 {
     struct stepaf_consensus_lead *lead = &consensus->lead;
     uint32_t ballot = (uint32_t)consensus->rank + 1;
-    struct stepaf_consensus_message prepare =
-        stepaf_consensus_begin(consensus, STEPAF_CONSENSUS_PREPARE, ballot);
 
     if (consensus->promised > ballot) /* to one who has given this rank up: that one will say so */
         return;
@@ -105,6 +142,7 @@ void stepaf_consensus_lead_begin(struct stepaf_consensus *consensus)
         return;
     if (consensus->accepted)
         note_best(consensus, consensus->accepted, consensus->value.data, consensus->value.bytes);
+    struct stepaf_consensus_message prepare = begin_question(consensus);
     stepaf_consensus_say_all(consensus, &prepare);
     stepaf_consensus_lead_on(consensus);
 }

@@ -47,14 +47,15 @@ bool stepaf_consensus_value_read(const void *value, size_t bytes,
         return false;
     for (int r = 0; r < size; r++) {
         uint32_t is_there = stepaf_unpack_u32(&unpack);
-        blobs_p[r] = (struct stepaf_consensus_blob){0};
+        struct stepaf_consensus_blob blob = {0};
         if (unpack.failed || is_there > PRESENT)
             return false;
-        if (!is_there)
-            continue;
-        uint64_t length = stepaf_unpack_u64(&unpack);
-        const void *data = length ? stepaf_unpack_bytes(&unpack, length) : NULL;
-        blobs_p[r] = (struct stepaf_consensus_blob){place_or_none(data), length};
+        if (is_there) {
+            blob.bytes = stepaf_unpack_u64(&unpack);
+            blob.data = place_or_none(blob.bytes ? stepaf_unpack_bytes(&unpack, blob.bytes) : NULL);
+        }
+        if (blobs_p)
+            blobs_p[r] = blob;
     }
     return !unpack.failed && unpack.at == unpack.end;
 }
@@ -105,7 +106,7 @@ bool stepaf_consensus_message_read(const void *data, size_t bytes, int size,
     message.own = message.own_bytes ? stepaf_unpack_bytes(&unpack, message.own_bytes) : NULL;
     uint32_t has_value = stepaf_unpack_u32(&unpack);
     if (unpack.failed || has_value > PRESENT || message.kind < STEPAF_CONSENSUS_CALL ||
-        message.kind > STEPAF_CONSENSUS_LOSSES || message.ballot > (uint32_t)size ||
+        message.kind > STEPAF_CONSENSUS_RESIGN || message.ballot > (uint32_t)size ||
         message.accepted > (uint32_t)size)
         return false;
     if (has_value) {
