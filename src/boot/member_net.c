@@ -168,7 +168,7 @@ static void note_guest_ended(void *arg, struct stepaf_control_link *link)
     struct stepaf_member_net *net = arg;
 
     if (!net->control.guests.is_one)
-        stepaf_member_host_forget(net, link->rank);
+        stepaf_member_host_part(net, link);
 }
 
 /* ---- beginning and end ---- */

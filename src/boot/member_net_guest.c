@@ -12,8 +12,7 @@
 #include "boot/member_net_inside.h"
 
 enum {
-    AGAIN_NS = 20000000,       /* between rounds of calls */
-    ASK_AGAIN_NS = 1000000000, /* the home, which knows of members that have come since */
+    AGAIN_NS = 20000000, /* between rounds of calls */
     PLACES_MAX = 1024,
     PLACE_MAX = STEPAF_PLACE_MEET_MAX
 };
@@ -303,118 +302,4 @@ stepaf_status_t stepaf_member_net_look(struct stepaf_member_net *net, const char
                             "rank %d cannot return by STEPAF_JOIN: %.64s: %.140s%s",
                             net->consensus.rank, place, returns->text,
                             is_over ? " (STEPAF_SECRET, STEPAF_SECRET_FILE)" : "");
-}
-
-/* ---- asking ---- */
-
-bool stepaf_member_net_ask(struct stepaf_member_net *net, const void *words, size_t bytes)
-{
-    struct member_return *returns = net->returns;
-    uint8_t *copy = malloc(bytes + 1);
-
-    if (!copy)
-        return false;
-    memcpy(copy, words, bytes);
-    free(returns->words.data);
-    returns->words = (struct stepaf_consensus_blob){copy, bytes};
-    returns->asks = true;
-    return true;
-}
-
-void stepaf_member_net_withdraw(struct stepaf_member_net *net)
-{
-    struct member_return *returns = net->returns;
-
-    returns->asks = false;
-    returns->home = -1;
-    memset(returns->asked, 0, (size_t)net->consensus.size * sizeof *returns->asked);
-    for (int r = 0; r < net->consensus.size; r++) {
-        stepaf_member_net_drop(net, r);
-        stepaf_control_link_free(net->control.links[r]);
-        net->control.links[r] = NULL;
-    }
-}
-
-/* The home keeps the words that it has, where none come @a again. */
-static void ask_member(struct stepaf_member_net *net, int rank, bool again)
-{
-    struct member_return *returns = net->returns;
-    struct stepaf_pack pack = {0};
-
-    stepaf_pack_u32(&pack, 1);
-    stepaf_pack_u64(&pack, returns->id);
-    if (rank == returns->home) {
-        returns->asked_ns = stepaf_monotonic_ns();
-        returns->is_answered = false;
-        if (!again)
-            stepaf_pack_bytes(&pack, returns->words.data, returns->words.bytes);
-    }
-    if (!pack.failed) {
-        returns->asked[rank] = net->consensus.lives[rank];
-        stepaf_member_net_say(net, rank, STEPAF_CONTROL_ASK, pack.data, pack.bytes);
-    }
-    free(pack.data);
-}
-
-static bool can_hear(const struct stepaf_member_net *net, int rank)
-{
-    return net->others[rank].queue || stepaf_member_net_way(net, rank);
-}
-
-/* The next member that is there, behind the last home, with which it may have gone. */
-static int next_home(const struct stepaf_member_net *net)
-{
-    const struct stepaf_consensus *consensus = &net->consensus;
-
-    for (int i = 1; i <= consensus->size; i++) {
-        int r = (net->returns->home + i) % consensus->size;
-        if (r != consensus->rank && consensus->is_member[r] &&
-            !stepaf_consensus_has_lost(consensus, r))
-            return r;
-    }
-    return -1;
-}
-
-/* A home that is lost, or no member, may have its connection still. */
-static bool has_home(const struct stepaf_member_net *net)
-{
-    const struct stepaf_consensus *consensus = &net->consensus;
-    int home = net->returns->home;
-
-    return home >= 0 && can_hear(net, home) && consensus->is_member[home] &&
-           !stepaf_consensus_has_lost(consensus, home);
-}
-
-/* Whether the home is to be asked again: it has answered, and there is a connection to it. */
-static bool is_time_again(const struct stepaf_member_net *net, int64_t now_ns)
-{
-    const struct member_return *returns = net->returns;
-
-    return returns->is_answered && stepaf_member_net_way(net, returns->home) &&
-           now_ns - returns->asked_ns > ASK_AGAIN_NS;
-}
-
-void stepaf_member_guest_pump(struct stepaf_member_net *net)
-{
-    struct member_return *returns = net->returns;
-    const struct stepaf_consensus *consensus = &net->consensus;
-    int64_t now_ns = stepaf_monotonic_ns();
-
-    if (!returns->asks || now_ns < returns->again_ns)
-        return;
-    returns->again_ns = now_ns + AGAIN_NS;
-    if (!has_home(net)) {
-        returns->home = next_home(net);
-        if (returns->home >= 0)
-            returns->asked[returns->home] = 0;
-    } else if (is_time_again(net, now_ns)) {
-        ask_member(net, returns->home, true);
-    }
-    for (int r = 0; r < consensus->size; r++)
-        if (r != consensus->rank && consensus->is_member[r] &&
-            !stepaf_consensus_has_lost(consensus, r) &&
-            (returns->asked[r] != consensus->lives[r] || !can_hear(net, r))) {
-            stepaf_member_net_call_anew(net, r);
-            ask_member(net, r, false);
-        }
 }

@@ -114,6 +114,15 @@ static void refuse_guest(struct stepaf_control_link *link, bool for_good, const 
     stepaf_control_send(link, &frame, text);
 }
 
+void stepaf_member_host_part(struct stepaf_member_net *net, struct stepaf_control_link *link)
+{
+    /* It would come again, and push the other one out. Only its home says so: two that come at once
+     * may come to members in another order each, and both would be turned away. */
+    if (link->state == STEPAF_CONTROL_UP && net->guests[link->rank].words.data)
+        refuse_guest(link, true, "another process asks for the place");
+    stepaf_member_host_forget(net, link->rank);
+}
+
 /* What that decision has come to; NULL: it is not known any more. */
 static const struct stepaf_consensus_blob *decided_value(const struct stepaf_consensus *consensus,
                                                          uint32_t number)
@@ -176,17 +185,20 @@ static void take_over(struct stepaf_member_net *net, int rank)
 }
 
 /* It was admitted while its connections were broken, and has called again, since nobody could tell
- * it. */
+ * it; or it has been told, and had called this member before. */
 static bool welcome_late(struct stepaf_member_net *net, struct stepaf_control_link *link,
                          uint64_t id)
 {
     struct member_other *other = &net->others[link->rank];
 
-    if (id != other->guest_id || !decided_value(&net->consensus, other->admitted_by))
+    if (id != other->guest_id || !other->admitted_by)
         return false;
     take_over(net, link->rank);
     other->is_new = false;
-    tell_state(net, link, other->admitted_by);
+    if (decided_value(&net->consensus, other->admitted_by))
+        tell_state(net, link, other->admitted_by);
+    else
+        refuse_guest(link, true, "the members have gone on without it");
     return true;
 }
 
@@ -257,17 +269,15 @@ static bool hear_guest(struct stepaf_member_net *net, struct stepaf_control_link
 }
 
 /* Of one that another member has admitted already, which this one has not come to: the machine lets
- * it wait. Or of one that this member has admitted before this connection of the guest's had
- * come. */
+ * it wait. Who only knows the secret does not speak for a rank that has its process. */
 static bool hear_early_word(struct stepaf_member_net *net, int rank, const void *data, size_t bytes)
 {
     struct stepaf_consensus_message message;
 
     if (!stepaf_consensus_message_read(data, bytes, net->consensus.size, &message))
         return false;
-    if (message.life >= net->consensus.lives[rank])
-        stepaf_consensus_take(&net->consensus, rank, &message);
-    return true;
+    return message.life <= net->consensus.lives[rank] ||
+           stepaf_consensus_take(&net->consensus, rank, &message);
 }
 
 bool stepaf_member_host_take(struct stepaf_member_net *net, struct stepaf_control_link *link,

@@ -70,6 +70,7 @@ struct member_return {
     int home;         /* the member that is to tell the others what this process says */
     int64_t asked_ns; /* when the home was asked last, */
     bool is_answered; /* and whether it has answered since */
+    int other;        /* the member that was asked last in its place */
     uint32_t *asked;  /* by rank: the life in which it was */
     char text[STEPAF_MEMBER_NET_REASON_MAX];
 };
@@ -131,12 +132,14 @@ bool stepaf_member_gather_take(struct stepaf_member_net *net, int from,
                                const struct stepaf_control_frame *frame, const void *data);
 void stepaf_member_gather_free(struct stepaf_member_net *net);
 
-/* ---- member_net_host.c, member_net_guest.c ---- */
+/* ---- member_net_host.c, member_net_guest.c, member_net_ask.c ---- */
 
 /* A guest has said something to this member. False: it does not fit. */
 bool stepaf_member_host_take(struct stepaf_member_net *net, struct stepaf_control_link *link,
                              const struct stepaf_control_frame *frame, const void *data);
 void stepaf_member_host_forget(struct stepaf_member_net *net, int rank);
+/* A guest's connection has ended, or is to, since another process asks for the place. */
+void stepaf_member_host_part(struct stepaf_member_net *net, struct stepaf_control_link *link);
 /* An admitted guest asks again, by the connection that is the rank's by now. False: it does not
  * fit. */
 bool stepaf_member_host_tell_again(struct stepaf_member_net *net, struct stepaf_control_link *link,

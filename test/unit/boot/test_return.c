@@ -72,8 +72,11 @@ static void its_connection_is_late(void)
     PUMP_UNTIL(&job, (pump_with(&job, guest), is_listed(&job)));
     decide(&job, true);
     CU_ASSERT_PTR_NOT_NULL_FATAL(stepaf_member_net_words(job.nets[0], LOST, &id));
-    job.nets[0]->guests[LOST].asks = false; /* as if it had not asked yet */
-    job.nets[0]->others[LOST].at = 99;      /* all addresses have been tried, for the one before */
+    stepaf_member_host_forget(job.nets[0], LOST); /* as if it had not asked yet: */
+    guest->returns->asked[0] = 0;                 /* that is on its way */
+    guest->returns->again_ns = 0;
+    stepaf_member_net_pump(guest);
+    job.nets[0]->others[LOST].at = 99; /* all addresses have been tried, for the one before */
     admit_at_all(&job, guest, id);
     PUMP_UNTIL(&job, (pump_with(&job, guest),
                       stepaf_member_net_admission(guest) == STEPAF_MEMBER_ADMITTED));

@@ -89,6 +89,81 @@ static void two_ask(void)
     end_job(&job);
 }
 
+/* Whoever is pushed out does not come again: the second keeps the place. */
+static void two_go_on_asking(void)
+{
+    struct job job;
+    uint64_t first_id, second_id;
+
+    begin_job(&job, true);
+    struct stepaf_member_net *first = ask_with(&job, "first");
+    PUMP_UNTIL(&job, (pump_with(&job, first), is_listed(&job)));
+    (void)stepaf_member_net_words(job.nets[0], LOST, &first_id);
+    struct stepaf_member_net *second = ask_with(&job, "second");
+    PUMP_UNTIL(&job, (stepaf_member_net_pump(first), pump_with(&job, second),
+                      stepaf_member_net_admission(first) == STEPAF_MEMBER_TURNED_AWAY));
+    UNIT_CONTAINS(stepaf_member_net_answer(first), "another process asks for the place");
+    PUMP_UNTIL(&job, (pump_with(&job, second), is_listed(&job)));
+    for (int i = 0; i < SHORT_MS; i++) {
+        stepaf_member_net_pump(first);
+        pump_with(&job, second);
+        (void)poll(NULL, 0, 1);
+    }
+    CU_ASSERT(is_listed(&job) && stepaf_member_net_words(job.nets[0], LOST, &second_id) &&
+              second_id != first_id);
+    CU_ASSERT_EQUAL(stepaf_member_net_admission(second), STEPAF_MEMBER_WAITS);
+    stepaf_member_net_close(first);
+    stepaf_member_net_close(second);
+    end_job(&job);
+}
+
+/* Of two that come at once, at each member in another order, one is turned away. */
+static void two_at_once(void)
+{
+    struct job job;
+
+    for (int i = 0; i < 6; i++) {
+        begin_job(&job, true);
+        struct stepaf_member_net *guests[2] = {ask_with(&job, "first"), ask_with(&job, "second")};
+        int n_away = 0, n_after = 0;
+        int64_t until_ns = stepaf_monotonic_ns() + LIMIT_MS * 1000000LL;
+        while (n_after < SHORT_MS && stepaf_monotonic_ns() < until_ns) {
+            stepaf_member_net_pump(guests[i % 2]);
+            pump_with(&job, guests[!(i % 2)]);
+            (void)poll(NULL, 0, 1);
+            n_away = 0;
+            for (int g = 0; g < 2; g++)
+                n_away += stepaf_member_net_admission(guests[g]) == STEPAF_MEMBER_TURNED_AWAY;
+            n_after += n_away > 0;
+        }
+        CU_ASSERT_EQUAL(n_away, 1);
+        CU_ASSERT(is_listed(&job));
+        for (int g = 0; g < 2; g++)
+            stepaf_member_net_close(guests[g]);
+        end_job(&job);
+    }
+}
+
+/* Who knows the secret says, in the name of a rank that lives, that the member he says it to is
+ * lost. */
+static void speaks_for_another(void)
+{
+    uint32_t gone[RANKS] = {1, 0, 1};
+    struct stepaf_consensus_message losses = {
+        .kind = STEPAF_CONSENSUS_LOSSES, .life = 1, .gone = gone};
+    struct stepaf_control_frame frame = {.type = STEPAF_CONTROL_CONSENSUS};
+    struct job job;
+
+    begin_job(&job, true);
+    struct stepaf_control_link link = {.control = &job.nets[0]->control, .fd = -1, .rank = 1};
+    uint8_t *data = stepaf_consensus_message_pack(&losses, RANKS, &frame.bytes);
+    CU_ASSERT_PTR_NOT_NULL_FATAL(data);
+    CU_ASSERT(stepaf_member_host_take(job.nets[0], &link, &frame, data));
+    CU_ASSERT_FALSE(stepaf_member_net_consensus(job.nets[0])->is_out);
+    free(data);
+    end_job(&job);
+}
+
 /* ---- what does not fit ---- */
 
 /* Who knows the secret says something else than a guest does: his connection ends, and nothing is
@@ -271,6 +346,9 @@ int main(void)
         {"a job without a secret", no_secret},
         {"a place that is taken", place_is_taken},
         {"two want one place", two_ask},
+        {"two go on asking", two_go_on_asking},
+        {"two at once", two_at_once},
+        {"a word for another", speaks_for_another},
         {"words that do not fit", wrong_words},
         {"a state that is none", wrong_state},
         {"strangers", strangers},

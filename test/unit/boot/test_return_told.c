@@ -156,6 +156,26 @@ static void it_hears_that_it_is_too_late(void)
     end_job(&job);
 }
 
+/* Its home is stopped, with its connection still there. The members have lost that one, as another
+ * one tells. */
+static void its_home_is_stopped(void)
+{
+    struct job job;
+    uint64_t id;
+
+    begin_job(&job, true);
+    struct stepaf_member_net *guest = ask_with(&job, "my words"), *stopped = job.nets[0];
+    PUMP_UNTIL(&job, (pump_with(&job, guest), has_asked(&job, 0)));
+    job.nets[0] = NULL; /* nobody pumps it */
+    for (int r = 1; r < LOST; r++)
+        stepaf_member_net_lose(job.nets[r], 0, "it hangs");
+    PUMP_UNTIL(&job, (pump_with(&job, guest), stepaf_member_net_words(job.nets[1], LOST, &id)));
+    CU_ASSERT(stepaf_member_net_way(guest, 0) != NULL);
+    job.nets[0] = stopped;
+    stepaf_member_net_close(guest);
+    end_job(&job);
+}
+
 /* What is told of a rank every second does not begin the call to it anew, at the first of its
  * addresses; of another process it does. */
 static void the_same_card_lets_a_call_go_on(void)
@@ -181,6 +201,7 @@ int main(void)
         {"it asks again", it_asks_again},
         {"it hears who has returned", it_hears_who_has_returned},
         {"it takes another home", it_takes_another_home},
+        {"its home is stopped", its_home_is_stopped},
         {"it hears that it is too late", it_hears_that_it_is_too_late},
         {"the same card lets a call go on", the_same_card_lets_a_call_go_on},
         CU_TEST_INFO_NULL,
