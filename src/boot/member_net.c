@@ -99,6 +99,8 @@ static void send_message(void *arg, int to, const struct stepaf_consensus_messag
     if ((message->kind == STEPAF_CONSENSUS_OUT || message->kind == STEPAF_CONSENSUS_RESIGN) &&
         !stepaf_member_net_way(net, to))
         return;
+    if (message->kind == STEPAF_CONSENSUS_LOSSES && !stepaf_member_net_can_say_losses(net, to))
+        return;
     uint8_t *data = stepaf_consensus_message_pack(message, net->consensus.size, &bytes);
 
     if (data)
@@ -110,7 +112,7 @@ void stepaf_member_net_pump(struct stepaf_member_net *net)
 {
     (void)stepaf_control_pump(&net->control);
     for (int rank = 0; rank < net->consensus.size; rank++)
-        if (net->others[rank].queue)
+        if (net->others[rank].queue || net->others[rank].awaits_losses)
             stepaf_member_net_look_after(net, rank);
     if (net->control.guests.is_one)
         stepaf_member_guest_pump(net);

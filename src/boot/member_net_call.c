@@ -37,6 +37,8 @@ void stepaf_member_net_drop(struct stepaf_member_net *net, int rank)
         other->queue = queued->next;
         free(queued);
     }
+    other->last = NULL;
+    other->awaits_losses = false;
 }
 
 /* ---- the call ---- */
@@ -155,7 +157,7 @@ bool stepaf_member_net_say(struct stepaf_member_net *net, int to, uint32_t type,
 {
     struct stepaf_control_link *link = stepaf_member_net_way(net, to);
     struct member_queued *queued = link ? NULL : malloc(sizeof *queued + bytes);
-    struct member_queued **at = &net->others[to].queue;
+    struct member_other *other = &net->others[to];
 
     if (link)
         put_message(link, type, data, bytes);
@@ -163,16 +165,28 @@ bool stepaf_member_net_say(struct stepaf_member_net *net, int to, uint32_t type,
         return link != NULL;
     *queued = (struct member_queued){.type = type, .bytes = bytes};
     memcpy(queued->data, data, bytes);
-    while (*at)
-        at = &(*at)->next;
-    *at = queued;
+    if (other->last)
+        other->last->next = queued;
+    else
+        other->queue = queued;
+    other->last = queued;
     return true;
+}
+
+bool stepaf_member_net_can_say_losses(struct stepaf_member_net *net, int to)
+{
+    if (stepaf_member_net_way(net, to))
+        return true;
+    net->others[to].awaits_losses = true;
+    return false;
 }
 
 static void say_queued(struct stepaf_member_net *net, int rank, struct stepaf_control_link *way)
 {
     struct member_other *other = &net->others[rank];
 
+    if (other->awaits_losses)
+        stepaf_consensus_report(&net->consensus, rank);
     for (struct member_queued *queued = other->queue; queued; queued = queued->next)
         put_message(way, queued->type, queued->data, queued->bytes);
     stepaf_member_net_drop(net, rank);

@@ -338,6 +338,7 @@ bool stepaf_member_net_admit(struct stepaf_member_net *net, int rank, uint64_t i
 
     stepaf_consensus_admit(&net->consensus, rank);
     net->others[rank].leaves = net->others[rank].has_left = false;
+    net->others[rank].reason[0] = '\0';
     net->others[rank].guest_id = id;
     net->others[rank].admitted_by = net->consensus.number;
     net->others[rank].was_at_home = guest->asks && guest->id == id && guest->words.data;

@@ -33,13 +33,14 @@ struct member_said {
 /* Another rank. */
 struct member_other {
     struct stepaf_consensus_addresses addresses;
-    unsigned at;       /* the address that is called, or is to be */
-    int64_t spent_ns;  /* on it; only while this rank was there to look */
-    int64_t looked_ns; /* when that was, last */
-    int64_t again_ns;  /* when to call there again; 0: it has not been */
-    bool lacks;        /* this rank itself lacks what it takes to call */
-    uint32_t called;   /* the rank's life in which it was called last */
-    struct member_queued *queue;
+    unsigned at;                        /* the address that is called, or is to be */
+    int64_t spent_ns;                   /* on it; only while this rank was there to look */
+    int64_t looked_ns;                  /* when that was, last */
+    int64_t again_ns;                   /* when to call there again; 0: it has not been */
+    bool lacks;                         /* this rank itself lacks what it takes to call */
+    uint32_t called;                    /* the rank's life in which it was called last */
+    struct member_queued *queue, *last; /* what is to be said to it, in order; its end */
+    bool awaits_losses;   /* it is to hear then who is lost: as it is known by that time */
     bool is_new;          /* it has been admitted by the last decision, and is to be told */
     bool was_at_home;     /* and this member was its home */
     uint32_t admitted_by; /* a decision; 0: it has been a member from the beginning */
@@ -113,6 +114,8 @@ bool stepaf_member_net_say(struct stepaf_member_net *net, int to, uint32_t type,
                            const uint8_t *data, size_t bytes);
 /* The connection to a rank; NULL: there is none. */
 struct stepaf_control_link *stepaf_member_net_way(const struct stepaf_member_net *net, int rank);
+/* Whether it can be told now who is lost. If not, it is told once there is a connection. */
+bool stepaf_member_net_can_say_losses(struct stepaf_member_net *net, int to);
 /* Drop what waits for one. */
 void stepaf_member_net_drop(struct stepaf_member_net *net, int rank);
 /* How the call to a rank goes on, for which something waits. */

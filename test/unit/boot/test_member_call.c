@@ -211,6 +211,43 @@ static void another_listens(void)
     end_job(&job);
 }
 
+/* What is to be told to one that does not answer yet does not pile up, and is told when it does. */
+static void losses_do_not_pile_up(void)
+{
+    struct job job;
+    int n = 0;
+
+    begin_job(&job);
+    stepaf_member_net_lose(job.nets[1], 2, "it hangs");
+    for (int i = 0; i < 1000; i++) {
+        stepaf_consensus_report(&job.nets[1]->consensus, 0);
+        if (i % 10 == 0)
+            stepaf_member_net_pump(job.nets[1]);
+    }
+    for (struct member_queued *at = job.nets[1]->others[0].queue; at; at = at->next)
+        n++;
+    CU_ASSERT(n <= 1);
+    PUMP_UNTIL(&job, 0, is_lost(&job, 0, 2));
+    end_job(&job);
+}
+
+/* In the order in which it was said. */
+static void what_waits_is_said_in_order(void)
+{
+    struct job job;
+    uint32_t n = 0;
+
+    begin_job(&job);
+    for (uint32_t i = 0; i < 5; i++)
+        stepaf_member_net_say(job.nets[0], 1, STEPAF_CONTROL_LEAVES, (const uint8_t *)&i, sizeof i);
+    for (struct member_queued *at = job.nets[0]->others[1].queue; at; at = at->next, n++)
+        CU_ASSERT(!memcmp(at->data, &n, sizeof n));
+    CU_ASSERT_EQUAL(n, 5);
+    stepaf_member_net_drop(job.nets[0], 1);
+    CU_ASSERT_PTR_NULL(job.nets[0]->others[1].last);
+    end_job(&job);
+}
+
 int main(void)
 {
     CU_TestInfo tests[] = {
@@ -218,6 +255,8 @@ int main(void)
         {"without descriptors", without_descriptors},
         {"nobody listens", nobody_listens},
         {"another program listens", another_listens},
+        {"losses do not pile up", losses_do_not_pile_up},
+        {"what waits is said in order", what_waits_is_said_in_order},
         CU_TEST_INFO_NULL,
     };
     setenv("STEPAF_NET_IF", "lo", 1);

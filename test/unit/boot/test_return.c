@@ -38,7 +38,9 @@ static void comes_back(void)
         check_decision(&job, 0, "ab", 2);
         const struct stepaf_consensus_blob *words = stepaf_member_net_words(job.nets[0], LOST, &id);
         CU_ASSERT_FATAL(words && words->bytes == 8 && !memcmp(words->data, "my words", 8));
+        CU_ASSERT_STRING_NOT_EQUAL(stepaf_member_net_reason(job.nets[0], LOST), "");
         admit_at_all(&job, guest, id);
+        CU_ASSERT_STRING_EQUAL(stepaf_member_net_reason(job.nets[0], LOST), "");
         CU_ASSERT_FALSE(stepaf_member_net_is_wanted(job.nets[0], LOST));
         PUMP_UNTIL(&job, (pump_with(&job, guest),
                           stepaf_member_net_admission(guest) == STEPAF_MEMBER_ADMITTED));
