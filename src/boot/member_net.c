@@ -145,8 +145,6 @@ static void note_ended(void *arg, int rank, bool has_left)
 {
     struct stepaf_member_net *net = arg;
 
-    if (!has_left && stepaf_member_net_has_only_greeted(net, rank))
-        return;
     stepaf_member_net_drop(net, rank);
     stepaf_member_net_lose(net, rank,
                            has_left ? "it has finalized" : "its control connection has ended");

@@ -230,15 +230,6 @@ void stepaf_member_net_look_after(struct stepaf_member_net *net, int rank)
         give_up_calling(net, rank); /* nobody listens there any more */
 }
 
-bool stepaf_member_net_has_only_greeted(const struct stepaf_member_net *net, int rank)
-{
-    const struct stepaf_control_link *own = net->control.links[rank];
-    const struct stepaf_control_link *theirs = net->control.calls[rank];
-
-    return own && own->state == STEPAF_CONTROL_CLOSED && own->has_called && !own->n_in &&
-           !own->n_out && !(theirs && theirs->state == STEPAF_CONTROL_CLOSED);
-}
-
 const char *stepaf_member_net_hindrance(const struct stepaf_member_net *net, int rank)
 {
     return net->others[rank].lacks ? net->others[rank].trouble : "";

@@ -122,9 +122,6 @@ void stepaf_member_net_drop(struct stepaf_member_net *net, int rank);
 void stepaf_member_net_look_after(struct stepaf_member_net *net, int rank);
 /* Call it at its addresses from the first on. */
 void stepaf_member_net_call_anew(struct stepaf_member_net *net, int rank);
-/* Whether what has ended is this rank's own call, before a word was said over it: the other end had
- * closed the greeting by the time that this one came to answer, and is to be called again. */
-bool stepaf_member_net_has_only_greeted(const struct stepaf_member_net *net, int rank);
 /* The key that all members have, and what follows from it. */
 void stepaf_member_net_set_key(struct stepaf_member_net *net, const uint8_t *key);
 
