@@ -264,7 +264,8 @@ static bool hear_guest(struct stepaf_member_net *net, struct stepaf_control_link
             *guest = (struct member_guest){.asks = true, .id = id, .words = {words, bytes}};
         }
     }
-    tell_state(net, link, 0);
+    if (!link->out.bytes) /* else it has not taken what it was told last, and asks again */
+        tell_state(net, link, 0);
     return true;
 }
 

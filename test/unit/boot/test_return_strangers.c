@@ -157,6 +157,36 @@ static void two_at_once(void)
     }
 }
 
+/* One asks and asks, and takes no answer: what waits for it does not grow. */
+static void asks_and_takes_nothing(void)
+{
+    enum { ASKS = 4000, ANSWER_MOST = 4096, BUFFER = 4096 };
+    struct job job;
+    struct stepaf_pack ask = {0};
+    size_t most = 0;
+
+    begin_job(&job, true);
+    struct stepaf_member_net *guest = ask_with(&job, "words");
+    PUMP_UNTIL(&job, (pump_with(&job, guest), is_listed(&job)));
+    const int few = BUFFER; /* bytes that the system takes for it */
+    (void)setsockopt(guest->control.links[0]->fd, SOL_SOCKET, SO_RCVBUF, &few, sizeof few);
+    (void)setsockopt(job.nets[0]->control.guests.links[LOST]->fd, SOL_SOCKET, SO_SNDBUF, &few,
+                     sizeof few);
+    stepaf_pack_u32(&ask, 1);
+    stepaf_pack_u64(&ask, guest->returns->id);
+    for (int i = 0; i < ASKS; i++) {
+        CU_ASSERT(stepaf_member_net_say(guest, 0, STEPAF_CONTROL_ASK, ask.data, ask.bytes));
+        stepaf_member_net_pump(job.nets[0]);
+        const struct stepaf_control_link *link = job.nets[0]->control.guests.links[LOST];
+        CU_ASSERT_PTR_NOT_NULL_FATAL(link);
+        most = link->out.bytes > most ? link->out.bytes : most;
+    }
+    CU_ASSERT(most > 0 && most <= ANSWER_MOST);
+    free(ask.data);
+    stepaf_member_net_close(guest);
+    end_job(&job);
+}
+
 /* Who knows the secret says, in the name of a rank that lives, that the member he says it to is
  * lost. */
 static void speaks_for_another(void)
@@ -360,6 +390,7 @@ int main(void)
         {"a place that is taken", place_is_taken},
         {"two want one place", two_ask},
         {"two go on asking", two_go_on_asking},
+        {"asks and takes nothing", asks_and_takes_nothing},
         {"two at once", two_at_once},
         {"a word for another", speaks_for_another},
         {"words that do not fit", wrong_words},
