@@ -113,7 +113,7 @@ static void take_rank(struct member *member)
 static stepaf_status_t refuse_broken(const struct shared *shared, int size, stepaf_phase_t phase,
                                      const char *what)
 {
-    int failed = atomic_load(&shared->failed);
+    int failed = phase == STEPAF_PHASE_BARRIER ? 0 : atomic_load(&shared->failed);
 
     if (failed < 1 || failed > size)
         return stepaf_error_set(STEPAF_ERR_BOOT, phase,

@@ -109,7 +109,7 @@ static void take_leave(struct stepaf_control_link *link, int64_t limit_ns)
         (void)poll(&one, 1, 1);
         stepaf_control_flush(link);
     }
-    if (link->state != STEPAF_CONTROL_UP || shutdown(link->fd, SHUT_WR) != 0)
+    if (!stepaf_control_is_proven(link) || shutdown(link->fd, SHUT_WR) != 0)
         return;
     while (recv(link->fd, sink, sizeof sink, MSG_DONTWAIT) == (ssize_t)sizeof sink &&
            stepaf_monotonic_ns() < limit_ns)

@@ -322,7 +322,7 @@ static void send_bye(struct stepaf_control_link *link)
     struct stepaf_control_frame bye = {.type = STEPAF_CONTROL_BYE};
     uint8_t sink[FAREWELL_BYTES];
 
-    if (!link || link->state != STEPAF_CONTROL_UP)
+    if (!link || !stepaf_control_is_proven(link))
         return;
     stepaf_control_send(link, &bye, NULL);
     if (shutdown(link->fd, SHUT_WR) != 0)

@@ -31,7 +31,7 @@ enum stepaf_control_state {
     STEPAF_CONTROL_STRANGER,   /* has connected; the hello is awaited */
     STEPAF_CONTROL_CHALLENGED, /* the answer is awaited */
     STEPAF_CONTROL_ANSWERED,   /* the welcome is awaited */
-    STEPAF_CONTROL_UP          /* both ends have shown that they know the secret */
+    STEPAF_CONTROL_UP          /* both ends have shown that they know the secret, and know it */
 };
 
 /* A frame that waits for whoever asked for it. */
@@ -156,6 +156,8 @@ struct stepaf_control_link *stepaf_control_link_new(struct stepaf_control *contr
 bool stepaf_control_is_by_guest(const struct stepaf_control_link *link);
 /* Whether it is a guest's still, at either end: nobody has admitted it. */
 bool stepaf_control_is_guest(const struct stepaf_control_link *link);
+/* Whether both ends have shown that they know the secret: frames may come. */
+bool stepaf_control_is_proven(const struct stepaf_control_link *link);
 /* Whether it is the connection to its rank, or a guest's. */
 bool stepaf_control_is_placed(const struct stepaf_control_link *link);
 /* Close the connection, whatever it was; why it was stays. */

@@ -132,19 +132,14 @@ static bool take_frame(struct stepaf_control_link *link, const struct stepaf_con
     }
 }
 
-static bool is_rank(const struct stepaf_control_link *link)
-{
-    return (link->state == STEPAF_CONTROL_UP || link->state == STEPAF_CONTROL_ANSWERED) &&
-           stepaf_control_is_placed(link);
-}
-
 void stepaf_control_parse(struct stepaf_control_link *link)
 {
     struct stepaf_control_frame frame;
     size_t at = 0;
 
     /* Whoever has only shown that it knows the secret is not yet the rank that it says it is. */
-    while (is_rank(link) && link->have - at >= sizeof frame) {
+    while (stepaf_control_is_proven(link) && stepaf_control_is_placed(link) &&
+           link->have - at >= sizeof frame) {
         memcpy(&frame, link->in + at, sizeof frame);
         if (frame.bytes > most_bytes(link->control, frame.type) ||
             most_bytes(link->control, frame.type) == SIZE_MAX) {

@@ -61,6 +61,11 @@ bool stepaf_control_is_guest(const struct stepaf_control_link *link)
            guests->links[link->rank] == link;
 }
 
+bool stepaf_control_is_proven(const struct stepaf_control_link *link)
+{
+    return link->state == STEPAF_CONTROL_UP || link->state == STEPAF_CONTROL_ANSWERED;
+}
+
 bool stepaf_control_is_placed(const struct stepaf_control_link *link)
 {
     const struct stepaf_control *control = link->control;
@@ -136,7 +141,10 @@ void stepaf_control_send(struct stepaf_control_link *link, const struct stepaf_c
     uint8_t mark[STEPAF_PROOF_MARK_BYTES];
     size_t at = link->out.bytes + sizeof *frame;
 
-    if (link->state != STEPAF_CONTROL_UP)
+    /* Who leaves says so also where it does not know yet whether it was let in. */
+    bool can_say = link->state == STEPAF_CONTROL_UP ||
+                   (link->state == STEPAF_CONTROL_ANSWERED && frame->type == STEPAF_CONTROL_BYE);
+    if (!can_say)
         return;
     stepaf_pack_bytes(&link->out, frame, sizeof *frame);
     stepaf_pack_bytes(&link->out, data, frame->bytes);

@@ -99,7 +99,7 @@ static bool stay_on(struct stepaf_control *control, struct stepaf_control_link *
         /* Who takes the connection and says nothing may be slow, or not the one: look further, if
          * there is another address. */
         bool is_short = link->state == STEPAF_CONTROL_CALLING ||
-                        (call_p->n > 1 && link->state != STEPAF_CONTROL_UP);
+                        (call_p->n > 1 && !stepaf_control_is_proven(link));
         int64_t limit_ns = is_short && connect_ns < deadline_ns ? connect_ns : deadline_ns;
         if (link->state == STEPAF_CONTROL_UP && limit_ns < INT64_MAX - GRACE_NS)
             limit_ns += GRACE_NS;
@@ -177,6 +177,7 @@ static void fail_alone(struct stepaf_control *control, const struct call *call, 
         [STEPAF_CONTROL_CLOSED] = "rank 0 did not come in time",
         [STEPAF_CONTROL_CALLING] = "rank 0 did not come in time",
         [STEPAF_CONTROL_GREETING] = "somebody listens there, and does not answer as rank 0 would",
+        [STEPAF_CONTROL_ANSWERED] = "rank 0 did not gather all in time",
         [STEPAF_CONTROL_UP] = "rank 0 did not gather all in time",
     };
     char text[STEPAF_CONTROL_TEXT_MAX];

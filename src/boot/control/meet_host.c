@@ -117,6 +117,11 @@ static void receive_arrival(struct stepaf_control *control, struct stepaf_contro
 {
     char text[STEPAF_CONTROL_TEXT_MAX];
     int rank = link->rank;
+
+    if (rank > 0 && rank < control->place.size && is_here(control, rank) && is_over(link)) {
+        stepaf_control_link_free(link); /* it has called again meanwhile */
+        return;
+    }
     stepaf_status_t status = judge_arrival(control, &link->hello, text, sizeof text);
 
     if (status != STEPAF_OK) {

@@ -288,6 +288,7 @@ void stepaf_control_shut_door(struct stepaf_control *control)
         stepaf_control_socket_close(control->listener);
     }
     control->listener = -1;
+    control->accept.error = 0;
     while (control->strangers) {
         struct stepaf_control_link *link = control->strangers;
         control->strangers = link->next;
@@ -300,7 +301,7 @@ void stepaf_control_shut_door(struct stepaf_control *control)
 
 static void look_at_host(struct stepaf_control_link *link, const struct stepaf_tcp_look *look)
 {
-    if (!link || link->state != STEPAF_CONTROL_UP ||
+    if (!link || link->fd < 0 || link->state == STEPAF_CONTROL_CALLING ||
         !stepaf_tcp_watch_is_silent(&link->watch, link->fd, look))
         return;
     stepaf_control_link_close(link, "its host does not answer", ETIMEDOUT);
@@ -323,6 +324,8 @@ static void look_at_hosts(struct stepaf_control *control)
         look_at_host(control->links[rank], &look);
         if (control->calls)
             look_at_host(control->calls[rank], &look);
+        if (control->guests.links)
+            look_at_host(control->guests.links[rank], &look);
     }
 }
 

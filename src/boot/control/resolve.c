@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Name service, which may take longer than anybody here waits: then a thread is left to it, which
  * takes the answer and ends. */
-#include <errno.h>
 #include <netdb.h>
 #include <pthread.h>
 #include <stdlib.h>
@@ -26,10 +25,7 @@ static int ask_for_addresses(const char *host, int flags, struct addrinfo **foun
 {
     struct addrinfo hints = {.ai_socktype = SOCK_STREAM, .ai_flags = flags};
 
-    stepaf_fd_begin();
-    int error = getaddrinfo(host, NULL, &hints, found_p);
-    (void)stepaf_fd_end(-1);
-    return error;
+    return getaddrinfo(host, NULL, &hints, found_p);
 }
 
 static int take_addresses(struct addrinfo *found,
@@ -95,7 +91,7 @@ static bool await_answer(struct question *question, int64_t limit_ns)
     int error = 0;
 
     pthread_mutex_lock(&question->lock);
-    while (!question->is_answered && error != ETIMEDOUT)
+    while (!question->is_answered && !error)
         error = pthread_cond_timedwait(&question->answered, &question->lock, &limit);
     bool is_answered = question->is_answered;
     question->is_left = !is_answered;
@@ -103,7 +99,7 @@ static bool await_answer(struct question *question, int64_t limit_ns)
     return is_answered;
 }
 
-int stepaf_control_resolve(const char *host,
+static int resolve_in_time(const char *host,
                            struct stepaf_control_address addresses_p[STEPAF_CONTROL_ADDRESSES],
                            int64_t limit_ns, int *error_p)
 {
@@ -132,4 +128,14 @@ int stepaf_control_resolve(const char *host,
     found = question->found;
     free_question(question);
     return take_addresses(found, addresses_p);
+}
+
+int stepaf_control_resolve(const char *host,
+                           struct stepaf_control_address addresses_p[STEPAF_CONTROL_ADDRESSES],
+                           int64_t limit_ns, int *error_p)
+{
+    stepaf_fd_begin();
+    int n = resolve_in_time(host, addresses_p, limit_ns < 0 ? 0 : limit_ns, error_p);
+    (void)stepaf_fd_end(-1);
+    return n;
 }

@@ -287,6 +287,29 @@ static void what_is_closed_is_not_told_of(void)
     close(control.epoll_fd);
 }
 
+/* It has answered, and leaves before it is welcome: that it leaves is all that it may say. */
+static void who_leaves_says_so(void)
+{
+    struct stepaf_control_frame token = {.type = STEPAF_CONTROL_TOKEN},
+                                bye = {.type = STEPAF_CONTROL_BYE}, heard = {0};
+    struct stepaf_control control = {.listener = -1};
+    int fds[2];
+
+    control.epoll_fd = epoll_create1(EPOLL_CLOEXEC);
+    CU_ASSERT_EQUAL_FATAL(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, fds), 0);
+    struct stepaf_control_link *link =
+        stepaf_control_link_new(&control, fds[0], STEPAF_CONTROL_ANSWERED);
+    CU_ASSERT_PTR_NOT_NULL_FATAL(link);
+    stepaf_control_send(link, &token, NULL);
+    CU_ASSERT_EQUAL(recv(fds[1], &heard, sizeof heard, MSG_DONTWAIT), -1);
+    stepaf_control_send(link, &bye, NULL);
+    CU_ASSERT_EQUAL(recv(fds[1], &heard, sizeof heard, MSG_DONTWAIT), sizeof heard);
+    CU_ASSERT_EQUAL(heard.type, STEPAF_CONTROL_BYE);
+    stepaf_control_link_free(link);
+    close(fds[1]);
+    close(control.epoll_fd);
+}
+
 int main(void)
 {
     CU_TestInfo tests[] = {
@@ -299,6 +322,7 @@ int main(void)
         {"giving up is for once", giving_up_is_for_once},
         {"too much is refused", too_much_is_refused},
         {"what is closed is not told of", what_is_closed_is_not_told_of},
+        {"who leaves says so", who_leaves_says_so},
         CU_TEST_INFO_NULL,
     };
 
