@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Ranks that meet while some are slow, end, come twice, or take what is another's. */
+#include <stdatomic.h>
 #include <sys/epoll.h>
 
 #include "boot/boot_advance.h"
@@ -102,6 +103,9 @@ static int64_t stand_still(void *arg)
     return 1000;
 }
 
+/* One has, in the middle of a greeting; it may be over before anybody can look. */
+static _Atomic bool has_stopped;
+
 /* The listener has closed the connection meanwhile: only the call has come to nothing. */
 static stepaf_status_t exchange_slowly(struct meet *meet)
 {
@@ -117,8 +121,7 @@ static stepaf_status_t exchange_slowly(struct meet *meet)
     }
     stepaf_status_t status = meet_gather(meet, 0);
     stepaf_boot_set_advance(NULL, NULL);
-    if (meet->rank == 2)
-        CU_ASSERT(stop.is_over);
+    has_stopped = has_stopped || (meet->rank == 2 && stop.is_over);
     CU_ASSERT_EQUAL(meet->boot.lost(meet->boot.self, lost, 3), 0);
     return status;
 }
@@ -138,14 +141,18 @@ static void *run_slowly(void *arg)
 
 static void slow_is_not_lost(void)
 {
+    enum { TRIES = 50 };
     struct meet meets[3];
 
-    prepare_all(meets, 3, MEET_LONG_US);
-    for (int i = 0; i < 3; i++)
-        CU_ASSERT_EQUAL_FATAL(pthread_create(&meets[i].thread, NULL, run_slowly, &meets[i]), 0);
-    meet_finish(meets, 3);
-    for (int i = 0; i < 3; i++)
-        meet_expect(&meets[i], STEPAF_OK, "");
+    for (int tries = 0; tries < TRIES && !has_stopped; tries++) {
+        prepare_all(meets, 3, MEET_LONG_US);
+        for (int i = 0; i < 3; i++)
+            CU_ASSERT_EQUAL_FATAL(pthread_create(&meets[i].thread, NULL, run_slowly, &meets[i]), 0);
+        meet_finish(meets, 3);
+        for (int i = 0; i < 3; i++)
+            meet_expect(&meets[i], STEPAF_OK, "");
+    }
+    CU_ASSERT(has_stopped);
 }
 
 /* Rank 0 meets all, and ends. */
