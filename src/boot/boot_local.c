@@ -35,6 +35,15 @@ int64_t stepaf_boot_local_deadline(int64_t timeout_us)
     return deadline;
 }
 
+bool stepaf_boot_local_are_ranks(const int *ranks, int n, int size)
+{
+    bool are_all = ranks && n >= 1 && n <= size;
+
+    for (int i = 0; are_all && i < n; i++)
+        are_all = ranks[i] >= 0 && ranks[i] < size;
+    return are_all;
+}
+
 enum { LOOKS = 16 }; /* at ranks that are missing, a system call each, before the next wait */
 
 /* What a rank waits for. */
@@ -236,17 +245,19 @@ static stepaf_status_t collect_parts(struct member *member, void **block_p)
     return STEPAF_OK;
 }
 
-/* This rank cannot go on, which no other can see: the first says why. */
-static void say_failed(struct member *member)
+/* What this rank alone has come to in an exchange: if that is no good, no other can see why, and the
+ * first says so. */
+static stepaf_status_t own_status(struct member *member, stepaf_status_t status)
 {
     struct shared *shared = member->local->shared;
     int none = 0, claimed = -1;
 
-    if (!atomic_compare_exchange_strong(&shared->failed, &none, claimed))
-        return;
+    if (status == STEPAF_OK || !atomic_compare_exchange_strong(&shared->failed, &none, claimed))
+        return status;
     snprintf(shared->why, sizeof shared->why, "%.*s", STEPAF_LOCAL_WHY_MAX - 1,
              stepaf_last_error()->text);
     atomic_store(&shared->failed, member->rank + 1);
+    return status;
 }
 
 stepaf_status_t stepaf_boot_local_allgather(void *self, const void *data, size_t bytes,
@@ -258,21 +269,19 @@ stepaf_status_t stepaf_boot_local_allgather(void *self, const void *data, size_t
     void *block = NULL;
 
     local->shared->slots[member->rank].bytes = bytes;
-    stepaf_status_t own = STEPAF_OK; /* what is wrong here alone */
     stepaf_status_t status = meet(member, CHANNEL_EXCHANGE, NULL, local->size, deadline_ns);
     if (status == STEPAF_OK)
-        own = compute_starts(member);
-    if (status == STEPAF_OK && own == STEPAF_OK)
-        own = put(local->fds[STEPAF_LOCAL_EXCHANGE], data, bytes, member->starts[member->rank]);
-    if (status == STEPAF_OK && own == STEPAF_OK)
+        status = own_status(member, compute_starts(member));
+    if (status == STEPAF_OK)
+        status = own_status(member, put(local->fds[STEPAF_LOCAL_EXCHANGE], data, bytes,
+                                        member->starts[member->rank]));
+    if (status == STEPAF_OK)
         status = meet(member, CHANNEL_EXCHANGE, NULL, local->size, deadline_ns);
-    if (status == STEPAF_OK && own == STEPAF_OK)
-        own = collect_parts(member, &block);
-    if (own != STEPAF_OK)
-        say_failed(member);
-    if (status != STEPAF_OK || own != STEPAF_OK) {
+    if (status == STEPAF_OK)
+        status = own_status(member, collect_parts(member, &block));
+    if (status != STEPAF_OK) {
         stepaf_meeting_break(&local->shared->meetings[CHANNEL_EXCHANGE]);
-        return own != STEPAF_OK ? own : status;
+        return status;
     }
     for (int rank = 0; rank <= local->size; rank++)
         offsets_p[rank] = member->starts[rank];
@@ -285,11 +294,9 @@ stepaf_status_t stepaf_boot_local_barrier(void *self, stepaf_group_t group, cons
 {
     static const int channels[] = {CHANNEL_WORLD, CHANNEL_ATTENTION, CHANNEL_FFN};
     struct member *member = self;
-    bool are_ranks = ranks && n >= 1 && n <= member->local->size;
 
-    for (int i = 0; are_ranks && i < n; i++)
-        are_ranks = ranks[i] >= 0 && ranks[i] < member->local->size;
-    if ((unsigned)group > STEPAF_GROUP_FFN || !are_ranks)
+    if ((unsigned)group > STEPAF_GROUP_FFN ||
+        !stepaf_boot_local_are_ranks(ranks, n, member->local->size))
         return stepaf_error_set(STEPAF_ERR_INVALID, STEPAF_PHASE_BARRIER,
                                 "local bootstrap: no group %d of %d ranks", (int)group, n);
     return meet(member, channels[group], ranks, n, stepaf_boot_local_deadline(timeout_us));

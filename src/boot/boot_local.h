@@ -4,6 +4,7 @@
 #ifndef STEPAF_BOOT_BOOT_LOCAL_H
 #define STEPAF_BOOT_BOOT_LOCAL_H
 
+#include <stdbool.h>
 #include <sys/types.h>
 
 #include <stepaf/boot.h>
@@ -79,6 +80,9 @@ enum stepaf_local_fate stepaf_boot_local_fate(const struct stepaf_boot_local *lo
 
 /* When CLOCK_MONOTONIC will be @a timeout_us from now, in ns. */
 int64_t stepaf_boot_local_deadline(int64_t timeout_us);
+
+/* Whether the caller of a barrier names ranks that there are, in a job of @a size. */
+bool stepaf_boot_local_are_ranks(const int *ranks, int n, int size);
 
 /* The deadline by which ranks have to meet, in an exchange that may last until @a deadline_ns:
  * within STEPAF_INIT_TIMEOUT_US. */

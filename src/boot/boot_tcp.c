@@ -43,15 +43,6 @@ static stepaf_status_t tcp_allgather(void *self, const void *data, size_t bytes,
     return status;
 }
 
-static bool are_ranks(const struct stepaf_control *control, const int *ranks, int n)
-{
-    bool are_all = ranks && n >= 1 && n <= control->place.size;
-
-    for (int i = 0; are_all && i < n; i++)
-        are_all = ranks[i] >= 0 && ranks[i] < control->place.size;
-    return are_all;
-}
-
 static stepaf_status_t tcp_barrier(void *self, stepaf_group_t group, const int *ranks, int n,
                                    int64_t timeout_us)
 {
@@ -59,7 +50,8 @@ static stepaf_status_t tcp_barrier(void *self, stepaf_group_t group, const int *
     int channel = STEPAF_CONTROL_EXCHANGE + 1 + (int)group;
     struct stepaf_control *control = self;
 
-    if ((unsigned)group > STEPAF_GROUP_FFN || !are_ranks(control, ranks, n))
+    if ((unsigned)group > STEPAF_GROUP_FFN ||
+        !stepaf_boot_local_are_ranks(ranks, n, control->place.size))
         return stepaf_error_set(STEPAF_ERR_INVALID, STEPAF_PHASE_BARRIER,
                                 "tcp bootstrap: no group %d of %d ranks", (int)group, n);
     pthread_mutex_lock(&control->lock);

@@ -8,8 +8,7 @@
 #include <stdlib.h>
 
 #include "base/time.h"
-#include "boot/member_net_inside.h"
-#include "unit.h"
+#include "nets.h"
 
 enum { RANKS = 4, EPOCH = 3, CHANNEL = 1, LIMIT_MS = 10000 };
 
@@ -23,18 +22,8 @@ struct job {
 
 static inline void begin_job(struct job *job)
 {
-    struct stepaf_member_contact contacts[RANKS];
-    char reason[STEPAF_MEMBER_NET_REASON_MAX];
-
     memset(job, 0, sizeof *job);
-    CU_ASSERT_EQUAL_FATAL(stepaf_env_load(&job->env), STEPAF_OK);
-    CU_ASSERT_FATAL(stepaf_proof_ready());
-    for (int r = 0; r < RANKS; r++) {
-        job->nets[r] = stepaf_member_net_open(&job->env, r, RANKS, &contacts[r], reason);
-        CU_ASSERT_PTR_NOT_NULL_FATAL(job->nets[r]);
-    }
-    for (int r = 0; r < RANKS; r++)
-        CU_ASSERT_FATAL(stepaf_member_net_meet(job->nets[r], contacts));
+    open_nets(&job->env, job->nets, RANKS);
 }
 
 static inline void lose_net(struct job *job, int rank)

@@ -62,6 +62,15 @@ static void place_is_taken(void)
     end_job(&job);
 }
 
+static struct stepaf_member_net *ask_first(struct job *job, uint64_t *id_p)
+{
+    struct stepaf_member_net *first = ask_with(job, "first");
+
+    PUMP_UNTIL(job, (pump_with(job, first), is_listed(job)));
+    (void)stepaf_member_net_words(job->nets[0], LOST, id_p);
+    return first;
+}
+
 /* The second to ask has the place; the first is told so, and what is decided for the first does not
  * hold for the second. */
 static void two_ask(void)
@@ -70,9 +79,7 @@ static void two_ask(void)
     uint64_t first_id, second_id;
 
     begin_job(&job, true);
-    struct stepaf_member_net *first = ask_with(&job, "first");
-    PUMP_UNTIL(&job, (pump_with(&job, first), is_listed(&job)));
-    (void)stepaf_member_net_words(job.nets[0], LOST, &first_id);
+    struct stepaf_member_net *first = ask_first(&job, &first_id);
     struct stepaf_member_net *second = ask_with(&job, "second");
     PUMP_UNTIL(&job,
                (pump_with(&job, second),
@@ -96,9 +103,7 @@ static void two_go_on_asking(void)
     uint64_t first_id, second_id;
 
     begin_job(&job, true);
-    struct stepaf_member_net *first = ask_with(&job, "first");
-    PUMP_UNTIL(&job, (pump_with(&job, first), is_listed(&job)));
-    (void)stepaf_member_net_words(job.nets[0], LOST, &first_id);
+    struct stepaf_member_net *first = ask_first(&job, &first_id);
     struct stepaf_member_net *second = ask_with(&job, "second");
     PUMP_UNTIL(&job, (stepaf_member_net_pump(first), pump_with(&job, second),
                       stepaf_member_net_admission(first) == STEPAF_MEMBER_TURNED_AWAY));
