@@ -75,7 +75,19 @@ struct stepaf_control_link {
         struct stepaf_control_parcel *first; /* in order */
         unsigned n;
     } parcels;
-    uint32_t tokens[STEPAF_CONTROL_CHANNELS][STEPAF_CONTROL_ROUNDS]; /* not yet taken */
+    struct {
+        uint32_t tokens[STEPAF_CONTROL_ROUNDS]; /* not yet taken */
+        int waits_for;                          /* as waits.c has it */
+        int64_t said_ns;                        /* when */
+    } channels[STEPAF_CONTROL_CHANNELS];
+};
+
+/* Whom this rank waits for in a channel, and what it has said of that. */
+struct stepaf_control_waiting {
+    bool is_on; /* it does */
+    int rank;
+    int said; /* the rank that it has said */
+    int64_t said_ns;
 };
 
 /* Why a channel is of no use any more; all ranks are told. */
@@ -139,6 +151,7 @@ struct stepaf_control {
     int refused_rank; /* who said it was that rank had another secret; -1: nobody */
     uint8_t *fates;   /* by rank */
     struct stepaf_control_failure failures[STEPAF_CONTROL_CHANNELS];
+    struct stepaf_control_waiting waiting[STEPAF_CONTROL_CHANNELS];
     uint32_t n_exchanges; /* begun */
     struct stepaf_control_guests guests;
 };
@@ -181,6 +194,19 @@ void stepaf_control_note_failure(struct stepaf_control *control, int channel,
 void stepaf_control_tell_failure(struct stepaf_control_link *link, int channel);
 /* The channel's failure as this thread's; its status, STEPAF_OK if there is none. */
 stepaf_status_t stepaf_control_raise(const struct stepaf_control *control, int channel);
+
+/* ---- waits.c: whom all wait for ---- */
+
+/* Since when a wait that ends at @a deadline_ns is a long one: whom for is said then. */
+int64_t stepaf_control_waits_from(int64_t deadline_ns);
+/* Say whom this rank waits for in @a channel, if it does, to all that it is connected to, unless it
+ * has just said so. */
+void stepaf_control_say_waits(struct stepaf_control *control, int channel);
+/* False: what @a link's rank says makes no sense. */
+bool stepaf_control_hear_waits(struct stepaf_control_link *link, uint32_t channel, uint32_t rank);
+/* The rank that @a rank waits for, or which that one waits for, and so on; @a rank itself if it
+ * has not said. */
+int stepaf_control_last_of(const struct stepaf_control *control, int channel, int rank);
 
 /* ---- greet.c ---- */
 
@@ -240,9 +266,8 @@ struct stepaf_control_link *stepaf_control_reach(struct stepaf_control *control,
  * has not left either. Others may have, if they have given what all needed of them. */
 bool stepaf_control_goes_on(struct stepaf_control *control, int channel, const int *ranks, int n,
                             int awaited);
-/* Give the channel up, since @a rank has not come by the deadline; after the first round some other
- * may know better whom all wait for. */
-void stepaf_control_give_up(struct stepaf_control *control, int channel, int rank, int round);
+/* Give the channel up, since @a rank has not come by the deadline, or whom that one waits for. */
+void stepaf_control_give_up(struct stepaf_control *control, int channel, int rank);
 
 /* ---- gather.c, token.c: as stepaf_boot_t has it ---- */
 

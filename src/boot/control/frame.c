@@ -33,6 +33,7 @@ static size_t most_bytes(const struct stepaf_control *control, uint32_t type)
     case STEPAF_CONTROL_LOST:
     case STEPAF_CONTROL_BYE:
     case STEPAF_CONTROL_WELCOME:
+    case STEPAF_CONTROL_WAITS:
         return 0;
     default:
         return SIZE_MAX;
@@ -114,8 +115,10 @@ static bool take_frame(struct stepaf_control_link *link, const struct stepaf_con
     case STEPAF_CONTROL_TOKEN:
         if (frame->number >= STEPAF_CONTROL_CHANNELS || frame->detail >= STEPAF_CONTROL_ROUNDS)
             return false;
-        link->tokens[frame->number][frame->detail]++;
+        link->channels[frame->number].tokens[frame->detail]++;
         return true;
+    case STEPAF_CONTROL_WAITS:
+        return stepaf_control_hear_waits(link, frame->number, frame->detail);
     case STEPAF_CONTROL_FAIL:
         return hear_failure(control, frame, data);
     case STEPAF_CONTROL_LOST:

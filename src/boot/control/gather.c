@@ -96,7 +96,7 @@ static stepaf_status_t swap_blocks(struct stepaf_control *control, struct pile *
     struct stepaf_control_parcel *parcel =
         to ? await_blocks(control, above, round, deadline_ns) : NULL;
     if (!parcel) {
-        stepaf_control_give_up(control, STEPAF_CONTROL_EXCHANGE, to ? above : below, round);
+        stepaf_control_give_up(control, STEPAF_CONTROL_EXCHANGE, to ? above : below);
         return stepaf_control_raise(control, STEPAF_CONTROL_EXCHANGE);
     }
     stepaf_status_t status =
@@ -162,6 +162,7 @@ stepaf_status_t stepaf_control_allgather(struct stepaf_control *control, const v
     for (int round = 0, distance = 1; status == STEPAF_OK && distance < control->place.size;
          round++, distance *= 2)
         status = swap_blocks(control, &pile, distance, round, deadline_ns);
+    control->waiting[STEPAF_CONTROL_EXCHANGE].is_on = false;
     if (status == STEPAF_OK)
         status = deal_blocks(control, &pile, all_p, offsets_p);
     /* What only this rank has found all others are told. */

@@ -12,7 +12,7 @@
 
 enum {
     AGAIN_NS = 20000000, /* before a call is tried again */
-    NEWS_NS = 500000000  /* beyond the deadline, to hear whom all wait for */
+    NEWS_NS = 500000000  /* beyond the deadline, to hear why there is no call */
 };
 
 static const char *channel_word(int channel)
@@ -45,7 +45,7 @@ bool stepaf_control_goes_on(struct stepaf_control *control, int channel, const i
     return true;
 }
 
-void stepaf_control_give_up(struct stepaf_control *control, int channel, int rank, int round)
+void stepaf_control_give_up(struct stepaf_control *control, int channel, int rank)
 {
     int64_t limit_ns = stepaf_monotonic_ns() + NEWS_NS;
     char text[STEPAF_CONTROL_TEXT_MAX];
@@ -59,13 +59,13 @@ void stepaf_control_give_up(struct stepaf_control *control, int channel, int ran
     }
     /* The one may know why it cannot reach this rank. */
     bool is_to_call = rank > control->place.rank && !control->links[rank];
-    while ((round > 0 || is_to_call) && control->failures[channel].status == STEPAF_OK)
+    while (is_to_call && control->failures[channel].status == STEPAF_OK)
         if (!stepaf_control_wait(control, limit_ns))
             break;
-    snprintf(text, sizeof text, "tcp bootstrap: %s: world rank %d %s in time",
-             channel_word(channel), rank,
-             round > 0 ? "has not passed on what it waits for itself" : "did not come");
-    stepaf_control_note_failure(control, channel, STEPAF_ERR_TIMEOUT, rank, text);
+    int last = stepaf_control_last_of(control, channel, rank);
+    snprintf(text, sizeof text, "tcp bootstrap: %s: world rank %d did not come in time",
+             channel_word(channel), last);
+    stepaf_control_note_failure(control, channel, STEPAF_ERR_TIMEOUT, last, text);
 }
 
 /* Call @a rank where the table says; false, and errno, if that cannot even begin. */
@@ -143,7 +143,14 @@ bool stepaf_control_move_on(struct stepaf_control *control, int rank, int channe
                             struct stepaf_control_try *attempt, int64_t deadline_ns)
 {
     int64_t limit_ns = call_if_down(control, rank, attempt, deadline_ns);
+    int64_t from_ns = stepaf_control_waits_from(deadline_ns);
 
+    control->waiting[channel].is_on = true;
+    control->waiting[channel].rank = rank;
+    if (stepaf_monotonic_ns() >= from_ns)
+        stepaf_control_say_waits(control, channel);
+    else if (limit_ns > from_ns)
+        limit_ns = from_ns;
     if (stepaf_control_wait(control, limit_ns))
         return true;
     if (!control->gives_up && stepaf_monotonic_ns() < deadline_ns)

@@ -6,9 +6,9 @@
 
 static bool take_token(struct stepaf_control_link *link, int channel, int round)
 {
-    if (!link || !link->tokens[channel][round])
+    if (!link || !link->channels[channel].tokens[round])
         return false;
-    link->tokens[channel][round]--;
+    link->channels[channel].tokens[round]--;
     return true;
 }
 
@@ -32,7 +32,7 @@ static bool swap_tokens(struct stepaf_control *control, int channel, const int *
             !stepaf_control_move_on(control, back, channel, &attempt, deadline_ns))
             break;
     }
-    stepaf_control_give_up(control, channel, to ? back : on, round);
+    stepaf_control_give_up(control, channel, to ? back : on);
     return false;
 }
 
@@ -48,6 +48,7 @@ stepaf_status_t stepaf_control_barrier(struct stepaf_control *control, int chann
                                 "tcp bootstrap: rank %d is not in the group", control->place.rank);
     for (int round = 0; 1 << round < n; round++)
         if (!swap_tokens(control, channel, ranks, n, place, round, deadline_ns))
-            return stepaf_control_raise(control, channel);
-    return STEPAF_OK;
+            break;
+    control->waiting[channel].is_on = false;
+    return stepaf_control_raise(control, channel);
 }

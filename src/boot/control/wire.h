@@ -18,7 +18,7 @@
  * itself. */
 static const uint32_t stepaf_control_anybody = UINT32_MAX;
 
-enum { STEPAF_CONTROL_VERSION = 5, STEPAF_CONTROL_NONCE_BYTES = 16 };
+enum { STEPAF_CONTROL_VERSION = 6, STEPAF_CONTROL_NONCE_BYTES = 16 };
 
 static const uint64_t stepaf_control_hello_magic = 0x314f4c4c45484653;     /* "SFHELLO1" */
 static const uint64_t stepaf_control_challenge_magic = 0x31474c4c48434653; /* "SFCHLLG1" */
@@ -77,8 +77,10 @@ enum stepaf_control_type {
     /* Between members, see member_net_gather.h. */
     STEPAF_CONTROL_WORDS, /* what one says to the first */
     STEPAF_CONTROL_ALL_WORDS,
-    STEPAF_CONTROL_LEAVES, /* 32 bits: whether the rank waits for the commit by which it leaves */
-    STEPAF_CONTROL_WELCOME /* the caller is let in */
+    STEPAF_CONTROL_LEAVES,  /* 32 bits: whether the rank waits for the commit by which it leaves */
+    STEPAF_CONTROL_WELCOME, /* the caller is let in */
+    STEPAF_CONTROL_WAITS    /* number: the channel, detail: the rank that all wait for there, as far
+                             * as this one knows */
 };
 
 /* @a bytes of what follows, then a mark over all of it. */
