@@ -63,9 +63,9 @@ typedef struct stepaf_params {
  *  world or a node, or a role without ranks); STEPAF_ERR_MISMATCH (library versions, map files
  *  or settings that must agree differ; names rank and setting); STEPAF_ERR_BOOT (also if @a boot
  *  is NULL and no launcher started this process, or the library for the launcher cannot be loaded);
- *  STEPAF_ERR_TIMEOUT; STEPAF_ERR_LIMIT (64 contexts in a process); STEPAF_ERR_NO_MEMORY. A
- *  failure that one rank finds in its own input is reported to all, and every rank returns a
- *  failure. On failure nothing is left behind. Any thread. Blocks for at most
+ *  STEPAF_ERR_TIMEOUT; STEPAF_ERR_CANCELED (stepaf_set_interrupt); STEPAF_ERR_LIMIT (64 contexts
+ *  in a process); STEPAF_ERR_NO_MEMORY. A failure that one rank finds in its own input is reported
+ *  to all, and every rank returns a failure. On failure nothing is left behind. Any thread. Blocks for at most
  *  STEPAF_INIT_TIMEOUT_US. */
 STEPAF_API stepaf_status_t stepaf_init(const stepaf_boot_t *boot, const stepaf_params_t *params,
                                        stepaf_context_h *ctx_p);
@@ -140,12 +140,13 @@ STEPAF_API int stepaf_peer_index(stepaf_context_h ctx, int rank);
  *  meet the conditions above; or a setting asks for a network device, or a feature of one, that
  *  cannot be used); STEPAF_ERR_SETTING, STEPAF_ERR_TRANSPORT or STEPAF_ERR_NO_TRANSPORT (a
  *  transport cannot be opened, or none reaches a peer); STEPAF_ERR_PEER_LOST; STEPAF_ERR_TIMEOUT;
- *  STEPAF_ERR_BOOT; STEPAF_ERR_PROTOCOL; STEPAF_ERR_NO_MEMORY.
+ *  STEPAF_ERR_BOOT; STEPAF_ERR_CANCELED (stepaf_set_interrupt); STEPAF_ERR_PROTOCOL;
+ *  STEPAF_ERR_NO_MEMORY.
  *
  *  Errors in declarations, and a transport that some rank cannot open, are reported on every rank;
  *  the previous epoch stays in force. The same holds if a rank is already lost when a later commit
- *  begins; stepaf_commit_with can proceed without it. After STEPAF_ERR_TIMEOUT or STEPAF_ERR_BOOT,
- *  after STEPAF_ERR_PEER_LOST in the first commit, and after a failure to connect or to allocate
+ *  begins; stepaf_commit_with can proceed without it. After STEPAF_ERR_TIMEOUT,
+ *  STEPAF_ERR_CANCELED or STEPAF_ERR_BOOT, after STEPAF_ERR_PEER_LOST in the first commit, and after a failure to connect or to allocate
  *  that follows the exchange, the context can only be finalized: starts and commits are
  *  STEPAF_ERR_STATE. Blocks for at most STEPAF_COMMIT_TIMEOUT_US; other threads' calls on the
  *  context block meanwhile. */
@@ -226,6 +227,23 @@ STEPAF_API uint32_t stepaf_epoch(stepaf_context_h ctx);
  *  blocks. */
 STEPAF_API int64_t stepaf_default_timeout_us(stepaf_context_h ctx);
 
+/** Callback that says whether a call that waits is to end: non-zero. Called in the thread that waits.
+ *  Must not call the library, except functions that need no context. */
+typedef int (*stepaf_interrupt_cb_t)(void *arg);
+
+/** Have long calls of this thread ask @a callback whether to go on; NULL ends that.
+ *
+ *  For programs whose signals are handled between calls, as an interpreter's, and for those that are
+ *  told to stop while they start. stepaf_init, stepaf_commit, stepaf_commit_with and stepaf_barrier
+ *  ask about every 50 ms while they wait for other ranks. Once the answer is non-zero, the call ends
+ *  as at its deadline, and what it returns is STEPAF_ERR_CANCELED; a call that is successful by then
+ *  says so. Other ranks hear that this one has given up, or that it is missing, as the bootstrap
+ *  can. Waits for operations and batches do not ask: they can be called again after a short
+ *  time-out.
+ *
+ *  This thread only. Never blocks, cannot fail. */
+STEPAF_API void stepaf_set_interrupt(stepaf_interrupt_cb_t callback, void *arg);
+
 /** Wait until every member of @a group has called this. What this rank has posted is sent first.
  *
  *  Meanwhile operations make progress and the batch callback is called, as in other waits, if the
@@ -234,8 +252,9 @@ STEPAF_API int64_t stepaf_default_timeout_us(stepaf_context_h ctx);
  *  The barrier uses the bootstrap until a commit excludes a rank or admits a replacement. From then
  *  on it is an exchange among the members of the epoch, whichever processes they are.
  *  @return STEPAF_OK; STEPAF_ERR_HANDLE; STEPAF_ERR_INVALID (group); STEPAF_ERR_ROLE (not a
- *  member); STEPAF_ERR_TIMEOUT (among the members: call again to continue the wait; by the
- *  bootstrap: the group's barrier cannot be used until a commit changes the members);
+ *  member); STEPAF_ERR_TIMEOUT or, by stepaf_set_interrupt, STEPAF_ERR_CANCELED (among the members:
+ *  call again to continue the wait; by the bootstrap: the group's barrier cannot be used until a
+ *  commit changes the members);
  *  STEPAF_ERR_PEER_LOST (a member of the group was lost before it called this; commit without it,
  *  see stepaf_commit_with); STEPAF_ERR_STATE (this rank has left, or another thread has committed
  *  meanwhile); STEPAF_ERR_BOOT; STEPAF_ERR_NO_MEMORY. Blocks for at most @a timeout_us. */

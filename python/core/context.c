@@ -24,6 +24,7 @@ static int context_init(context_obj *self, PyObject *args, PyObject *kwargs)
     stepaf_params_t params = {0};
     stepaf_context_h handle;
     stepaf_status_t status;
+    bool good;
 
     if (!stepaf_py_parse(args, kwargs, "|iiiz", names, &role, &progress, &threads, &split))
         return -1;
@@ -40,7 +41,12 @@ static int context_init(context_obj *self, PyObject *args, PyObject *kwargs)
     params.progress = (stepaf_progress_mode_t)progress;
     params.threads = (stepaf_threads_t)threads;
     params.split = split;
-    UNLOCKED(self, true, status = LIB(init)(NULL, &params, &handle));
+    WAITING(self, &good, status = LIB(init)(NULL, &params, &handle));
+    if (!good) {
+        if (!status)
+            UNLOCKED(self, true, LIB(finalize)(handle));
+        return -1;
+    }
     if (status) {
         (void)stepaf_py_raise(status);
         return -1;

@@ -4,7 +4,7 @@
 
 PyObject *stepaf_py_done_long(const context_obj *ctx, stepaf_status_t status)
 {
-    if (status == STEPAF_ERR_HANDLE && ctx->closing)
+    if ((status == STEPAF_ERR_HANDLE || status == STEPAF_ERR_CANCELED) && ctx->closing)
         return stepaf_py_refuse(STEPAF_ERR_CANCELED, "the context was closed during the wait");
     return stepaf_py_done(status);
 }

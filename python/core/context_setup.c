@@ -111,12 +111,13 @@ static PyObject *context_barrier(context_obj *self, PyObject *args)
     int64_t timeout_us;
     int group = STEPAF_GROUP_WORLD;
     stepaf_status_t status;
+    bool good;
 
     if (!PyArg_ParseTuple(args, "|iO", &group, &timeout) ||
         !stepaf_py_timeout(timeout, &timeout_us) || !stepaf_py_is_open(self))
         return NULL;
-    UNLOCKED(self, true, status = LIB(barrier)(self->handle, (stepaf_group_t)group, timeout_us));
-    return stepaf_py_done_long(self, status);
+    WAITING(self, &good, status = LIB(barrier)(self->handle, (stepaf_group_t)group, timeout_us));
+    return good ? stepaf_py_done_long(self, status) : NULL;
 }
 
 PyMethodDef stepaf_py_context_setup[] = {

@@ -37,7 +37,7 @@
     _(plan_origin) _(plan_set_answers) _(plan_status) _(plan_tensor) _(progress) _(push_pull) _(rank) _(recv) \
     _(recv_on_stream) _(register) _(release) _(request_answers) _(request_peer) _(request_sent) \
     _(request_slot) _(request_tensor) _(respond) _(respond_many) _(respond_on_stream) \
-    _(respond_tensor) _(role) _(size) _(start) _(start_on_stream) _(start_with) _(status_name) \
+    _(respond_tensor) _(role) _(set_interrupt) _(size) _(start) _(start_on_stream) _(start_with) _(status_name) \
     _(status_text) _(test) _(timeline_query) _(trace_clear) _(trace_read) \
     _(transport_name) _(wait) _(wait_any) _(wait_on_stream) _(wait_peer) \
     _(wait_push) _(wait_rest) _(wait_tensor) _(world_rank)
@@ -133,6 +133,28 @@ void stepaf_py_lock(context_obj *ctx, bool is_long, PyThreadState *state);
             UNLOCKED(ctx_, false, call_);             \
         else                                          \
             call_;                                    \
+    } while (0)
+
+/* Signals that have come during a call that waits for other ranks: signals.c. */
+struct signals {
+    int fds[2];
+    int before; /* the interpreter's wakeup descriptor; -1: it had none */
+    bool is_on, stops;
+    unsigned char heard[64];
+    size_t n;
+};
+void stepaf_py_signals_begin(struct signals *signals);
+/* Let handlers run. False: one has raised an exception. */
+bool stepaf_py_signals_end(struct signals *signals);
+
+/* Evaluate @a call_, which waits for other ranks, without the interpreter lock; SIGINT and SIGTERM
+ * end it. *good_p_: false if a handler of a signal has raised an exception then. */
+#define WAITING(ctx_, good_p_, call_)                  \
+    do {                                               \
+        struct signals signals_;                       \
+        stepaf_py_signals_begin(&signals_);            \
+        UNLOCKED(ctx_, true, call_);                   \
+        *(good_p_) = stepaf_py_signals_end(&signals_); \
     } while (0)
 
 /* As stepaf_py_done, of a call that another thread's close may have ended. */

@@ -176,12 +176,15 @@ static PyObject *context_map_check(context_obj *self, PyObject *args)
     int64_t timeout_us;
     char *text = NULL;
     stepaf_status_t status;
+    bool good;
 
     if (!PyArg_ParseTuple(args, "|O", &timeout) || !stepaf_py_timeout(timeout, &timeout_us) ||
         !stepaf_py_is_open(self))
         return NULL;
-    UNLOCKED(self, true, status = LIB(map_check)(self->handle, timeout_us, &text));
-    PyObject *made = status ? stepaf_py_done_long(self, status) : stepaf_py_text(text ? text : "");
+    WAITING(self, &good, status = LIB(map_check)(self->handle, timeout_us, &text));
+    PyObject *made = !good    ? NULL
+                     : status ? stepaf_py_done_long(self, status)
+                              : stepaf_py_text(text ? text : "");
     free(text);
     return made;
 }

@@ -7,6 +7,7 @@ static PyObject *context_commit(context_obj *self, PyObject *args)
 {
     int lost, returning, leaving;
     stepaf_status_t status;
+    bool good;
 
     if (!PyArg_ParseTuple(args, "iip", &lost, &returning, &leaving) || !stepaf_py_is_open(self))
         return NULL;
@@ -17,8 +18,8 @@ static PyObject *context_commit(context_obj *self, PyObject *args)
         .returning = (stepaf_commit_return_t)returning,
         .leaving = leaving};
     stepaf_py_sweep(self);
-    UNLOCKED(self, true, status = LIB(commit_with)(self->handle, &params));
-    return stepaf_py_done_long(self, status);
+    WAITING(self, &good, status = LIB(commit_with)(self->handle, &params));
+    return good ? stepaf_py_done_long(self, status) : NULL;
 }
 
 /* _members(): the state of each rank, by world rank. */

@@ -2,6 +2,7 @@
 /* The barrier, and how a rank goes on while it waits in the bootstrap. */
 #include "api/boot_wait.h"
 #include "api/handles.h"
+#include "base/interrupt.h"
 #include "base/time.h"
 #include "boot/boot_advance.h"
 #include "core/members.h"
@@ -35,12 +36,14 @@ static int64_t advance_in_boot(void *arg)
 
 void stepaf_boot_wait_begin(struct stepaf_ctx *ctx)
 {
+    stepaf_interrupt_begin();
     stepaf_boot_set_advance(advance_in_boot, ctx);
 }
 
-void stepaf_boot_wait_end(void)
+stepaf_status_t stepaf_boot_wait_end(stepaf_status_t status, stepaf_phase_t phase)
 {
     stepaf_boot_set_advance(NULL, NULL);
+    return stepaf_error_in(stepaf_interrupt_end(status, phase), phase);
 }
 
 static stepaf_status_t check_group(const struct stepaf_ctx *ctx, stepaf_group_t group)
@@ -81,10 +84,10 @@ stepaf_status_t stepaf_barrier(stepaf_context_h handle, stepaf_group_t group, in
                                          NULL, left_us)
                  : ctx->job.boot.barrier(ctx->job.boot.self, group, ctx->job.groups[group],
                                          ctx->job.group_size[group], left_us);
-    stepaf_boot_wait_end();
+    status = stepaf_boot_wait_end(status, STEPAF_PHASE_BARRIER);
     stepaf_members_dispatch(ctx);
     stepaf_lock_enter(&ctx->lock);
-    return stepaf_leave_wait(ctx, stepaf_error_in(status, STEPAF_PHASE_BARRIER));
+    return stepaf_leave_wait(ctx, status);
 }
 
 stepaf_status_t stepaf_progress(stepaf_context_h handle)

@@ -2,6 +2,7 @@
 #include <unistd.h>
 
 #include "api/handles.h"
+#include "base/interrupt.h"
 #include "base/log.h"
 #include "base/time.h"
 #include "boot/boot_advance.h"
@@ -100,14 +101,12 @@ static stepaf_status_t init_auto(const stepaf_params_t *params, stepaf_context_h
     return status;
 }
 
-stepaf_status_t stepaf_init(const stepaf_boot_t *boot, const stepaf_params_t *params,
-                            stepaf_context_h *ctx_p)
+static stepaf_status_t init_with(const stepaf_boot_t *boot, const stepaf_params_t *params,
+                                 stepaf_context_h *ctx_p)
 {
     stepaf_status_t status = STEPAF_OK;
     struct stepaf_ctx *ctx;
 
-    if (!boot)
-        return init_auto(params, ctx_p);
     int slot = stepaf_handle_reserve();
     if (slot < 0)
         status = stepaf_error_set(STEPAF_ERR_LIMIT, STEPAF_PHASE_INIT,
@@ -121,6 +120,20 @@ stepaf_status_t stepaf_init(const stepaf_boot_t *boot, const stepaf_params_t *pa
         stepaf_handle_unreserve(slot);
     }
     return status;
+}
+
+/* By the launcher's bootstrap, one call is within the other. */
+stepaf_status_t stepaf_init(const stepaf_boot_t *boot, const stepaf_params_t *params,
+                            stepaf_context_h *ctx_p)
+{
+    stepaf_interrupt_begin();
+    return stepaf_interrupt_end(boot ? init_with(boot, params, ctx_p) : init_auto(params, ctx_p),
+                                STEPAF_PHASE_INIT);
+}
+
+void stepaf_set_interrupt(stepaf_interrupt_cb_t callback, void *arg)
+{
+    stepaf_interrupt_set(callback, arg);
 }
 
 /* Nothing may be freed as long as a call is in it. */
@@ -267,10 +280,12 @@ stepaf_status_t stepaf_commit_with(stepaf_context_h handle, const stepaf_commit_
         status = stepaf_error_set(STEPAF_ERR_TIMEOUT, STEPAF_PHASE_COMMIT,
                                   "a call of the batch handler has not returned in time");
     stepaf_lock_enter(&ctx->lock);
+    stepaf_interrupt_begin();
     stepaf_boot_set_advance(go_on_in_commit, ctx);
     if (!status)
         status = stepaf_error_in(stepaf_core_commit(ctx, &will, deadline_ns), STEPAF_PHASE_COMMIT);
     stepaf_boot_set_advance(NULL, NULL);
+    status = stepaf_interrupt_end(status, STEPAF_PHASE_COMMIT);
     if (ctx->state == STEPAF_CTX_COMMITTING)
         ctx->state = STEPAF_CTX_OPEN;
     if (ctx->state == STEPAF_CTX_OPEN && ctx->epoch && !ctx->threads.runs &&

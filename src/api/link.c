@@ -102,7 +102,7 @@ stepaf_status_t stepaf_map_check(stepaf_context_h handle, int64_t timeout_us, ch
     stepaf_lock_leave(&ctx->lock);
     stepaf_boot_wait_begin(ctx);
     status = stepaf_map_exchange(ctx, &op_peer, true, timeout_us, text_p ? &text : NULL);
-    stepaf_boot_wait_end();
+    status = stepaf_boot_wait_end(status, STEPAF_PHASE_NONE);
     stepaf_map_part_free(&op_peer);
     if (text_p && (!status || status == STEPAF_ERR_TRANSPORT))
         *text_p = text;

@@ -13,6 +13,7 @@
 #include "base/error.h"
 #include "base/fd.h"
 #include "base/fork.h"
+#include "base/interrupt.h"
 #include "base/time.h"
 #include "boot/boot_join.h"
 
@@ -168,7 +169,7 @@ stepaf_status_t stepaf_join_as_guest(const struct stepaf_join *join, int64_t dea
             stepaf_fork_close(fd);
         if (is_answered)
             return status;
-        if (stepaf_monotonic_ns() >= deadline_ns)
+        if (stepaf_monotonic_ns() >= deadline_ns || stepaf_interrupted())
             return stepaf_error_set_peer(STEPAF_ERR_TIMEOUT, STEPAF_PHASE_INIT,
                                          (struct stepaf_who){-1, -1, 0},
                                          "local bootstrap: job %s: rank 0 did not %s in time",

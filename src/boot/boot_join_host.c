@@ -10,6 +10,7 @@
 
 #include "base/error.h"
 #include "base/fork.h"
+#include "base/interrupt.h"
 #include "base/time.h"
 #include "base/why.h"
 #include "boot/boot_join_strangers.h"
@@ -209,7 +210,8 @@ static stepaf_status_t gather_guests(struct host *host, int64_t deadline_ns)
         }
         if (status == STEPAF_OK)
             status = answer_door(host);
-        if (status == STEPAF_OK && host->n_ready < size && stepaf_monotonic_ns() >= deadline_ns)
+        if (status == STEPAF_OK && host->n_ready < size &&
+            (stepaf_monotonic_ns() >= deadline_ns || stepaf_interrupted()))
             return miss_one(host);
     }
     return status;

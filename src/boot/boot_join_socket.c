@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "base/error.h"
+#include "base/interrupt.h"
 #include "base/time.h"
 #include "base/why.h"
 #include "boot/boot_join.h"
@@ -44,10 +45,13 @@ int stepaf_join_poll(struct pollfd *polled, int n, int64_t deadline_ns)
 {
     for (;;) {
         int64_t left_ms = (deadline_ns - stepaf_monotonic_ns() + 999999) / 1000000;
+        int most_ms = stepaf_interrupt_is_set() ? STEPAF_INTERRUPT_US / 1000 : 1000;
+        if (stepaf_interrupted())
+            left_ms = 0;
         int n_ready = poll(polled, (nfds_t)n,
-                           left_ms <= 0     ? 0
-                           : left_ms > 1000 ? 1000
-                                            : (int)left_ms);
+                           left_ms <= 0        ? 0
+                           : left_ms > most_ms ? most_ms
+                                               : (int)left_ms);
         if (n_ready > 0)
             return 1;
         if (n_ready < 0 && errno != EINTR)

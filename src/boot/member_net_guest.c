@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/error.h"
+#include "base/interrupt.h"
 #include "base/time.h"
 #include "base/why.h"
 #include "boot/control/socket.h"
@@ -218,7 +219,7 @@ static bool call_once(struct stepaf_member_net *net, const struct stepaf_control
     until_ns = until_ns < deadline_ns ? until_ns : deadline_ns;
     returns->text[0] = '\0';
     while (!returns->has_state && !returns->text[0] && link->state != STEPAF_CONTROL_CLOSED &&
-           stepaf_monotonic_ns() < until_ns) {
+           stepaf_monotonic_ns() < until_ns && !stepaf_interrupted()) {
         struct pollfd one = {.fd = control->epoll_fd, .events = POLLIN};
         (void)poll(&one, 1, 1);
         (void)stepaf_control_pump(control);
@@ -290,7 +291,7 @@ stepaf_status_t stepaf_member_net_look(struct stepaf_member_net *net, const char
         is_over = returns->has_state || (round.is_refused && !round.is_told);
         if (!is_over)
             (void)poll(NULL, 0, AGAIN_NS / 1000000);
-    } while (!is_over && stepaf_monotonic_ns() < deadline_ns);
+    } while (!is_over && stepaf_monotonic_ns() < deadline_ns && !stepaf_interrupted());
     if (returns->has_state)
         return STEPAF_OK;
     if (told_by[0] &&

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/interrupt.h"
 #include "boot/member_net_return.h"
 #include "core/ctx.h"
 #include "core/news.h"
@@ -107,7 +108,8 @@ static void await_decision(struct stepaf_ctx *ctx, int64_t deadline_ns)
     struct pollfd polled = {.fd = stepaf_member_net_fd(net), .events = POLLIN};
 
     while (stepaf_member_net_consensus(net)->state == STEPAF_CONSENSUS_OPEN &&
-           stepaf_monotonic_ns() < deadline_ns && !atomic_load(&ctx->threads.closing)) {
+           stepaf_monotonic_ns() < deadline_ns && !atomic_load(&ctx->threads.closing) &&
+           !stepaf_interrupted()) {
         (void)poll(&polled, 1, LOOK_MS);
         stepaf_core_look_for_lost(ctx);
         lose_patience(ctx);

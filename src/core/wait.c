@@ -5,6 +5,7 @@
 #include <sched.h>
 #include <time.h>
 
+#include "base/interrupt.h"
 #include "boot/member_net.h"
 #include "core/clock_keep.h"
 #include "core/ctx.h"
@@ -321,7 +322,7 @@ bool stepaf_core_advance(struct stepaf_ctx *ctx, struct stepaf_waiter *waiter, i
 {
     int64_t left_us = (deadline_ns - stepaf_monotonic_ns()) / 1000;
 
-    if (left_us <= 0)
+    if (left_us <= 0 || stepaf_interrupted())
         return false;
     if (!stepaf_core_progress(ctx))
         return stepaf_waiter_idle(ctx, waiter, left_us);

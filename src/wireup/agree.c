@@ -18,6 +18,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/interrupt.h"
 #include "base/log.h"
 #include "core/members.h"
 #include "wireup/agree_return.h"
@@ -162,7 +163,7 @@ static stepaf_status_t await_links(const struct stepaf_agreement *a)
 
     do {
         int64_t now_ns = stepaf_monotonic_ns();
-        late = now_ns >= a->deadline_ns;
+        late = now_ns >= a->deadline_ns || stepaf_interrupted();
         over = late || now_ns >= until_ns;
         status = step(a, over ? 0 : 1, late);
     } while (status == STEPAF_INPROGRESS && !over);

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/interrupt.h"
 #include "boot/member_net_return.h"
 #include "wireup/return_card.h"
 #include "wireup/returns.h"
@@ -132,7 +133,8 @@ stepaf_status_t stepaf_return_ask(struct stepaf_ctx *ctx, const void *advert, si
     stepaf_status_t status = begin_asking(ctx, advert, bytes);
 
     while (!status && stepaf_member_net_admission(net) == STEPAF_MEMBER_WAITS &&
-           stepaf_monotonic_ns() < deadline_ns && !atomic_load(&ctx->threads.closing)) {
+           stepaf_monotonic_ns() < deadline_ns && !atomic_load(&ctx->threads.closing) &&
+           !stepaf_interrupted()) {
         (void)poll(&polled, 1, LOOK_MS);
         stepaf_member_net_pump(net);
     }

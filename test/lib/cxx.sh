@@ -59,7 +59,7 @@ done
 # For these a program calls the C function, by get() where it takes a handle.
 c_only=" stepaf_boot_advance stepaf_boot_local_attach stepaf_boot_local_create stepaf_boot_local_destroy stepaf_boot_open stepaf_boot_set_error \
 stepaf_dtype_bytes stepaf_dtype_name stepaf_event_name stepaf_log_set_callback stepaf_map_check \
-stepaf_phase_name stepaf_status_name stepaf_trace_clear stepaf_trace_read stepaf_verdict_phase_name stepaf_verdict_read stepaf_version \
+stepaf_phase_name stepaf_set_interrupt stepaf_status_name stepaf_trace_clear stepaf_trace_read stepaf_verdict_phase_name stepaf_verdict_read stepaf_version \
 stepaf_init_mpi_world "
 for function in $(sed -n 's/^ *\(stepaf_[a-z0-9_]*\);$/\1/p' "$top_srcdir/src/libstepaf.map" \
     "$top_srcdir"/mpi_launch/*.map); do

@@ -5,6 +5,7 @@ import asyncio
 import os
 import selectors
 import signal
+import socket
 import sys
 import threading
 import time
@@ -96,6 +97,95 @@ def interrupted(ctx):
     ctx.barrier()
     request.wait()
     ctx.barrier()
+
+
+def soon(seconds=0.3):
+    """Control-C in a moment."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    threading.Timer(seconds, os.kill, (os.getpid(), signal.SIGINT)).start()
+
+
+def stop_alone(env):
+    """Control-C ends the making of a context whose other ranks do not come."""
+    for name in [name for name in os.environ if name.startswith("STEPAF_LOCAL_")]:
+        del os.environ[name]
+    os.environ.update(env, STEPAF_INIT_TIMEOUT_US="60000000")
+    soon()
+    began = time.monotonic()
+    try:
+        stepaf.Context()
+    except KeyboardInterrupt:
+        pass
+    else:
+        raise AssertionError("not interrupted")
+    assert time.monotonic() - began < 10
+
+
+def stop_collective(ctx, call):
+    """Control-C ends a call that waits for other ranks; the context is there as before."""
+    if call != "commit":
+        prepare(ctx)
+        ctx.barrier()
+    if ctx.role == stepaf.Role.FFN:
+        time.sleep(1)  # it does not come
+        return
+    soon()
+    began = time.monotonic()
+    try:
+        getattr(ctx, call)()
+    except KeyboardInterrupt:
+        pass
+    else:
+        raise AssertionError("not interrupted")
+    assert time.monotonic() - began < 10
+    assert not ctx.closed
+
+
+def close_in_a_handler(ctx):
+    """A handler can do with the context what it likes, since it runs when the call has ended."""
+    seen = []
+
+    def stop(number, frame):
+        seen.append(ctx.epoch)
+        ctx.close()
+
+    prepare(ctx)
+    if ctx.role == stepaf.Role.FFN:
+        time.sleep(1)
+        return
+    signal.signal(signal.SIGTERM, stop)
+    signal.signal(signal.SIGUSR1, lambda number, frame: seen.append(number))
+    threading.Timer(0.1, os.kill, (os.getpid(), signal.SIGUSR1)).start()  # it does not end the call
+    threading.Timer(0.4, os.kill, (os.getpid(), signal.SIGTERM)).start()
+    began = time.monotonic()
+    try:
+        ctx.barrier()
+    except stepaf.CanceledError as error:
+        assert "closed" in error.text, error
+    else:
+        raise AssertionError("not ended")
+    assert len(seen) == 2 and signal.SIGUSR1 in seen and ctx.closed, seen
+    assert 0.4 <= time.monotonic() - began < 10
+
+
+def wakes_as_before(ctx):
+    """The descriptor that the program has for signals gets them, too."""
+    prepare(ctx)
+    if ctx.role == stepaf.Role.FFN:
+        time.sleep(1)
+        return
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        for one in (ours, theirs):
+            one.setblocking(False)
+        signal.set_wakeup_fd(theirs.fileno())
+        soon()
+        try:
+            ctx.barrier()
+        except KeyboardInterrupt:
+            pass
+        assert ours.recv(16) == bytes([signal.SIGINT])
+        assert signal.set_wakeup_fd(-1) == theirs.fileno()
 
 
 class CountingSelector(selectors.DefaultSelector):
@@ -310,6 +400,30 @@ class Threads(job.TestCase):
 
     def test_interrupted(self):
         self.run_job(interrupted)
+
+    def test_interrupted_alone(self):
+        with socket.socket() as one:
+            one.bind(("127.0.0.1", 0))
+            meet = f"127.0.0.1:{one.getsockname()[1]}"
+        for env in (
+            {"STEPAF_LOCAL_SIZE": "2", "STEPAF_LOCAL_RANK": "0", "STEPAF_LOCAL_JOB": f"al-{os.getpid()}"},
+            {"STEPAF_LOCAL_SIZE": "2", "STEPAF_LOCAL_RANK": "1", "STEPAF_LOCAL_JOB": f"al-{os.getpid()}"},
+            {"STEPAF_MEET": meet, "STEPAF_SIZE": "2", "STEPAF_RANK": "0"},
+            {"STEPAF_MEET": meet, "STEPAF_SIZE": "2", "STEPAF_RANK": "1"},
+        ):
+            with self.subTest(env=env):
+                self.run_apart(lambda env=env: stop_alone(env))
+
+    def test_interrupted_among_others(self):
+        for call in ("commit", "barrier", "map_check"):
+            with self.subTest(call=call):
+                self.run_job(lambda ctx, call=call: stop_collective(ctx, call))
+
+    def test_closed_by_a_handler(self):
+        self.run_job(close_in_a_handler)
+
+    def test_wakes_as_before(self):
+        self.run_job(wakes_as_before)
 
     def test_in_asyncio(self):
         ticked = job.Signal()

@@ -8,6 +8,7 @@
 #include <time.h>
 
 #include "base/error.h"
+#include "base/interrupt.h"
 #include "base/time.h"
 #include "base/why.h"
 #include "boot/control/control.h"
@@ -207,7 +208,7 @@ stepaf_status_t stepaf_control_meet_guest(struct stepaf_control *control, int64_
         deadline_ns = tell_ns < deadline_ns ? tell_ns : deadline_ns;
     }
     while (!(is_over = call_meeting(control, deadline_ns, &call)) &&
-           stepaf_monotonic_ns() < deadline_ns) {
+           stepaf_monotonic_ns() < deadline_ns && !stepaf_interrupted()) {
         int64_t left_ns = deadline_ns - stepaf_monotonic_ns();
         nanosleep(&(struct timespec){0, pause_ns < left_ns || left_ns < 0 ? pause_ns : left_ns},
                   NULL);

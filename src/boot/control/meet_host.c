@@ -192,9 +192,13 @@ static void miss_some(struct stepaf_control *control)
     int first = name_missing(control, names, sizeof names);
 
     hint_why(control, first, hint, sizeof hint);
-    snprintf(text, sizeof text,
-             "tcp bootstrap: %.64s: %.80s did not come in time; %d of %d are here%.100s",
-             control->place.meet, names, count_here(control), control->place.size, hint);
+    if (control->gives_up)
+        snprintf(text, sizeof text, "tcp bootstrap: %.64s: rank 0 has given up; %d of %d are here",
+                 control->place.meet, count_here(control), control->place.size);
+    else
+        snprintf(text, sizeof text,
+                 "tcp bootstrap: %.64s: %.80s did not come in time; %d of %d are here%.100s",
+                 control->place.meet, names, count_here(control), control->place.size, hint);
     stepaf_control_note_failure(control, STEPAF_CONTROL_EXCHANGE, STEPAF_ERR_TIMEOUT, first, text);
 }
 

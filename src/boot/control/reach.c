@@ -51,7 +51,7 @@ void stepaf_control_give_up(struct stepaf_control *control, int channel, int ran
     char text[STEPAF_CONTROL_TEXT_MAX];
 
     if (control->gives_up) {
-        snprintf(text, sizeof text, "tcp bootstrap: %s: world rank %d finalizes its context",
+        snprintf(text, sizeof text, "tcp bootstrap: %s: world rank %d has given up",
                  channel_word(channel), control->place.rank);
         stepaf_control_note_failure(control, channel, STEPAF_ERR_TIMEOUT, control->place.rank,
                                     text);

@@ -8,7 +8,9 @@
 #include <time.h>
 
 #include "base/fd.h"
+#include "base/interrupt.h"
 #include "base/thread.h"
+#include "base/time.h"
 #include "boot/control/socket.h"
 
 /* The thread's and the caller's; whoever leaves it last frees it. */
@@ -87,12 +89,13 @@ static void *answer_question(void *arg)
 /* False: there is none by then, and the question is the thread's. */
 static bool await_answer(struct question *question, int64_t limit_ns)
 {
-    const struct timespec limit = {limit_ns / 1000000000, limit_ns % 1000000000};
-    int error = 0;
-
     pthread_mutex_lock(&question->lock);
-    while (!question->is_answered && !error)
-        error = pthread_cond_timedwait(&question->answered, &question->lock, &limit);
+    while (!question->is_answered && stepaf_monotonic_ns() < limit_ns && !stepaf_interrupted()) {
+        int64_t look_ns = stepaf_monotonic_ns() + STEPAF_INTERRUPT_US * 1000LL;
+        int64_t until_ns = look_ns < limit_ns ? look_ns : limit_ns;
+        const struct timespec until = {until_ns / 1000000000, until_ns % 1000000000};
+        (void)pthread_cond_timedwait(&question->answered, &question->lock, &until);
+    }
     bool is_answered = question->is_answered;
     question->is_left = !is_answered;
     pthread_mutex_unlock(&question->lock);
