@@ -68,7 +68,8 @@ static stepaf_status_t tcp_barrier(void *self, stepaf_group_t group, const int *
     return status;
 }
 
-/* Whoever is at it already will see as much. */
+/* Whoever is at it already will see as much; and who sleeps until something comes is not to sleep on
+ * since it has been taken away here. */
 static int tcp_lost(void *self, int *ranks_p, int capacity)
 {
     struct stepaf_control *control = self;
@@ -76,7 +77,7 @@ static int tcp_lost(void *self, int *ranks_p, int capacity)
 
     if (pthread_mutex_trylock(&control->lock) != 0)
         return 0;
-    if (control->has_met)
+    if (control->has_met && !atomic_load(&control->waiters.n_asleep))
         (void)stepaf_control_pump(control);
     for (int rank = 0; rank < control->place.size && n < capacity; rank++) {
         if (control->fates[rank] != STEPAF_CONTROL_IS_LOST)

@@ -5,6 +5,7 @@
 #define STEPAF_BOOT_CONTROL_CONTROL_H
 
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -138,9 +139,12 @@ struct stepaf_control {
         int error;        /* why not, at the moment; 0: they are */
         int64_t again_ns; /* when to try again */
     } accept;
-    int64_t looked_ms;  /* whether all hosts answer */
-    unsigned n_waiting; /* threads */
-    bool gives_up;      /* the context is being finalized: this call does not wait any more */
+    int64_t looked_ms; /* whether all hosts answer */
+    struct {
+        unsigned n;                /* threads that wait */
+        _Atomic unsigned n_asleep; /* of these: they wake up by what comes, and see to it */
+    } waiters;
+    bool gives_up; /* the context is being finalized: this call does not wait any more */
     struct stepaf_control_entry *entries;
     struct stepaf_control_address host_address; /* by which this rank has reached rank 0 */
     struct stepaf_control_link **links;         /* by rank; NULL: none was needed yet */

@@ -360,7 +360,9 @@ static bool wait_for_news(struct stepaf_control *control, int64_t most_ms)
     if (pause_us < 0)
         return false;
     int64_t us = pause_us < most_us ? pause_us : most_us;
+    atomic_fetch_add(&control->waiters.n_asleep, 1);
     (void)ppoll(&one, 1, &(struct timespec){us / 1000000, us % 1000000 * 1000}, NULL);
+    atomic_fetch_sub(&control->waiters.n_asleep, 1);
     return true;
 }
 
@@ -372,11 +374,11 @@ bool stepaf_control_wait(struct stepaf_control *control, int64_t deadline_ns)
         return false; /* also where strangers keep this one busy */
     if (has_moved)
         return true;
-    int64_t most_ms = control->n_waiting++ ? CROWDED_MS : ALONE_MS;
+    int64_t most_ms = control->waiters.n++ ? CROWDED_MS : ALONE_MS;
     pthread_mutex_unlock(&control->lock);
     bool goes_on = wait_for_news(control, left_ms < most_ms ? left_ms : most_ms);
     pthread_mutex_lock(&control->lock);
-    control->n_waiting--;
+    control->waiters.n--;
     if (!goes_on)
         control->gives_up = true;
     (void)stepaf_control_pump(control);

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Ranks that meet while some are slow, end, come twice, or take what is another's. */
+#include <sched.h>
 #include <stdatomic.h>
 #include <sys/epoll.h>
 
@@ -247,6 +248,60 @@ static void giving_up_is_for_once(void)
         meet_expect(&meets[i], STEPAF_OK, "");
 }
 
+static _Atomic bool watches;
+
+static void *look_for_lost(void *arg)
+{
+    const stepaf_boot_t *boot = arg;
+    int lost[2];
+
+    while (watches) {
+        (void)boot->lost(boot->self, lost, 2);
+        sched_yield();
+    }
+    return NULL;
+}
+
+/* A thread that looks for lost ranks, as the progress thread does, takes nothing from one that waits:
+ * that one would sleep for 100 ms more. */
+static stepaf_status_t wait_beside(struct meet *meet)
+{
+    enum { TIMES = 200, PAUSE_NS = 2000000, WAKES_NS = 60000000, FEW = 2 };
+    stepaf_status_t status = STEPAF_OK;
+    pthread_t watcher;
+    int n_late = 0;
+
+    if (meet->rank == 0) {
+        watches = true;
+        CU_ASSERT_EQUAL_FATAL(pthread_create(&watcher, NULL, look_for_lost, &meet->boot), 0);
+    }
+    for (int i = 0; i < TIMES && status == STEPAF_OK; i++) {
+        int64_t began_ns = stepaf_monotonic_ns();
+        if (meet->rank == 1)
+            nanosleep(&(struct timespec){0, PAUSE_NS}, NULL);
+        status = meet_barrier(meet, STEPAF_GROUP_WORLD, 0, 1);
+        n_late += stepaf_monotonic_ns() - began_ns > WAKES_NS;
+    }
+    CU_ASSERT_TRUE(n_late <= FEW); /* as for other work of the machine */
+    if (meet->rank == 0) {
+        watches = false;
+        pthread_join(watcher, NULL);
+    }
+    return status;
+}
+
+static void who_waits_is_woken(void)
+{
+    struct meet meets[2];
+
+    prepare_all(meets, 2, MEET_LONG_US);
+    for (int i = 0; i < 2; i++)
+        meets[i].then = wait_beside;
+    meet_run(meets, 2);
+    for (int i = 0; i < 2; i++)
+        meet_expect(&meets[i], STEPAF_OK, "");
+}
+
 /* What no rank can mean. */
 static stepaf_status_t ask_too_much(struct meet *meet)
 {
@@ -331,6 +386,7 @@ int main(void)
         {"slow is not lost", slow_is_not_lost},
         {"an end right behind the table", an_end_right_behind_the_table},
         {"giving up is for once", giving_up_is_for_once},
+        {"who waits is woken", who_waits_is_woken},
         {"too much is refused", too_much_is_refused},
         {"what is closed is not told of", what_is_closed_is_not_told_of},
         {"who leaves says so", who_leaves_says_so},
