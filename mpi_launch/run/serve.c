@@ -16,6 +16,7 @@
 
 #include "fail.h"
 #include "job.h"
+#include "signals.h"
 
 enum { KILL_MS = 2000, SIGNALED = 128 };
 
@@ -151,22 +152,16 @@ static void watch_ranks(struct service *service, int signals)
 int run_serve(void)
 {
     struct service service = {0};
-    sigset_t caught, before;
+    sigset_t before;
 
     if (run_job_read(STDIN_FILENO, &service.job) != 0) {
         fprintf(stderr, "stepaf-run: %s\n", run_fail_text());
         return RUN_EXIT_USAGE;
     }
-    sigemptyset(&caught);
-    sigaddset(&caught, SIGCHLD);
-    sigaddset(&caught, SIGTERM);
-    sigaddset(&caught, SIGINT);
-    sigaddset(&caught, SIGHUP);
-    sigprocmask(SIG_BLOCK, &caught, &before);
+    int signals = run_signals_open(&before);
     signal(
         SIGPIPE,
         SIG_IGN); /* whoever reads what this says may have gone; the ranks are to end all the same */
-    int signals = signalfd(-1, &caught, SFD_CLOEXEC | SFD_NONBLOCK);
     service.pids = calloc((size_t)service.job.ranks, sizeof(*service.pids));
     if (signals < 0 || !service.pids || !service.job.directory) {
         fprintf(stderr, "stepaf-run: cannot watch ranks: %s\n", strerror(errno));

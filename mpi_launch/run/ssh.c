@@ -9,16 +9,19 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/signalfd.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
 
 #include "fail.h"
+#include "signals.h"
 #include "ssh_fleet.h"
 
 enum {
     END_MS = 5000, /* for a host to end its ranks, before its ssh is ended */
+    AGAIN_MS = 20, /* between looks at hosts that cannot be waited for */
     CODE_SIGNALED = 128,
     CODE_TIMEOUT = 124,
     SSH_ITSELF = 255,
@@ -185,8 +188,7 @@ static void note_remote(struct fleet *fleet, struct remote *remote, int status)
 
     remote->pid = 0;
     fleet->n_running--;
-    if (!fleet->is_ending)
-        put_last(fleet, remote);
+    put_last(fleet, remote);
     if (!fleet->is_ending && code == SSH_ITSELF)
         say("stepaf-run: ssh to %s has failed, or was cut off: all ranks are ended\n",
             remote->name);
@@ -217,7 +219,7 @@ static void take_signal(struct fleet *fleet, int signals)
 
 /* What is to be waited for: signals, standard output and error, and three descriptors for each
  * host. */
-enum { POLLS = 3, HOST_POLLS = 3 };
+enum { POLLS = 3, HOST_POLLS = 3, OWN_FILES = 32 };
 
 static void fill_polls(struct fleet *fleet, int signals, struct pollfd *polls)
 {
@@ -287,8 +289,15 @@ static void watch_fleet(struct fleet *fleet, int signals)
     while (polls && (fleet->n_running > 0 || (streams_open(fleet) && !fleet->is_ending))) {
         int left_ms = time_left(fleet, limit_ms);
         fill_polls(fleet, signals, polls);
-        if (poll(polls, n, left_ms) <= 0)
+        int n_ready = poll(polls, n, left_ms);
+        if (n_ready == 0 || (n_ready < 0 && errno == EINTR))
             continue;
+        if (n_ready < 0) { /* no memory in the kernel: what is left is to end */
+            say("stepaf-run: cannot watch hosts: %s: all ranks are ended\n", strerror(errno));
+            end_fleet(fleet, RUN_EXIT_NOT_RUN);
+            (void)poll(NULL, 0, AGAIN_MS);
+            polls[0].revents = POLLIN;
+        }
         for (int i = 0; i < fleet->hosts.n; i++)
             watch_host(&fleet->remotes[i], polls + POLLS + HOST_POLLS * i);
         put_all(fleet);
@@ -320,11 +329,30 @@ static int parse_line(int argc, char **argv, struct fleet *fleet)
     return optind < argc - 1 ? optind + 1 : run_fail("--ssh: no program is given");
 }
 
+/* Descriptors for all hosts. poll() takes no more entries than these either. */
+static int make_room(struct fleet *fleet)
+{
+    rlim_t needed = OWN_FILES + (rlim_t)fleet->hosts.n * HOST_POLLS;
+    struct rlimit files;
+
+    getrlimit(RLIMIT_NOFILE, &fleet->files);
+    files = fleet->files;
+    if (files.rlim_max < needed)
+        return run_fail(
+            "%d hosts need %llu descriptors, and this process may have %llu (ulimit -Hn)",
+            fleet->hosts.n, (unsigned long long)needed, (unsigned long long)files.rlim_max);
+    if (files.rlim_cur < needed)
+        files.rlim_cur = needed;
+    return setrlimit(RLIMIT_NOFILE, &files) == 0
+               ? 0
+               : run_fail("cannot have descriptors for all hosts: %s", strerror(errno));
+}
+
 static int prepare_fleet(int argc, char **argv, struct fleet *fleet)
 {
     int at = parse_line(argc, argv, fleet);
 
-    if (at < 0)
+    if (at < 0 || make_room(fleet) != 0)
         return -1;
     fleet->remotes = calloc((size_t)fleet->hosts.n, sizeof(*fleet->remotes));
     for (int i = 0; fleet->remotes && i < fleet->hosts.n; i++) {
@@ -343,16 +371,10 @@ static int prepare_fleet(int argc, char **argv, struct fleet *fleet)
 static void run_fleet(struct fleet *fleet)
 {
     char *command = run_fleet_command();
-    sigset_t caught, before;
+    sigset_t before;
+    int signals = run_signals_open(&before);
 
-    sigemptyset(&caught);
-    sigaddset(&caught, SIGCHLD);
-    sigaddset(&caught, SIGINT);
-    sigaddset(&caught, SIGTERM);
-    sigaddset(&caught, SIGHUP);
-    sigprocmask(SIG_BLOCK, &caught, &before);
     signal(SIGPIPE, SIG_IGN);
-    int signals = signalfd(-1, &caught, SFD_CLOEXEC | SFD_NONBLOCK);
     for (int i = 0; i < fleet->hosts.n && !fleet->is_ending; i++) {
         if (!command || signals < 0 ||
             run_fleet_start(fleet, &fleet->remotes[i], command, &before) != 0) {

@@ -4,6 +4,7 @@
 #define RUN_SSH_FLEET_H
 
 #include <signal.h>
+#include <sys/resource.h>
 #include <sys/types.h>
 
 #include "hosts.h"
@@ -32,6 +33,7 @@ struct fleet {
     struct run_hosts hosts;
     struct run_words names;   /* of variables that ranks get */
     struct run_words options; /* for ssh */
+    struct rlimit files;      /* descriptors, as they are for an ssh */
     struct remote *remotes;
     unsigned turn; /* the stream that is put first */
     int n_running;

@@ -102,6 +102,7 @@ static _Noreturn void become_ssh(const struct fleet *fleet, const char *host, co
     setpgid(0, 0);
     sigprocmask(SIG_SETMASK, mask, NULL);
     signal(SIGPIPE, SIG_DFL);
+    setrlimit(RLIMIT_NOFILE, &fleet->files);
     for (int i = 0; i < 3; i++)
         dup2(pipes[i][i == 0 ? 0 : 1], i);
     execvp(argv.word[0], argv.word);

@@ -63,7 +63,8 @@ rank 2 of 3: attention" ] || fail "not two programs"
     expect 124 "$run" $both --timeout 1 --bind none -a 2 -f 1 sh -c 'sleep 1000'
     has err '^stepaf-run: not done after 1 s: all ranks are ended$'
     for signal in INT TERM KILL; do
-        "$run" $both --bind none -a 2 -f 1 sh -c 'echo up; sleep 1000' >"$directory/out" 2>"$directory/err" &
+        : >"$directory/out" # what has come before is not to be counted
+        env --default-signal "$run" $both --bind none -a 2 -f 1 sh -c 'echo up; sleep 1000' >"$directory/out" 2>"$directory/err" &
         pid=$!
         for try in $(seq 300); do
             [ "$(grep -c up "$directory/out")" -lt 3 ] || break
@@ -75,6 +76,28 @@ rank 2 of 3: attention" ] || fail "not two programs"
         case $signal in INT) is=130 ;; TERM) is=143 ;; *) is=137 ;; esac
         [ $code -eq $is ] || fail "after SIG$signal the exit code is $code"
     done
+
+    # What it was started to ignore, as by nohup, or by a script that starts it beside something else, ends nothing.
+    for signal in HUP INT; do
+        : >"$directory/out"
+        env --ignore-signal=$signal "$run" $both --bind none -a 2 -f 1 sh -c 'echo up; sleep 1; echo done' >"$directory/out" &
+        pid=$!
+        for try in $(seq 300); do
+            [ "$(grep -c up "$directory/out")" -lt 3 ] || break
+            sleep 0.1
+        done
+        kill -s $signal $pid
+        wait $pid || fail "SIG$signal, which it is to ignore, has ended it"
+        [ "$(grep -c done "$directory/out")" -eq 3 ] || fail "SIG$signal, which it is to ignore, has ended ranks"
+    done
+
+    # More hosts than the soft limit of descriptors lets it have, and than the hard one does.
+    many=localhost:1$(seq -f ',127.0.1.%.0f:1' -s '' 19)
+    (ulimit -S -n 40 && "$run" --launcher ssh --hosts "$many" --bind none -a 10 -f 10 true) >"$directory/out" 2>&1 ||
+        fail "20 hosts with 40 descriptors: $(cat "$directory/out")"
+    (ulimit -n 40 && timeout 30 "$run" --launcher ssh --hosts "$many" --bind none -a 10 -f 10 true) >"$directory/out" 2>&1
+    [ $? -eq 2 ] || fail "20 hosts are begun with 40 descriptors"
+    has out '^stepaf-run: 20 hosts need 92 descriptors, and this process may have 40 [(]ulimit -Hn[)]$'
 
     # Output that nobody reads: more than pipes hold. It ends all the same.
     # shellcheck disable=SC2016
