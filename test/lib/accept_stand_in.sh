@@ -1,0 +1,84 @@
+#!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
+# stepaf-accept with programs and a launcher that are made up: what it ends when it is ended itself, and with which code.
+set -u
+: "${top_srcdir:=.}"
+fail() { echo "FAIL: $1"; sed 's/^/    /' "$directory/out"; exit 1; }
+directory=$(mktemp -d) || exit 99
+accept=
+trap '[ -z "$accept" ] || kill "$accept" 2>/dev/null; rm -rf "$directory"' EXIT
+mkdir "$directory/bin" "$directory/tmp"
+export TMPDIR="$directory/tmp" STEPAF_ACCEPT_BIN="$directory/bin"
+
+# program PATH: its text is read.
+program()
+{
+    { echo '#!/bin/sh'; cat; } >"$1"
+    chmod +x "$1"
+}
+# Ranks that run until they are told to end, or for longer than the test waits for anything else.
+program "$directory/bin/stepaf_perf" <<END
+trap 'echo told >>"$directory/ended"; exit' TERM
+echo 'stepaf map'
+: >"$directory/runs"
+sleep 60 &
+wait
+echo 'by itself' >>"$directory/ended"
+END
+program "$directory/bin/stepaf_info" <<END
+echo verbs
+END
+program "$directory/both" <<END
+"\$@"
+END
+# So that --only nodes waits as well.
+program "$directory/slow" <<END
+exec "$directory/bin/stepaf_perf"
+END
+
+# begins LAUNCHER ARGUMENT...: in the background, where control-C is not ignored for all that.
+begins()
+{
+    launcher=$1
+    shift
+    rm -f "$directory/runs" "$directory/ended"
+    env --default-signal=INT,TERM,HUP sh "$top_srcdir/tools/stepaf-accept" -o "$directory/files" "$@" -- "$launcher" \
+        >"$directory/out" 2>&1 &
+    accept=$!
+}
+# await FILE: until it is there.
+await()
+{
+    while [ ! -e "$directory/$1" ]; do
+        kill -0 "$accept" 2>/dev/null || fail "it has ended by itself"
+        sleep 0.1
+    done
+}
+# ends SIGNAL CODE: it, and what it has started.
+ends()
+{
+    kill -"$1" "$accept"
+    wait "$accept"
+    is=$?
+    accept=
+    [ $is -eq "$2" ] || fail "SIG$1: exit code $is instead of $2"
+    [ "$(cat "$directory/ended" 2>&1)" = told ] || fail "SIG$1: ranks have not been ended: $(cat "$directory/ended" 2>&1)"
+    [ -z "$(ls "$directory/tmp")" ] || fail "SIG$1 leaves files"
+}
+
+env --default-signal=INT true 2>/dev/null || { echo "skipped: env has no --default-signal"; exit 77; }
+for signal in "TERM 143" "INT 130" "HUP 129"; do
+    begins "$directory/slow" --only nodes
+    await runs
+    # shellcheck disable=SC2086
+    ends $signal
+done
+# Also where a variable is set for the launcher; and a rail that has been lost is mended.
+begins "$directory/both" --only rails -r A=1
+await runs
+ends TERM 143
+begins "$directory/both" --only rail_loss -r A=1 --lose-by ": >'$directory/lost'" --restore "echo mended >'$directory/mended'"
+await lost
+ends TERM 143
+[ -e "$directory/mended" ] || fail "the rail is not mended"
+echo ok
