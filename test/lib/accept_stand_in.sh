@@ -1,6 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# stepaf-accept with programs and a launcher that are made up: what it ends when it is ended itself, and with which code.
+# stepaf-accept with programs and a launcher that are made up: what it ends when it is ended itself, and with which code;
+# which lines of a launcher's output are ranks.
 set -u
 : "${top_srcdir:=.}"
 fail() { echo "FAIL: $1"; sed 's/^/    /' "$directory/out"; exit 1; }
@@ -81,4 +82,26 @@ begins "$directory/both" --only rail_loss -r A=1 --lose-by ": >'$directory/lost'
 await lost
 ends TERM 143
 [ -e "$directory/mended" ] || fail "the rail is not mended"
+
+# A warning of ssh is no rank, on whichever of the two ways it comes; one rank is not two.
+program "$directory/bin/uname" <<END
+read -r node <"$directory/node"
+echo "Linux \$node"
+echo n2 >"$directory/node"
+END
+program "$directory/ssh" <<END
+echo "Warning: Permanently added 'n2' (ED25519) to the list of known hosts." >&2
+echo "Debian GNU/Linux 12"
+for rank in \$RANKS; do PATH=$directory/bin:\$PATH "\$@" || exit; done
+END
+for ranks in "0 1" 0; do
+    echo n1 >"$directory/node"
+    RANKS=$ranks sh "$top_srcdir/tools/stepaf-accept" -o "$directory/files" --only nodes -- "$directory/ssh" \
+        >"$directory/out" 2>&1
+    echo "exit $?" >>"$directory/out"
+    case $ranks in
+    0) grep -q '^FAIL *nodes .*starts 1 ranks instead of two: n1 (1)' "$directory/out" || fail "one rank is two" ;;
+    *) [ "$(grep -Ec '^PASS *nodes .*n1 \(1\) n2 \(1\)|^exit 0$' "$directory/out")" -eq 2 ] || fail "a warning is a rank" ;;
+    esac
+done
 echo ok
