@@ -162,6 +162,8 @@ class Rank:
     verdict: Verdict = None  # None: its verdicts are off
     late: list = dataclasses.field(default_factory=list)  # Late, none without verdicts
     gone_ns: int = 0  # CLOCK_MONOTONIC: since then there is no such process any more; 0: there is
+    number: int = 0   # of the job, also of one that has a name: another run has another one
+    seen_ns: int = 0  # when a Watch last knew that it lived
 
     @property
     def key(self):
@@ -299,7 +301,7 @@ def read_rank(fd, pid):
     return own_pid, Rank(pid, text(name) or f"{job:016x}", ROLES[role], world_rank, world_size,
                          rank, text(host), text(version), epoch, commits, alive, life,
                          bool(measures), written_ns, began_ns, dict(zip(COUNTERS, values)), entries,
-                         read_verdict(judged, judged_more), read_late(late, told, entries))
+                         read_verdict(judged, judged_more), read_late(late, told, entries), number=job)
 
 
 def pids_inside(proc, pid):
@@ -352,21 +354,42 @@ def find_ranks(ask_s=0, proc="/proc"):
     return sorted(ranks, key=lambda r: (r.job, r.world_rank, r.life, r.began_ns))
 
 
+def is_of_later_run(rank, gone):
+    """@rank has not come for a place in the run of @gone, but begun another one of that name."""
+    return rank.number != gone.number and rank.life <= 1 and rank.began_ns > gone.seen_ns
+
+
 class Watch:
     """Looks again and again, and remembers ranks whose processes have ended while others of their job live."""
 
     def __init__(self, ask_s, keep_s=300):
         self.ask_s, self.keep_ns = ask_s, int(keep_s * 1e9)
-        self.known = {}  # Rank by key
+        self.known = {}  # lists of Rank by key
+
+    def find_living(self, now):
+        """By key, the last one last. Several have one place if jobs with one name run at once."""
+        places = {}
+        for rank in find_ranks(self.ask_s):
+            places.setdefault(rank.key, []).append(dataclasses.replace(rank, seen_ns=now))
+        # Whose place another process of the job has taken is not of it any more.
+        return {key: [rank for rank in ranks
+                      if not any(other.number == rank.number and other.life > rank.life for other in ranks)]
+                for key, ranks in places.items()}
 
     def look(self):
+        """Ranks in order: those of one place after each other."""
         now = now_ns()
-        ranks = {rank.key: rank for rank in find_ranks(self.ask_s)}  # of a place, the last one
-        jobs = {job for job, _ in ranks}
-        for key, rank in self.known.items():
-            if key not in ranks:
-                gone_ns = rank.gone_ns or now
-                if key[0] in jobs or now - gone_ns < self.keep_ns:
-                    ranks[key] = dataclasses.replace(rank, gone_ns=gone_ns)
-        self.known = ranks
-        return [ranks[key] for key in sorted(ranks)]
+        places = self.find_living(now)
+        jobs = {}
+        for (job, _), ranks in places.items():
+            jobs.setdefault(job, []).extend(ranks)
+        for key, ranks in self.known.items():
+            if key in places:
+                continue
+            gone = dataclasses.replace(ranks[-1], gone_ns=ranks[-1].gone_ns or now)
+            living = jobs.get(gone.job)
+            if (not all(is_of_later_run(rank, gone) for rank in living) if living
+                    else now - gone.gone_ns < self.keep_ns):
+                places[key] = [gone]
+        self.known = places
+        return [rank for key in sorted(places) for rank in places[key]]

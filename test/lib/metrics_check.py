@@ -178,6 +178,62 @@ def try_reader():
     assert h.quantile_us(1) >= 1 << 24
 
 
+def up(watch, job):
+    """(world rank, is it there) of each rank, as the next look has it."""
+    return [(rank.world_rank, not rank.gone_ns) for rank in watch.look() if rank.job == job]
+
+
+def end_all(made):
+    for rank in made:
+        rank.kill()
+
+
+def try_runs():
+    """Runs with one name: of an earlier one nothing is left, of one that goes on all; two at once are both shown."""
+    name = {"name": b"runs"}
+    watch = regions.Watch(0)
+    made = [Made(rank, job=1, **name) for rank in range(3)]
+    assert up(watch, "runs") == [(0, True), (1, True), (2, True)]
+    # All end, and one returns, with the number or with another one: the others are still missing.
+    end_all(made)
+    assert up(watch, "runs") == [(0, False), (1, False), (2, False)]
+    for number in (1, 2):
+        back = Made(0, life=2, job=number, **name)
+        assert up(watch, "runs") == [(0, True), (1, False), (2, False)], number
+        back.kill()
+    # One that was slow to start, of the same run.
+    made = [Made(0, job=1, life=2, **name), Made(1, job=1, life=2, **name)]
+    assert up(watch, "runs") == [(0, True), (1, True), (2, False)]
+    end_all(made)
+    up(watch, "runs")
+    made = [Made(3, job=1, **name)]
+    assert up(watch, "runs") == [(0, False), (1, False), (2, False), (3, True)]
+    end_all(made)
+    # Started anew with fewer ranks.
+    made = [Made(rank, job=3, **name) for rank in range(2)]
+    assert up(watch, "runs") == [(0, True), (1, True)]
+    # Another one beside it does not have what it lacks forgotten.
+    made.pop().kill()
+    beside = [Made(0, job=4, **name)]
+    assert up(watch, "runs") == [(0, True), (0, True), (1, False)]
+    views = json.loads(tool(TOP, "--once", "--json", "-i", "0.1", "--job", "runs").stdout)["ranks"]
+    assert [view["pid"] for view in views] == [made[0].pid, beside[0].pid], views
+    # Within a job, the process that has taken the place.
+    beside.append(Made(0, job=4, life=2, **name))
+    assert [rank.pid for rank in watch.look() if rank.key == ("runs", 0)] == [made[0].pid, beside[1].pid]
+    end_all(made)
+    assert up(watch, "runs") == [(0, True), (1, False)]
+    end_all(beside)
+    # What began beside it is no later run.
+    made = [Made(0, job=5, **name), Made(1, job=5, **name)]
+    assert up(watch, "runs") == [(0, True), (1, True)]
+    beside = [Made(0, job=6, **name)]
+    up(watch, "runs")
+    end_all(made)
+    assert up(watch, "runs") == [(0, True), (1, False)]
+    end_all(beside)
+
+
 def names_in(header, pattern):
     with open(os.path.join(source, "include/stepaf", header), encoding="utf-8") as file:
         return tuple(re.findall(pattern, file.read(), re.M))
@@ -452,6 +508,7 @@ def try_exporter():
         try_lives(url)
         try_late(url)
         try_rail_metrics(url)
+        try_two_jobs()
         server.send_signal(signal.SIGTERM)
         assert server.wait(LIMIT_S) == 0
     busy = socket.create_server(("127.0.0.1", 0))
@@ -491,6 +548,23 @@ def try_lives(url):
     assert "1 lost, life 2" in shown and "lost: it has ended" in shown, shown
     first.kill()
     third.kill()
+
+
+def try_two_jobs():
+    """With one name: it is said once, and what is served is still well-formed."""
+    made = [Made(0, job=number, name=b"two") for number in (1, 2)]
+    with subprocess.Popen([sys.executable, EXPORTER, "--listen", "127.0.0.1:0"], stdout=subprocess.PIPE,
+                          stderr=subprocess.PIPE, text=True) as server:
+        url = "http://" + server.stdout.readline().split()[-1] + "/metrics"
+        for _ in range(2):
+            text = get(url)[1]
+            judge(text)
+            assert sample(text, "stepaf_rank_up", stepaf_job="two") == [1]
+            assert f'pid="{made[1].pid}"' in text and f'pid="{made[0].pid}"' not in text
+        server.terminate()
+        said = server.communicate(timeout=LIMIT_S)[1]
+    assert said.count("\n") == 1 and "the name 'two'" in said, said
+    end_all(made)
 
 
 def try_late(url):
@@ -596,6 +670,7 @@ def main():
     ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
     check_names()
     try_reader()
+    try_runs()
     try_verdicts()
     try_rails()
     try_top()
