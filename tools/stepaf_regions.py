@@ -29,7 +29,9 @@ WISH_AT = LIVE_AT + LIVE.size
 LEAST_BYTES = WISH_AT + 8
 VERDICT_AT = LEAST_BYTES
 MORE_AT = VERDICT_AT + VERDICT.size
-MOST_BYTES = 1 << 30
+MOST_BYTES = 1 << 30  # of a file, which may have holes: so much is not read
+MOST_COUNTERS, MOST_PEERS = 1024, 1 << 14
+MOST_LARGER = 8  # an entry of a later library, than what is known of it
 MOST_TRIES = 20
 ROLES = ("attention", "ffn")
 TIMES = {"attention": ("round", "ways"), "ffn": ("queue", "work")}  # of each peer
@@ -214,9 +216,11 @@ def read_head(fd):
     if more[4]:
         tables.append(more[2:5])
     for (at, each, n), least in zip(tables, (8, PEER.size, 8 * (BUCKETS + 1), LATE.size)):
-        if at < head or each < least or at + each * n > size:
+        if at < head or not least <= each <= MOST_LARGER * least or at + each * n > size:
             raise Malformed
-    if tables[0][1] != 8 or tables[2][2] != tables[1][2] * N_TIMES or more[4] not in (0, tables[1][2] + 1):
+    if tables[0][1] != 8 or tables[0][2] > MOST_COUNTERS or tables[1][2] > MOST_PEERS:
+        raise Malformed
+    if tables[2][2] != tables[1][2] * N_TIMES or more[4] not in (0, tables[1][2] + 1):
         raise Malformed
     return head, (*tables, (0, 0, 0))[:4]
 
@@ -286,8 +290,9 @@ def read_rank(fd, pid):
     head, (counters, peers, histograms, late) = read_head(fd)
     job, own_pid, role, world_rank, world_size, rank, _, name, host, version = WHO.unpack(
         pread(fd, WHO.size, WHO_AT))
-    if role >= len(ROLES) or not 0 <= world_rank < world_size:
+    if role >= len(ROLES) or not 0 <= world_rank < world_size or peers[2] > world_size:
         raise Malformed
+    counters = counters[:2] + (min(counters[2], len(COUNTERS)),)
     verdict = VERDICT_AT, VERDICT.size, int(head >= VERDICT_AT + VERDICT.size)
     more = MORE_AT, MORE.size, int(head >= MORE_AT + MORE.size)
     live, counted, described, judged, judged_more, told = read_steady(fd, counters, peers, verdict, more, late)
@@ -326,7 +331,7 @@ def look_at(path, pid, proc, ask_s):
         if ask_s:
             os.pwrite(fd, struct.pack("=q", now_ns() + int(ask_s * 1e9)), WISH_AT)
         return rank
-    except (OSError, Malformed, ValueError):
+    except (OSError, Malformed, ValueError, MemoryError):
         return None
     finally:
         os.close(fd)

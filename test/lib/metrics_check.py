@@ -41,9 +41,11 @@ def await_that(what, holds):
 
 # Ranks that are made up: a process with a file as the library makes it, and nothing else.
 
-def make_file(data, seals=regions.SEALS):
+def make_file(data, seals=regions.SEALS, size=None):
     fd = os.memfd_create("stepaf:metrics", os.MFD_ALLOW_SEALING)
     os.write(fd, data)
+    if size:
+        os.truncate(fd, size)
     fcntl.fcntl(fd, 1033, seals)  # F_ADD_SEALS
     return fd
 
@@ -176,6 +178,43 @@ def try_reader():
     assert 1.024 <= h.quantile_us(0.01) <= h.quantile_us(0.5) <= h.quantile_us(0.99) <= 1.28
     h.buckets[-1] = 1
     assert h.quantile_us(1) >= 1 << 24
+
+
+def try_large():
+    """A file with holes costs its owner nothing, and who reads it little."""
+    pid, size, read = os.getpid(), 1 << 30, [0]
+    pread = regions.pread
+
+    def counting(fd, n, at):
+        read[0] += n
+        return pread(fd, n, at)
+
+    def look(**change):
+        read[0] = 0
+        fd = make_file(rank_data(pid, 1, size=size, **change), size=size)
+        rank = regions.look_at(f"/proc/self/fd/{fd}", pid, "/proc", 0)
+        os.close(fd)
+        return rank
+    regions.pread = counting
+    assert look(tables={2: 1024}).counters == COUNTED and read[0] < 8 * 1024, read
+    with_late = {"verdict": LATE, "late": [{}, {}, {}]}
+    larger = {5: 8 * regions.PEER.size, 9: 8 * 8 * (regions.BUCKETS + 1), 13: 8 * regions.LATE.size}
+    assert len(look(tables=larger, **with_late).peers) == 2
+    for case, change in {
+            "counters": {"tables": {2: 1025}}, "many counters": {"tables": {2: 130_000_000}},
+            "peers": {"tables": {6: 100_000, 10: 200_000}, "world": 1 << 20},
+            "more peers than ranks": {"tables": {6: 5, 10: 10}},
+            "bytes of a peer": {"tables": {5: 1 << 27}}, "bytes of times": {"tables": {9: 1 << 27}},
+            "bytes of late ones": {"tables": {13: 1 << 27}, **with_late}}.items():
+        assert not look(**change), case
+        assert read[0] < 4096, (case, read)
+    regions.pread = pread
+
+    def short_of_memory(*_):
+        raise MemoryError
+    real, regions.read_rank = regions.read_rank, short_of_memory
+    assert not look()
+    regions.read_rank = real
 
 
 def up(watch, job):
@@ -670,6 +709,7 @@ def main():
     ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
     check_names()
     try_reader()
+    try_large()
     try_runs()
     try_verdicts()
     try_rails()
