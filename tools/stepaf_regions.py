@@ -166,10 +166,15 @@ class Rank:
     gone_ns: int = 0  # CLOCK_MONOTONIC: since then there is no such process any more; 0: there is
     number: int = 0   # of the job, also of one that has a name: another run has another one
     seen_ns: int = 0  # when a Watch last knew that it lived
+    is_steady: bool = True  # False: its process stands still while it writes, and no figure of it is known
 
     @property
     def key(self):
         return self.job, self.world_rank
+
+    @property
+    def process(self):
+        return self.key, self.pid, self.began_ns
 
 
 def own_version():
@@ -226,14 +231,14 @@ def read_head(fd):
 
 
 def read_steady(fd, *parts):
-    """Words of one moment: live, and each part, which is (at, bytes, n)."""
+    """Words of one moment: live, and each part, which is (at, bytes, n). None: they are being written all the time."""
     for _ in range(MOST_TRIES):
         live = LIVE.unpack(pread(fd, LIVE.size, LIVE_AT))
         read = [pread(fd, each * n, at) for at, each, n in parts]
         if live[0] % 2 == 0 and LIVE.unpack(pread(fd, LIVE.size, LIVE_AT))[0] == live[0]:
             return live, *read
         time.sleep(0.0002)
-    raise Malformed
+    return None
 
 
 def read_times(fd, table, peer, names):
@@ -295,18 +300,24 @@ def read_rank(fd, pid):
     counters = counters[:2] + (min(counters[2], len(COUNTERS)),)
     verdict = VERDICT_AT, VERDICT.size, int(head >= VERDICT_AT + VERDICT.size)
     more = MORE_AT, MORE.size, int(head >= MORE_AT + MORE.size)
-    live, counted, described, judged, judged_more, told = read_steady(fd, counters, peers, verdict, more, late)
+    steady = read_steady(fd, counters, peers, verdict, more, late)
+    # When it began is written once, before all else.
+    live = steady[0] if steady else (0,) * 8 + LIVE.unpack(pread(fd, LIVE.size, LIVE_AT))[8:]
     _, written_ns, epoch, commits, alive, _, life, measures, began_ns = live
+    found = Rank(pid, text(name) or f"{job:016x}", ROLES[role], world_rank, world_size, rank, text(host), text(version),
+                 epoch, commits, alive, life, bool(measures), written_ns, began_ns, {}, [], number=job,
+                 is_steady=bool(steady))
+    if not steady:
+        return own_pid, found
+    _, counted, described, judged, judged_more, told = steady
     values = struct.unpack(f"={counters[2]}Q", counted)
-    entries = []
+    found.counters = dict(zip(COUNTERS, values))
     for i in range(peers[2]):
         peer = read_peer(described, i * peers[1], peers[1])
         peer.times = read_times(fd, histograms, i, TIMES[ROLES[role]])
-        entries.append(peer)
-    return own_pid, Rank(pid, text(name) or f"{job:016x}", ROLES[role], world_rank, world_size,
-                         rank, text(host), text(version), epoch, commits, alive, life,
-                         bool(measures), written_ns, began_ns, dict(zip(COUNTERS, values)), entries,
-                         read_verdict(judged, judged_more), read_late(late, told, entries), number=job)
+        found.peers.append(peer)
+    found.verdict, found.late = read_verdict(judged, judged_more), read_late(late, told, found.peers)
+    return own_pid, found
 
 
 def pids_inside(proc, pid):
@@ -337,8 +348,8 @@ def look_at(path, pid, proc, ask_s):
         os.close(fd)
 
 
-def find_ranks(ask_s=0, proc="/proc"):
-    """All ranks of processes that this user may look into."""
+def find_ranks(ask_s=0, proc="/proc", steady=True):
+    """All ranks of processes that this user may look into. Not @steady: those without figures as well."""
     ranks = []
     for entry in os.listdir(proc):
         if not entry.isdecimal():
@@ -354,7 +365,7 @@ def find_ranks(ask_s=0, proc="/proc"):
             except OSError:
                 continue
             rank = look_at(f"{directory}/{fd}", int(entry), proc, ask_s) if named else None
-            if rank:
+            if rank and (rank.is_steady or not steady):
                 ranks.append(rank)
     return sorted(ranks, key=lambda r: (r.job, r.world_rank, r.life, r.began_ns))
 
@@ -374,8 +385,13 @@ class Watch:
     def find_living(self, now):
         """By key, the last one last. Several have one place if jobs with one name run at once."""
         places = {}
-        for rank in find_ranks(self.ask_s):
-            places.setdefault(rank.key, []).append(dataclasses.replace(rank, seen_ns=now))
+        last = {rank.process: rank for ranks in self.known.values() for rank in ranks}
+        for rank in find_ranks(self.ask_s, steady=False):
+            rank = rank if rank.is_steady else last.get(rank.process)  # figures of the look before
+            if rank:
+                places.setdefault(rank.key, []).append(dataclasses.replace(rank, seen_ns=now, gone_ns=0))
+        for ranks in places.values():
+            ranks.sort(key=lambda rank: (rank.life, rank.began_ns))
         # Whose place another process of the job has taken is not of it any more.
         return {key: [rank for rank in ranks
                       if not any(other.number == rank.number and other.life > rank.life for other in ranks)]

@@ -9,7 +9,8 @@
  *   histograms    STEPAF_TIMES of each peer: only while somebody asks for them
  *   late          late operations of each peer and of this rank: only where verdicts are on
  *
- * A tool copies it all and looks at live.sequence before and after; odd or changed: once more.
+ * A tool copies it all and looks at live.sequence before and after; odd or changed: once more. It
+ * stays odd where the process stands still while it writes: that one lives all the same.
  * Histograms are not under it: each of their words is right at any time. The only word that a tool
  * writes is wish.until_ns. What this process reads of the file is that word alone: whatever else is
  * put there changes figures, and nothing else.

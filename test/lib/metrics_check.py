@@ -157,7 +157,7 @@ def try_reader():
         fd = make_file(data, seals)
         rank = regions.look_at(f"/proc/self/fd/{fd}", pid, "/proc", 0)
         os.close(fd)
-        return rank
+        return rank and rank.is_steady
     for case, (data, n) in cases.items():
         assert bool(look(data)) == n, case
     assert not look(good, regions.SEALS & ~2)  # it could be cut while it is read
@@ -271,6 +271,33 @@ def try_runs():
     end_all(made)
     assert up(watch, "runs") == [(0, True), (1, False)]
     end_all(beside)
+
+
+def try_stopped():
+    """A rank whose process stands still while it writes has not ended: what it was before is shown until it has."""
+    name = {"name": b"stopped"}
+    made = [Made(rank, **name) for rank in range(2)]
+    new = Made(2, sequence=3, **name)  # of which nothing is known yet
+    watch = regions.Watch(0)
+    assert up(watch, "stopped") == [(0, True), (1, True)]
+    fd, = [fd for fd in os.listdir(f"/proc/{made[0].pid}/fd") if os.readlink(f"/proc/{made[0].pid}/fd/{fd}") == regions.LINK]
+    with open(f"/proc/{made[0].pid}/fd/{fd}", "r+b", buffering=0) as file:
+        os.pwrite(file.fileno(), struct.pack("=Q", 3), regions.LIVE_AT)
+        os.pwrite(file.fileno(), struct.pack("=Q", 1 << 40), 576)  # half of it is written
+        for _ in range(2):
+            assert up(watch, "stopped") == [(0, True), (1, True)]
+        rank = watch.known["stopped", 0][0]
+        assert rank.counters == COUNTED and len(rank.peers) == 2 and rank.life == 1, rank
+        os.pwrite(file.fileno(), struct.pack("=Q", 4), regions.LIVE_AT)
+        assert up(watch, "stopped") == [(0, True), (1, True)]
+        assert watch.known["stopped", 0][0].counters["operations_started"] == 1 << 40
+        os.pwrite(file.fileno(), struct.pack("=Q", 5), regions.LIVE_AT)
+    made[0].kill()
+    assert up(watch, "stopped") == [(0, False), (1, True)]
+    # Another process in its place is not taken for it.
+    made[0] = Made(0, sequence=3, **name)
+    assert up(watch, "stopped") == [(0, False), (1, True)]
+    end_all(made + [new])
 
 
 def names_in(header, pattern):
@@ -711,6 +738,7 @@ def main():
     try_reader()
     try_large()
     try_runs()
+    try_stopped()
     try_verdicts()
     try_rails()
     try_top()
