@@ -83,6 +83,12 @@ def refusals():
         refused("row 0 has no number p50_us", json.dumps([{**row(64), "p50_us": "@"}]).replace('"@"', value))
     refused("row 0 has no number of ranks attn", [{**row(64), "attn": 0}])
     refused("row 0: its floor", [{**row(64), "floor": {}}])
+    for value in (0, 1e-300, 0.5, 16.0, 1025, 1e18, True, None, "16"):
+        refused("row 0 has a histogram", [{**row(64), "bins_per_octave": value}])
+        refused("row 0: its floor", [{**row(64), "floor": {**row(64)["floor"], "bins_per_octave": value}}])
+    refused("row 0 has a histogram", without("bins_per_octave"))
+    for value in (1, 1024):
+        assert report.load(save("good.json", [{**row(64), "bins_per_octave": value}]))
     refused("row 0: its peers", [{**row(64), "peers": row(64)["peers"] * 2}])
     assert run("-o", out, f"{directory}/none.json")[1].endswith("none.json: No such file or directory\n")
     assert run("-o", out)[0] == 2
