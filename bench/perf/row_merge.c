@@ -72,12 +72,13 @@ static int merge_samples(struct perf_row *row, int who, struct perf_result *r)
     double *samples;
     void *all;
 
+    /* Ticks are this rank's own: hosts differ in their rate. */
+    for (size_t i = 0; i < n; i++)
+        row->samples[who][i] *= perf_clock_ns_per_tick / 1e3;
     if (perf_job_gather(row->job, row->samples[who], n * sizeof(double), &all, &offsets) != 0)
         return -1;
     n = offsets[row->place->size] / sizeof(double);
     samples = all;
-    for (size_t i = 0; i < n; i++)
-        samples[i] *= perf_clock_ns_per_tick / 1e3;
     if (row->place->rank == 0 && row->options->output.samples_file != NULL)
         rc = write_samples(row, r, who, samples, offsets);
     if (row->place->rank == 0 && row->options->output.json_file != NULL && rc == 0) {

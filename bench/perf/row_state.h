@@ -31,7 +31,7 @@ struct perf_row {
     struct perf_ucx *ucx;     /* or UCX's */
     char transport[PERF_LINKS_MAX];
     struct perf_contender contenders[PERF_WHO_LAST]; /* run is NULL where there is none */
-    double *samples[PERF_WHO_LAST];
+    double *samples[PERF_WHO_LAST]; /* in ticks; perf_row_merge makes microseconds of them */
     uint64_t n_samples;
     double elapsed_ticks[PERF_WHO_LAST];
     double op_us; /* of the slowest contender, the last time that it was looked at; 0: unknown */
