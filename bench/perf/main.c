@@ -137,12 +137,12 @@ static int run_line(struct run *run, int line, struct perf_result *result_p)
                               : perf_gpu_row_run(run->gpu, line, 0, result_p);
 }
 
-/* Every row once. @a start_ns is when the first of all began. */
-static int run_table(struct run *run, int64_t start_ns)
+/* Every row once. @a start_ns is when the first of all began. *stop_p: --forever is to end. */
+static int run_table(struct run *run, int64_t start_ns, int *stop_p)
 {
     const struct perf_options *options = run->options;
 
-    for (int line = 0; line < options->n_rows * (1 + options->cuda.load); line++) {
+    for (int line = 0; line < options->n_rows * (1 + options->cuda.load) && !*stop_p; line++) {
         struct perf_result result = {0};
 
         if (run_line(run, line, &result) != 0) {
@@ -156,6 +156,8 @@ static int run_table(struct run *run, int64_t start_ns)
         if (run->json_file != NULL)
             add_json(run, perf_json_row(options, &result, run->json_head));
         perf_result_free(&result);
+        if (options->run.forever && perf_stop_agree(run->job, stop_p) != 0)
+            return -1;
     }
     return 0;
 }
@@ -165,7 +167,7 @@ static int run_rows(struct run *run)
     const struct perf_options *options = run->options;
     int rank = run->job->channel.rank;
     int64_t start_ns = perf_now_ns();
-    double stop = 0.0;
+    int stop = 0;
 
     if (perf_place_open(run->job, options, &run->place, &run->exit_code) != 0)
         return -1;
@@ -183,10 +185,9 @@ static int run_rows(struct run *run)
     if (rank == 0)
         perf_table_head(options);
     do {
-        if (run_table(run, start_ns) != 0 ||
-            (options->run.forever && perf_job_max(run->job, perf_stop_asked(), &stop) != 0))
+        if (run_table(run, start_ns, &stop) != 0)
             return -1;
-    } while (options->run.forever && stop == 0.0);
+    } while (options->run.forever && !stop);
     return 0;
 }
 

@@ -309,6 +309,8 @@ static int finish(struct parse *parse)
     if (!parse->depth_given && (options->test == PERF_BW || options->test == PERF_RATE))
         options->depth = options->cuda.mem ? 4 : 16;
     if (options->run.forever) { /* a line a second: by time, and of the library alone */
+        if (options->run.max_time_s == 0 && !parse->iters_given)
+            return perf_fail("--forever --max-time 0 needs --iters: a row would have no end");
         options->no_floor = 1;
         if (!parse->iters_given)
             options->run.iters = MAX_ITERS;

@@ -11,6 +11,7 @@
 #include "guard.h"
 #include "progress.h"
 #include "row_state.h"
+#include "stop.h"
 
 /* Guards: for waits where nobody says how long they may take, and what alarm takes. */
 enum { LEAST_WAIT_S = 60, MOST_S = 1000000 };
@@ -257,6 +258,24 @@ static int run_round(struct perf_row *row, uint64_t round, double *check_op_us)
     return run_checked(row, check_op_us);
 }
 
+/* All rounds; fewer where --forever is to end: what was measured until then is the row. */
+static int run_rounds(struct perf_row *row, int index)
+{
+    double check_op_us = 0.0;
+    uint64_t done = 0;
+    int stop = 0;
+
+    while (done < row->schedule.rounds && !stop) {
+        perf_progress(row->options, index, done, row->schedule.rounds);
+        if (run_round(row, done++, &check_op_us) != 0 ||
+            (row->options->run.forever && perf_stop_agree(row->job, &stop) != 0))
+            return -1;
+    }
+    row->schedule.rounds = done;
+    row->n_samples = done * row->schedule.timed_ops;
+    return 0;
+}
+
 /* Where the time goes, if that has a place: files are rank 0's alone, which decides for all. */
 static int measure_phases(struct perf_row *row, struct perf_result *r)
 {
@@ -276,7 +295,6 @@ int perf_row_run(struct perf_job *job, const struct perf_options *options,
                  struct perf_result *result_p)
 {
     struct perf_row row = {.job = job, .options = options, .place = place};
-    double check_op_us = 0.0;
     int rc;
 
     memset(result_p, 0, sizeof(*result_p));
@@ -287,10 +305,8 @@ int perf_row_run(struct perf_job *job, const struct perf_options *options,
         rc = warm_up(&row);
     if (rc == 0)
         rc = perf_job_agree(job, allocate_samples(&row));
-    for (uint64_t round = 0; rc == 0 && round < row.schedule.rounds; round++) {
-        perf_progress(options, index, round, row.schedule.rounds);
-        rc = run_round(&row, round, &check_op_us);
-    }
+    if (rc == 0)
+        rc = run_rounds(&row, index);
     if (rc == 0)
         rc = perf_row_merge(&row, result_p);
     if (rc == 0)

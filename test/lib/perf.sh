@@ -62,6 +62,28 @@ equal()
     [ "$2" = "$3" ] || fail "$1 is '$2' instead of '$3'"
 }
 
+# await_ranks: until those of the run in the background are listed.
+await_ranks()
+{
+    for _ in $(seq 300); do
+        ! grep -Eq '^# +[0-9]+ .* attention ' "$directory/out" || break
+        sleep 0.1
+    done
+}
+
+# ended_by PID: it does so within 30 s; else it is killed.
+ended_by()
+{
+    for _ in $(seq 300); do
+        case $(sed 's/.*) //' "/proc/$1/stat" 2>/dev/null) in
+        '' | Z*) return 0 ;;
+        esac
+        sleep 0.1
+    done
+    kill -KILL "$1"
+    return 1
+}
+
 # verified: every row of the JSON file has its bytes right.
 verified()
 {
@@ -181,6 +203,27 @@ END
     kill -INT $pid
     wait $pid || fail "--forever: exit code $? when it was interrupted"
     [ "$(grep -Ec '^8,8,[0-9]+,.*,[0-9.]+$' "$directory/out")" -ge 3 ] || fail "--forever has not gone on"
+    # It ends in the row that it comes in, and what was measured of this is shown: of ten minutes' rows, no second one.
+    refuse 'needs --iters' af --procs 2 --forever --max-time 0
+    "$perf" af --procs 2 --size 1M,2M --max-time 600 --rounds 10000 --forever --csv >"$directory/out" 2>"$directory/err" &
+    pid=$!
+    await_ranks
+    sleep 2
+    kill -INT $pid
+    ended_by $pid || fail "--forever: has not ended in its row"
+    wait $pid || fail "--forever: exit code $? when it was interrupted in a row"
+    equal "the rows of what was interrupted" "$(sed -n 's/^\([0-9][0-9]*\),.*/\1/p' "$directory/out")" 1048576
+    # In a block that has no end, a second signal has its usual effect.
+    "$perf" af --procs 2 --size 1M --max-time 0 --iters 1000000 --rounds 1 --forever >"$directory/out" 2>"$directory/err" &
+    pid=$!
+    await_ranks
+    for second in INT TERM; do
+        sleep 1
+        kill -$second $pid
+    done
+    ended_by $pid || fail "--forever: a second signal has no effect"
+    wait $pid
+    equal "the exit code of what was ended" $? 143
 
     # All samples, and the table's median is theirs.
     expect 0 af --procs 3 --split attn=2,ffn=1 --size 64,256 --csv --samples "$directory/samples" $few
