@@ -23,7 +23,7 @@ struct answers {
     const struct perf_place *place;
     struct perf_case c;
     struct perf_lib lib;
-    uint64_t ops, rounds; /* of a block; blocks of a kind */
+    struct perf_schedule schedule; /* of each kind; of the attention rank alone, as the samples */
     double *samples[KINDS];
 };
 
@@ -61,17 +61,17 @@ static int wait_for_rest(struct answers *a)
 
 static int run_block(struct answers *a, int kind, uint64_t round)
 {
-    double *samples = a->samples[kind] + round * a->ops;
-    uint64_t lead = perf_schedule_whole(a->ops / 10, a->c.window);
+    uint64_t ops = a->schedule.timed_ops;
+    double *samples = a->samples[kind] + round * ops;
     int rc = need(a, kind == ALL ? 0 : a->options->answers);
 
     if (rc == 0 && kind == STOPPED)
         rc = signal_last(a, SIGSTOP);
     if (rc != 0)
         return -1;
-    rc = perf_attend_ops(&a->c, &a->lib, perf_lib_start, perf_lib_wait, lead, NULL);
+    rc = perf_attend_ops(&a->c, &a->lib, perf_lib_start, perf_lib_wait, a->schedule.lead_ops, NULL);
     if (rc == 0)
-        rc = perf_attend_ops(&a->c, &a->lib, perf_lib_start, perf_lib_wait, a->ops, samples);
+        rc = perf_attend_ops(&a->c, &a->lib, perf_lib_start, perf_lib_wait, ops, samples);
     if (kind == STOPPED && signal_last(a, SIGCONT) != 0)
         rc = -1;
     return rc == 0 ? wait_for_rest(a) : -1;
@@ -98,10 +98,39 @@ static int say_end(struct answers *a)
     return status == STEPAF_OK ? 0 : perf_fail_status(status, "the last operation");
 }
 
+/* Run @a ops operations that all answer, and learn what one takes. */
+static int estimate(struct answers *a, uint64_t ops, double *op_us_p)
+{
+    int64_t start_ns = perf_now_ns();
+
+    if (perf_attend_ops(&a->c, &a->lib, perf_lib_start, perf_lib_wait, ops, NULL) != 0)
+        return -1;
+    *op_us_p = (double)(perf_now_ns() - start_ns) / 1e3 / (double)ops;
+    return 0;
+}
+
+/* Warm up, as far as there is time for it, and decide how many operations to measure. */
+static int warm_up(struct answers *a)
+{
+    unsigned window = a->c.window;
+    double op_us;
+    uint64_t ops;
+
+    for (int i = 0; i < 2; i++) {
+        if (estimate(a, window, &op_us) != 0)
+            return -1;
+    }
+    ops = perf_schedule_warmup(a->options, op_us);
+    if (ops > 0 && estimate(a, perf_schedule_whole(ops, window), &op_us) != 0)
+        return -1;
+    perf_schedule_make(a->options, window, op_us, &a->schedule);
+    return say_end(a);
+}
+
 static int attend(struct answers *a, int row)
 {
-    for (uint64_t round = 0; round < a->rounds; round++) {
-        perf_progress(a->options, row, round, a->rounds);
+    for (uint64_t round = 0; round < a->schedule.rounds; round++) {
+        perf_progress(a->options, row, round, a->schedule.rounds);
         for (int kind = 0; kind < KINDS; kind++)
             if (run_block(a, kind, round) != 0)
                 return -1;
@@ -153,15 +182,16 @@ static int serve(struct answers *a)
 static void report(struct answers *a)
 {
     struct perf_stats stats[KINDS];
+    uint64_t n = a->schedule.rounds * a->schedule.timed_ops;
 
     for (int kind = 0; kind < KINDS; kind++) {
-        perf_stats_of(a->samples[kind], a->ops * a->rounds, &stats[kind]);
+        perf_stats_of(a->samples[kind], n, &stats[kind]);
         double us = perf_clock_ns_per_tick / 1e3;
         char answers[32];
         snprintf(answers, sizeof(answers), "%d of %d",
                  kind == ALL ? a->c.ffn : (int)a->options->answers, a->c.ffn);
         printf("%12zu%12zu%14llu%12s%12s%12.3f%12.3f%12.3f", a->c.push_bytes, a->c.pull_bytes,
-               (unsigned long long)a->ops * a->rounds, answers, kind == STOPPED ? "one" : "none",
+               (unsigned long long)n, answers, kind == STOPPED ? "one" : "none",
                stats[kind].p50 * us, stats[kind].p99 * us, stats[kind].p999 * us);
         if (kind == ALL)
             printf("%12s\n", "-");
@@ -171,24 +201,26 @@ static void report(struct answers *a)
     fflush(stdout);
 }
 
+static int allocate(struct answers *a)
+{
+    for (int kind = 0; kind < KINDS && a->place->role == STEPAF_ATTENTION; kind++) {
+        a->samples[kind] = calloc(a->schedule.rounds * a->schedule.timed_ops, sizeof(double));
+        if (a->samples[kind] == NULL)
+            return perf_fail("out of memory");
+    }
+    return 0;
+}
+
 static int run_row(struct perf_job *job, struct answers *a, int row)
 {
     const struct perf_place *place = a->place;
     int attends = place->role == STEPAF_ATTENTION;
-    int rc = 0;
 
     perf_case_make(a->options, row, place->attn, place->ffn, &a->c);
-    a->rounds = a->options->run.rounds;
-    a->ops = perf_schedule_whole(a->options->run.iters / a->rounds, a->c.window);
-    for (int kind = 0; kind < KINDS && attends; kind++) {
-        a->samples[kind] = calloc(a->ops * a->rounds, sizeof(*a->samples[kind]));
-        if (a->samples[kind] == NULL)
-            rc = perf_fail("out of memory");
-    }
-    if (perf_job_agree(job, rc) != 0 || perf_lib_open(job, a->options, &a->c, place, &a->lib) != 0)
-        return -1;
-    rc = attends ? attend(a, row) : serve(a);
-    if (perf_job_end_block(job, a->lib.ctx, rc) != 0)
+    if (perf_lib_open(job, a->options, &a->c, place, &a->lib) != 0 ||
+        perf_job_end_block(job, a->lib.ctx, attends ? warm_up(a) : serve(a)) != 0 ||
+        perf_job_agree(job, allocate(a)) != 0 ||
+        perf_job_end_block(job, a->lib.ctx, attends ? attend(a, row) : serve(a)) != 0)
         return -1;
     perf_progress_clear();
     if (attends)

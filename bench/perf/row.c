@@ -180,15 +180,13 @@ static int estimate(struct perf_row *row, uint64_t ops)
 static int warm_up(struct perf_row *row)
 {
     unsigned window = row->c.window;
-    uint64_t ops = row->options->run.warmup;
+    uint64_t ops;
 
     for (int i = 0; i < 2; i++) {
         if (estimate(row, window) != 0)
             return -1;
     }
-    if (row->options->run.max_time_s > 0 &&
-        (double)ops * row->op_us > (double)row->options->run.max_time_s * 2e5)
-        ops = (uint64_t)((double)row->options->run.max_time_s * 2e5 / row->op_us);
+    ops = perf_schedule_warmup(row->options, row->op_us);
     if (ops > 0 && estimate(row, perf_schedule_whole(ops, window)) != 0)
         return -1;
     perf_schedule_make(row->options, window, row->op_us, &row->schedule);

@@ -86,6 +86,9 @@ struct perf_schedule {
 void perf_schedule_make(const struct perf_options *options, unsigned window, double op_us,
                         struct perf_schedule *schedule_p);
 
+/* Operations before those: what was asked for, as far as a fifth of the time goes. Pure. */
+uint64_t perf_schedule_warmup(const struct perf_options *options, double op_us);
+
 /* Round @a ops up to a multiple of @a window, at least one. */
 uint64_t perf_schedule_whole(uint64_t ops, unsigned window);
 

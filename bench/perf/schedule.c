@@ -1,13 +1,22 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "row.h"
 
-enum { LEAD_SHARE = 10, LEAD_MAX = 100 };
+enum { LEAD_SHARE = 10, LEAD_MAX = 100, WARMUP_SHARE = 5 };
 
 uint64_t perf_schedule_whole(uint64_t ops, unsigned window)
 {
     uint64_t turns = (ops + window - 1) / window;
 
     return (turns > 0 ? turns : 1) * window;
+}
+
+uint64_t perf_schedule_warmup(const struct perf_options *options, double op_us)
+{
+    double budget_us = (double)options->run.max_time_s * 1e6 / WARMUP_SHARE;
+
+    if (options->run.max_time_s > 0 && (double)options->run.warmup * op_us > budget_us)
+        return (uint64_t)(budget_us / op_us);
+    return options->run.warmup;
 }
 
 void perf_schedule_make(const struct perf_options *options, unsigned window, double op_us,

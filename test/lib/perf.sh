@@ -292,6 +292,11 @@ END
     expect 0 af --procs 4 --split attn=1,ffn=3 --size 64 --answers 2 --iters 200 --depth 2
     has out '^ +64 +64 +200 +3 of 3 +none '
     has out '^ +64 +64 +200 +2 of 3 +one '
+    # Operations are as many as were asked for, or as time allows: a million of 4 MiB take minutes.
+    expect 0 af --procs 3 --split attn=1,ffn=2 --size 64 --answers 1 --iters 1 --warmup 0
+    has out '^ +64 +64 +1 +1 of 2 +one '
+    expect 0 af --procs 3 --split attn=1,ffn=2 --size 4M --answers 1 --iters 1000000
+    has out '^ +4194304 +4194304 +[0-9]{1,5} +2 of 2 +none '
     expect 1 af --procs 3 --split attn=1,ffn=2 --size 64 --answers 2 --iters 200
     has err 'the last is to be stopped'
     expect 0 --startup --procs 4 --keys 33 --json "$directory/json"

@@ -71,12 +71,25 @@ static void at_most(void)
     CU_ASSERT_EQUAL(wrong, 0);
 }
 
+/* A fifth of the time, if there is a bound. */
+static void warm_up(void)
+{
+    struct perf_options options = {.run.warmup = 1000, .run.max_time_s = 1};
+
+    CU_ASSERT_EQUAL(perf_schedule_warmup(&options, 0.5), 1000);
+    CU_ASSERT_EQUAL(perf_schedule_warmup(&options, 1000.0), 200);
+    CU_ASSERT_EQUAL(perf_schedule_warmup(&options, 1e9), 0);
+    options.run.max_time_s = 0;
+    CU_ASSERT_EQUAL(perf_schedule_warmup(&options, 1e9), 1000);
+}
+
 int main(void)
 {
     CU_TestInfo tests[] = {
         {"whole windows", whole_windows},
         {"as asked", as_asked},
         {"at most", at_most},
+        {"warm up", warm_up},
         CU_TEST_INFO_NULL,
     };
     return unit_run(tests);
