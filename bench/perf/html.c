@@ -62,10 +62,28 @@ static int run_program(char *const *argv, int quiet)
     return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
 }
 
-int perf_html_ask(void)
+/* Whether @a name can be written; what is there stays, and nothing is left. -1 with a sentence. */
+static int try_file(const char *name)
+{
+    int was_there = access(name, F_OK) == 0;
+    int fd = open(name, O_WRONLY | O_CREAT | O_CLOEXEC, 0666);
+
+    if (fd < 0)
+        return perf_fail("--report: %s: %s", name, strerror(errno));
+    close(fd);
+    if (!was_there)
+        unlink(name);
+    return 0;
+}
+
+int perf_html_ask(const char *report_file)
 {
     char *const argv[] = {(char *)program, (char *)"--probe", NULL};
-    int rc = run_program(argv, 1);
+    int rc;
+
+    if (try_file(report_file) != 0)
+        return -1;
+    rc = run_program(argv, 1);
 
     if (rc < 0)
         return perf_fail("--report: %s is neither beside stepaf_perf nor in PATH, or cannot be "

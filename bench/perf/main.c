@@ -23,6 +23,7 @@
 #include "progress.h"
 #include "report.h"
 #include "row.h"
+#include "samples.h"
 #include "startup.h"
 #include "stop.h"
 #include "trace.h"
@@ -52,26 +53,50 @@ struct run {
     int exit_code; /* of a failure */
 };
 
+static int open_json(struct run *run, const char *name)
+{
+    struct stat status;
+
+    run->json = json_array();
+    run->json_file = fopen(name, "we");
+    if (run->json_file == NULL)
+        return perf_fail("%s: %s", name, strerror(errno));
+    run->json_is_file = fstat(fileno(run->json_file), &status) == 0 && S_ISREG(status.st_mode);
+    return run->json != NULL ? 0 : perf_fail("out of memory");
+}
+
+/* Whether both are open and one file, by whatever names: devices and pipes take several. */
+static int is_same(FILE *a, FILE *b)
+{
+    struct stat of_a, of_b;
+
+    return a != NULL && b != NULL && fstat(fileno(a), &of_a) == 0 && fstat(fileno(b), &of_b) == 0 &&
+           S_ISREG(of_a.st_mode) && of_a.st_dev == of_b.st_dev && of_a.st_ino == of_b.st_ino;
+}
+
 /* Files are opened before anything is measured: a name that cannot be written is found now. */
 static int open_files(struct run *run)
 {
     const struct perf_options *options = run->options;
     int rank = run->job->channel.rank;
-    struct stat status;
+    FILE *samples = NULL;
 
     if (options->output.trace_file != NULL &&
         perf_trace_open(&run->trace, options->output.trace_file, rank) != 0)
         return -1;
-    if (options->output.json_file == NULL || rank != 0)
+    if (rank != 0)
         return 0;
-    if (options->output.report_file != NULL && perf_html_ask() != 0)
+    if (options->output.report_file != NULL && perf_html_ask(options->output.report_file) != 0)
         return -1;
-    run->json = json_array();
-    run->json_file = fopen(options->output.json_file, "we");
-    if (run->json_file == NULL)
-        return perf_fail("%s: %s", options->output.json_file, strerror(errno));
-    run->json_is_file = fstat(fileno(run->json_file), &status) == 0 && S_ISREG(status.st_mode);
-    return run->json != NULL ? 0 : perf_fail("out of memory");
+    if (options->output.samples_file != NULL &&
+        perf_samples_open(options->output.samples_file, &samples) != 0)
+        return -1;
+    if (options->output.json_file != NULL && open_json(run, options->output.json_file) != 0)
+        return -1;
+    if (is_same(run->json_file, run->trace.file) || is_same(run->json_file, samples) ||
+        is_same(run->trace.file, samples))
+        return perf_fail("two of --json, --samples and --trace name the same file");
+    return 0;
 }
 
 /* All rows so far, over those that are there. */
@@ -98,6 +123,8 @@ static int close_files(struct run *run)
 {
     int rc = perf_trace_close(&run->trace);
 
+    if (perf_samples_close() != 0)
+        rc = -1;
     if (run->json_file != NULL) {
         if (write_json(run) != 0)
             rc = -1;

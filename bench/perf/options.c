@@ -28,6 +28,7 @@ struct parse {
     int depth_given, recv_given;
     int stream_given;
     int keys_given, iters_given;
+    const char *of_tests; /* an option that --startup does not have; NULL */
     int line_from; /* the first word that is a line's of --batch, not the command's; 0: none is */
 };
 
@@ -248,6 +249,21 @@ static int check_line_option(int key)
     return 0;
 }
 
+/* An option of tensors and operations, which --startup has none of. */
+static void note_of_tests(int key, struct parse *parse)
+{
+    int group = 0;
+
+    for (int o = 0; perf_option_table[o].doc != NULL; o++) {
+        if (perf_option_table[o].group > 0)
+            group = perf_option_table[o].group;
+        if (perf_option_table[o].key != key || perf_option_table[o].name == NULL)
+            continue;
+        if ((group >= GROUP_TENSORS && group <= GROUP_GPU) || key == KEY_NO_FLOOR)
+            parse->of_tests = perf_option_table[o].name;
+    }
+}
+
 static error_t parse_option(int key, char *arg, struct argp_state *state)
 {
     static int (*const parsers[])(int, const char *, struct parse *) = {
@@ -267,6 +283,8 @@ static error_t parse_option(int key, char *arg, struct argp_state *state)
         rc = parse_test(arg, parse);
     for (size_t i = 0; i < sizeof(parsers) / sizeof(parsers[0]) && rc == ARGP_ERR_UNKNOWN; i++)
         rc = parsers[i](key, arg, parse);
+    if (parse->line_from == 0 || state->next > parse->line_from)
+        note_of_tests(key, parse);
     parse->failed |= rc == -1;
     return rc == -1 ? EINVAL : rc;
 }
@@ -323,6 +341,11 @@ static int finish(struct parse *parse)
         return perf_fail("--keys needs --startup");
     if (perf_options_agree(options) != 0 || perf_options_name(options) != 0)
         return -1;
+    if (options->startup && parse->of_tests != NULL)
+        return perf_fail("--startup measures no operations: --%s does not go with it",
+                         parse->of_tests);
+    if (options->startup && parse->test_given)
+        return perf_fail("--startup measures no operations: no test goes with it");
     return perf_rows_make(&parse->input, options);
 }
 

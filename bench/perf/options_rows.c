@@ -107,8 +107,10 @@ static int agree_on_gpu(const struct perf_options *options)
         return perf_fail(
             "--mem cuda --recv any cannot be checked: whose batch it is, the host does "
             "not know");
-    if (options->output.trace_file != NULL || options->trace_cost || options->startup)
-        return perf_fail("--mem cuda goes with neither --trace, --trace-cost nor --startup");
+    if (options->output.trace_file != NULL || options->output.samples_file != NULL ||
+        options->trace_cost || options->startup)
+        return perf_fail(
+            "--mem cuda goes with neither --trace, --samples, --trace-cost nor --startup");
     if (options->microbatches > 16)
         return perf_fail("--mem cuda has at most 16 microbatches: each is on a stream of its own");
     return 0;
@@ -123,6 +125,8 @@ static int agree_on_forever(const struct perf_options *options)
          options->output.trace_file != NULL))
         return perf_fail("--forever goes with neither --startup, --trace-cost, --answers, --json, "
                          "--samples nor --trace");
+    if (options->run.forever && options->test == PERF_FLOOR)
+        return perf_fail("--forever measures the library alone, which the test floor does not use");
     if (options->job.batch_file != NULL &&
         (options->run.forever || options->output.samples_file != NULL ||
          options->output.trace_file != NULL))
@@ -133,16 +137,12 @@ static int agree_on_forever(const struct perf_options *options)
 /* An HTML file is made of a table's rows. */
 static int agree_on_report(const struct perf_options *options)
 {
-    const char *json_file = options->output.json_file;
-
     if (options->output.report_file == NULL)
         return 0;
     if (options->startup || options->trace_cost || options->answers > 0 || options->run.forever)
         return perf_fail(
             "--report goes with neither --startup, --trace-cost, --answers nor --forever");
-    return json_file != NULL && strcmp(json_file, options->output.report_file) == 0
-               ? perf_fail("--report and --json name the same file")
-               : 0;
+    return 0;
 }
 
 int perf_options_agree(const struct perf_options *options)
@@ -191,6 +191,23 @@ int perf_options_agree(const struct perf_options *options)
     return 0;
 }
 
+static int agree_on_files(const struct perf_options *options)
+{
+    const char *const files[][2] = {{"--report", options->output.report_file},
+                                    {"--json", options->output.json_file},
+                                    {"--samples", options->output.samples_file},
+                                    {"--trace", options->output.trace_file}};
+    const int n = sizeof(files) / sizeof(files[0]);
+
+    for (int i = 0; i < n; i++) {
+        for (int j = i + 1; j < n; j++) {
+            if (files[i][1] != NULL && files[j][1] != NULL && strcmp(files[i][1], files[j][1]) == 0)
+                return perf_fail("%s and %s name the same file", files[i][0], files[j][0]);
+        }
+    }
+    return 0;
+}
+
 int perf_options_name(struct perf_options *options)
 {
     const char *report = options->output.report_file;
@@ -198,11 +215,11 @@ int perf_options_name(struct perf_options *options)
     char *name;
 
     if (report == NULL || options->output.json_file != NULL)
-        return 0;
+        return agree_on_files(options);
     if (length > 5 && strcmp(report + length - 5, ".html") == 0)
         length -= 5;
     if (asprintf(&name, "%.*s.json", (int)length, report) < 0)
         return perf_fail("out of memory");
     options->output.json_file = name;
-    return 0;
+    return agree_on_files(options);
 }

@@ -18,7 +18,8 @@ int perf_rows_make(const struct perf_row_input *input, struct perf_options *opti
 int perf_options_agree(const struct perf_options *options);
 
 /* What --report shows is in a file as well, of the same name if none is given. The name stays as
- * long as the options do, which is until the process ends. -1 with a sentence. */
+ * long as the options do, which is until the process ends. -1 with a sentence, also where two files
+ * have the same name. */
 int perf_options_name(struct perf_options *options);
 
 #endif

@@ -17,7 +17,7 @@
     }
 
 const struct argp_option perf_option_table[] = {
-    HEADING("Ranks:", 1),
+    HEADING("Ranks:", GROUP_RANKS),
     OPTION("procs", KEY_PROCS, "N", "fork N processes here, without a launcher and without MPI"),
     OPTION_MAYBE(
         "listen", KEY_LISTEN, "PORT",
@@ -28,7 +28,7 @@ const struct argp_option perf_option_table[] = {
            "roles of the ranks: attn=A,ffn=F[,interleave] or map=FILE"),
     OPTION("transport", KEY_TRANSPORT, "NAME",
            "what links may use, as the setting STEPAF_TRANSPORTS, which it overrides"),
-    HEADING("Tensors:", 2),
+    HEADING("Tensors:", GROUP_TENSORS),
     OPTION("size", KEY_SIZE, "LIST", "bytes both ways: 64,4K or 8:8M[:FACTOR] (8:8M unless given)"),
     OPTION("push-size", KEY_PUSH_SIZE, "LIST", "bytes from attention to FFN ranks"),
     OPTION("pull-size", KEY_PULL_SIZE, "LIST", "bytes back"),
@@ -39,7 +39,7 @@ const struct argp_option perf_option_table[] = {
     OPTION("scatter", KEY_SCATTER, NULL, "cut tensors into one slice of rows for each FFN rank"),
     OPTION("memory", KEY_MEMORY, "lib|user",
            "tensors in stepaf_alloc or in registered memory (lib)"),
-    HEADING("Operations:", 3),
+    HEADING("Operations:", GROUP_OPERATIONS),
     OPTION("microbatches", 'm', "M", "plans with keys of their own, in flight together (1)"),
     OPTION("depth", 'd', "D", "buffers of a key, so operations of one plan in flight (1)"),
     OPTION("recv", KEY_RECV, "any|each", "how FFN ranks receive (any; of GPU memory each)"),
@@ -55,7 +55,7 @@ const struct argp_option perf_option_table[] = {
     OPTION("batch", KEY_BATCH, "FILE",
            "a test for each line of the file, which has a test and options of its own"),
     OPTION("timeout", KEY_TIMEOUT, "S", "deadline of each wait (STEPAF_TIMEOUT_US)"),
-    HEADING("Tensors in GPU memory, operations on CUDA streams:", 4),
+    HEADING("Tensors in GPU memory, operations on CUDA streams:", GROUP_GPU),
     OPTION("mem", KEY_MEM, "host|cuda", "where tensors are (host)"),
     OPTION_MAYBE("stream", KEY_STREAM, "N", "enqueue one by one, N operations a sample (1)"),
     OPTION_MAYBE("graph", KEY_GRAPH, "N",
@@ -64,7 +64,7 @@ const struct argp_option perf_option_table[] = {
         "load", KEY_LOAD, "SMS",
         "measure also beside a kernel that fills the GPUs, but for SMS multiprocessors (0), "
         "which the exchange has then to itself"),
-    HEADING("Comparison and proof:", 5),
+    HEADING("Comparison and proof:", GROUP_PROOF),
     OPTION("check", KEY_CHECK, NULL,
            "as many operations again with fresh random bytes, every byte verified"),
     OPTION("corrupt", KEY_CORRUPT, "N",
@@ -78,7 +78,7 @@ const struct argp_option perf_option_table[] = {
     OPTION("startup", KEY_STARTUP, NULL,
            "measure init and commit beside MPI_Init instead of operations"),
     OPTION("keys", KEY_KEYS, "N", "keys of --startup (64)"),
-    HEADING("Output:", 6),
+    HEADING("Output:", GROUP_OUTPUT),
     OPTION("csv", KEY_CSV, NULL, "comma-separated table"),
     OPTION("json", KEY_JSON, "FILE", "also write an array with one object a row"),
     OPTION("samples", KEY_SAMPLES, "FILE", "also write every single time, a line each"),

@@ -46,6 +46,9 @@ enum {
     KEY_CONNECT
 };
 
+/* Options below a heading are one group, in the order of --help. */
+enum { GROUP_RANKS = 1, GROUP_TENSORS, GROUP_OPERATIONS, GROUP_GPU, GROUP_PROOF, GROUP_OUTPUT };
+
 /* What --help shows, ended by an empty entry. */
 extern const struct argp_option perf_option_table[];
 

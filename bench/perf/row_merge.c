@@ -1,5 +1,4 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -7,6 +6,7 @@
 #include "clock.h"
 #include "fail.h"
 #include "row_state.h"
+#include "samples.h"
 
 /* What a rank adds to a result beside its samples. */
 struct share {
@@ -40,32 +40,9 @@ static int merge_shares(struct perf_row *row, struct perf_result *r)
     return 0;
 }
 
-/* Every sample of a contender, in the order of measuring; the first of all begins the file anew. */
-static int write_samples(const struct perf_row *row, const struct perf_result *r, int who,
-                         const double *samples, const size_t *offsets)
-{
-    static const char *const names[PERF_WHO_LAST] = {"ours", "mpi", "nccl", "floor"};
-    const char *path = row->options->output.samples_file;
-    int is_first = r->index == 0 && who == (int)perf_result_main(r);
-    FILE *file = fopen(path, is_first ? "w" : "a");
-
-    if (file == NULL)
-        return perf_fail("--samples: %s: %s", path, strerror(errno));
-    if (is_first)
-        fprintf(file, "row,push_bytes,pull_bytes,contender,rank,sample,usec\n");
-    for (int rank = 0; rank < row->place->size; rank++)
-        for (size_t i = offsets[rank] / sizeof(double); i < offsets[rank + 1] / sizeof(double); i++)
-            fprintf(file, "%d,%zu,%zu,%s,%d,%zu,%.6f\n", r->index, row->c.push_bytes,
-                    row->c.pull_bytes, names[who], rank, i - offsets[rank] / sizeof(double),
-                    samples[i]);
-    int failed = ferror(file);
-    if (fclose(file) != 0 || failed)
-        return perf_fail("--samples: %s: %s", path, strerror(errno));
-    return 0;
-}
-
 static int merge_samples(struct perf_row *row, int who, struct perf_result *r)
 {
+    static const char *const names[PERF_WHO_LAST] = {"ours", "mpi", "nccl", "floor"};
     int rc = 0;
     size_t n = row->samples[who] != NULL ? row->n_samples : 0;
     size_t *offsets;
@@ -80,7 +57,7 @@ static int merge_samples(struct perf_row *row, int who, struct perf_result *r)
     n = offsets[row->place->size] / sizeof(double);
     samples = all;
     if (row->place->rank == 0 && row->options->output.samples_file != NULL)
-        rc = write_samples(row, r, who, samples, offsets);
+        rc = perf_samples_write(r->index, &row->c, names[who], row->place->size, samples, offsets);
     if (row->place->rank == 0 && row->options->output.json_file != NULL && rc == 0) {
         r->spread[who] = perf_spread_make(samples, offsets, row->place->size, row->schedule.rounds);
         if (r->spread[who] == NULL)

@@ -204,6 +204,7 @@ END
     wait $pid || fail "--forever: exit code $? when it was interrupted"
     [ "$(grep -Ec '^8,8,[0-9]+,.*,[0-9.]+$' "$directory/out")" -ge 3 ] || fail "--forever has not gone on"
     # It ends in the row that it comes in, and what was measured of this is shown: of ten minutes' rows, no second one.
+    refuse 'which the test floor does not use' floor --procs 2 --forever
     refuse 'needs --iters' af --procs 2 --forever --max-time 0
     "$perf" af --procs 2 --size 1M,2M --max-time 600 --rounds 10000 --forever --csv >"$directory/out" 2>"$directory/err" &
     pid=$!
@@ -233,7 +234,18 @@ END
         has out "^$bytes,$bytes,60,[^,]*,${median:-is not there},"
     done
     has samples '^1,256,256,floor,0,59,[0-9.]+$'
-    expect 2 af --procs 2 --startup --samples "$directory/samples"
+    expect 2 --procs 2 --startup --samples "$directory/samples"
+    # A file that cannot be written is told of before anything is measured, and two are not one.
+    for option in --samples --report; do
+        refuse "$option: $directory/none/it: No such file" af --procs 2 $option "$directory/none/it"
+        grep -q '^# ' "$directory/out" && fail "$option: a run has begun"
+    done
+    refuse 'json and --trace name the same file' af --procs 2 --json "$directory/it" --trace "$directory/it"
+    refuse 'json and --samples name the same file' af --procs 2 --json "$directory/it" --samples "$directory/it"
+    refuse 'samples and --trace name the same file' af --procs 2 --samples "$directory/it" --trace "$directory/it"
+    refuse 'json and --samples name the same file' af --procs 2 --report "$directory/it" --samples "$directory/it.json"
+    refuse 'name the same file' af --procs 2 --json "$directory/it" --trace "$directory/./it"
+    refuse 'mem cuda goes with neither' af --procs 2 --mem cuda --samples "$directory/it"
     expect 0 floor --procs 2 --size 64 --json "$directory/json" $few
     has json '"transport": "memcpy"'
     expect 0 af --procs 2 --size 64 --csv $few
@@ -418,6 +430,12 @@ fi
 refuse "names no transport" af --procs 2 --transport ''
 refuse '"pigeon" is not a transport' af --procs 2 --transport pigeon
 refuse "--keys needs --startup" af --procs 2 --keys 5
+# What --startup does not look at.
+for option in '--size 8' '--shape 8x8' '--iters 5' '-m 2' '--no-floor' '--mem host'; do
+    # shellcheck disable=SC2086
+    refuse 'measures no operations: --' --startup --procs 2 $option
+done
+refuse 'no test goes with it' af --startup --procs 2
 refuse "no table for --csv" --startup --procs 2 --csv
 refuse "no table for --csv" af --procs 2 --trace-cost --csv
 refuse "is for the test af" af --procs 3 --answers 1 --check
