@@ -4,13 +4,35 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #include "fail.h"
 
 enum { RECORDS_FIRST = 1 << 16, RECORDS_MAX = 1 << 24 };
 
+/* The file is whole after each row, even if a later one ends the process: all ranks go where one
+ * is lost. */
+static int end_row(struct perf_trace *trace)
+{
+    if (trace->end >= 0) {
+        trace->end = ftello(trace->file);
+        fputs("\n]}\n", trace->file);
+    }
+    return fflush(trace->file) != 0 ? perf_fail("%s: %s", trace->name, strerror(errno)) : 0;
+}
+
+/* Over what has ended the file. */
+static int begin_row(struct perf_trace *trace)
+{
+    if (trace->end >= 0 && fseeko(trace->file, trace->end, SEEK_SET) != 0)
+        return perf_fail("%s: %s", trace->name, strerror(errno));
+    return 0;
+}
+
 int perf_trace_open(struct perf_trace *trace, const char *name, int rank)
 {
+    struct stat status;
+
     *trace = (struct perf_trace){.name = name};
     if (rank != 0)
         return 0;
@@ -18,7 +40,8 @@ int perf_trace_open(struct perf_trace *trace, const char *name, int rank)
     if (trace->file == NULL)
         return perf_fail("%s: %s", name, strerror(errno));
     fprintf(trace->file, "{\"displayTimeUnit\":\"ns\",\"traceEvents\":[");
-    return 0;
+    trace->end = fstat(fileno(trace->file), &status) == 0 && S_ISREG(status.st_mode) ? 0 : -1;
+    return end_row(trace);
 }
 
 /* The whole ring, however long the settings make it. */
@@ -57,7 +80,11 @@ static int write_all(struct perf_trace *trace, const struct perf_place *place,
         sources[i].records = (const stepaf_trace_record_t *)(all + offsets[i]);
         sources[i].n = (offsets[i + 1] - offsets[i]) / sizeof(stepaf_trace_record_t);
     }
-    rc = perf_trace_write(trace, sources, place->size, c->microbatches, c->depth);
+    rc = begin_row(trace);
+    if (rc == 0)
+        rc = perf_trace_write(trace, sources, place->size, c->microbatches, c->depth);
+    if (rc == 0)
+        rc = end_row(trace);
     free(sources);
     return rc;
 }
@@ -90,7 +117,8 @@ int perf_trace_close(struct perf_trace *trace)
 
     if (trace->file == NULL)
         return 0;
-    fprintf(trace->file, "\n]}\n");
+    if (trace->end < 0)
+        fputs("\n]}\n", trace->file);
     failed = ferror(trace->file);
     if (fclose(trace->file) != 0)
         failed = 1;

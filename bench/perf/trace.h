@@ -16,6 +16,7 @@
 struct perf_trace {
     FILE *file; /* rank 0 only */
     const char *name;
+    int64_t end; /* of the events, behind which the file ends; -1: a pipe, which is ended once */
     int64_t base_ns; /* where the file's time begins: the first record of the first row */
     uint64_t n_events;
     uint64_t n_flows;

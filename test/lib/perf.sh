@@ -344,7 +344,7 @@ END
 # A rank that is lost takes no row with it that was measured. Each row takes a second and more.
 rm -f "$directory/json"
 timeout -k 10 120 "$perf" af --procs 2 --size 16k,32k,64k,128k,256k --iters 5000000 \
-    --json "$directory/json" >"$directory/out" 2>"$directory/err" &
+    --json "$directory/json" --trace "$directory/trace" >"$directory/out" 2>"$directory/err" &
 perf_pid=$!
 while kill -0 $perf_pid 2>/dev/null && ! grep -q '^ *16384 ' "$directory/out"; do
     sleep 0.1
@@ -355,6 +355,9 @@ is=$?
 [ "$is" -eq 1 ] || fail "a lost rank: exit code $is instead of 1"
 equal "the first row's size" "$(field push_bytes)" 16384
 [ "$(tail -n 1 "$directory/json")" = ']' ] || fail "the file is not whole"
+has trace '"name":"operation"'
+[ "$(tail -n 1 "$directory/trace")" = ']}' ] || fail "the trace is not whole"
+! command -v python3 >/dev/null || python3 -m json.tool "$directory/trace" >/dev/null 2>"$directory/err" || fail "the trace is no JSON"
 
 # A rank that falls silent ends the run too, also where a wait has no deadline of its own: it is stopped
 # once the other one has had time to be in a row that lasts a minute.
