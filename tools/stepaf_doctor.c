@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* stepaf_doctor: whether this machine, and the machines of a job, will do. */
 #include <argp.h>
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #include <stepaf/version.h>
 
@@ -42,6 +44,7 @@ static int is_known(const char *name)
 static error_t parse_option(int key, char *text, struct argp_state *state)
 {
     struct arguments *arguments = state->input;
+    struct stat status;
 
     switch (key) {
     case 'a':
@@ -56,6 +59,10 @@ static error_t parse_option(int key, char *text, struct argp_state *state)
     case OPTION_ROOT:
         if (!*text)
             argp_error(state, "--root '' is no directory");
+        if (stat(text, &status) != 0)
+            argp_error(state, "--root %s: %s", text, strerror(errno));
+        if (!S_ISDIR(status.st_mode))
+            argp_error(state, "--root %s is no directory", text);
         arguments->task.root = text;
         return 0;
     case OPTION_VERSION:

@@ -201,6 +201,8 @@ refused()
 refused --nonsense
 refused memroy
 refused --root ''
+refused --root "$directory/none"
+refused --root "$doctor"
 tree=$base
 look 0 memory jitter
 [ "$(grep -c '^passed' "$out")" -eq 6 ] || fail "a group and a check"
