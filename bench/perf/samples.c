@@ -21,8 +21,6 @@ int perf_samples_open(const char *name, FILE **file_p)
     if (samples_file == NULL)
         return fail_to_write();
     fprintf(samples_file, "row,push_bytes,pull_bytes,contender,rank,sample,usec\n");
-    if (fflush(samples_file) != 0)
-        return fail_to_write();
     *file_p = samples_file;
     return 0;
 }

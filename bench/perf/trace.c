@@ -41,7 +41,7 @@ int perf_trace_open(struct perf_trace *trace, const char *name, int rank)
         return perf_fail("%s: %s", name, strerror(errno));
     fprintf(trace->file, "{\"displayTimeUnit\":\"ns\",\"traceEvents\":[");
     trace->end = fstat(fileno(trace->file), &status) == 0 && S_ISREG(status.st_mode) ? 0 : -1;
-    return end_row(trace);
+    return trace->end < 0 ? 0 : end_row(trace);
 }
 
 /* The whole ring, however long the settings make it. */

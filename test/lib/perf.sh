@@ -71,13 +71,14 @@ await_ranks()
     done
 }
 
-# ended_by PID: it does so within 30 s; else it is killed.
+# ended_by PID [SIGNAL]: it does so within 30 s, asked by the signal again and again; else it is killed.
 ended_by()
 {
     for _ in $(seq 300); do
         case $(sed 's/.*) //' "/proc/$1/stat" 2>/dev/null) in
         '' | Z*) return 0 ;;
         esac
+        [ -z "${2:-}" ] || kill -"$2" "$1"
         sleep 0.1
     done
     kill -KILL "$1"
@@ -218,11 +219,8 @@ END
     "$perf" af --procs 2 --size 1M --max-time 0 --iters 1000000 --rounds 1 --forever >"$directory/out" 2>"$directory/err" &
     pid=$!
     await_ranks
-    for second in INT TERM; do
-        sleep 1
-        kill -$second $pid
-    done
-    ended_by $pid || fail "--forever: a second signal has no effect"
+    kill -INT $pid
+    ended_by $pid TERM || fail "--forever: a second signal has no effect"
     wait $pid
     equal "the exit code of what was ended" $? 143
 
