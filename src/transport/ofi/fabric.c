@@ -10,6 +10,7 @@
 
 #include "base/error.h"
 #include "base/fd.h"
+#include "base/handlers.h"
 #include "settings/settings.h"
 
 const struct stepaf_ofi_library *stepaf_ofi_library_fake;
@@ -32,9 +33,7 @@ static const struct {
 
 static void fabric_load(void)
 {
-    stepaf_fd_begin();
-    void *library = dlopen("libfabric.so.1", RTLD_NOW | RTLD_LOCAL); /* for good */
-    (void)stepaf_fd_end(-1);
+    void *library = stepaf_load_without_handlers("libfabric.so.1");
 
     if (!library) {
         snprintf(fabric_reason, sizeof(fabric_reason), "no libfabric: %.150s", dlerror());

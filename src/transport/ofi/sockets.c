@@ -3,6 +3,7 @@
  * on another host would not notice this process's end as long as one of them lives. They are known
  * by their addresses, which nobody else can have: the endpoint's own, and peers' endpoints. */
 #include <dirent.h>
+#include <errno.h>
 #include <netinet/in.h>
 #include <stdlib.h>
 #include <string.h>
@@ -135,10 +136,11 @@ void stepaf_ofi_sockets_cut(struct stepaf_ofi *ofi)
 {
     for (unsigned i = 0; i < ofi->n_sockets; i++) {
         struct stepaf_ofi_socket *it = &ofi->sockets[i];
-        union address there;
-        socklen_t bytes = sizeof(there);
-        it->cut = is_open(it) && !getpeername(it->fd, &there.any, &bytes) && /* no listener */
-                  !shutdown(it->fd, SHUT_RDWR);
+        int listens = 1;
+        socklen_t bytes = sizeof(listens);
+        /* A connection that was reset is none any more, but libfabric may not have noticed. */
+        it->cut = is_open(it) && !getsockopt(it->fd, SOL_SOCKET, SO_ACCEPTCONN, &listens, &bytes) &&
+                  !listens && (!shutdown(it->fd, SHUT_RDWR) || errno == ENOTCONN);
     }
 }
 

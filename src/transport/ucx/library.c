@@ -4,7 +4,6 @@
 
 #include <dlfcn.h>
 #include <pthread.h>
-#include <signal.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdio.h>
@@ -12,9 +11,7 @@
 #include <string.h>
 
 #include "base/error.h"
-#include "base/fd.h"
-
-enum { LAST_SIGNAL = 31 };
+#include "base/handlers.h"
 
 const struct stepaf_ucx_library *stepaf_ucx_library_fake;
 
@@ -45,32 +42,12 @@ static void make_quiet(void *library)
     (void)set("LOG_LEVEL", "fatal");
 }
 
-/* Its constructors take over signals of errors, and SIGHUP: they are the program's. */
-static void *load_without_handlers(void)
-{
-    struct sigaction before[LAST_SIGNAL + 1];
-    bool known[LAST_SIGNAL + 1] = {false};
-    void *library;
-
-    for (int i = 1; i <= LAST_SIGNAL; i++)
-        known[i] = !sigaction(i, NULL, &before[i]);
-    stepaf_fd_begin();
-    library = dlopen("libucp.so.0", RTLD_NOW | RTLD_LOCAL); /* for good */
-    (void)stepaf_fd_end(-1);
-    for (int i = 1; i <= LAST_SIGNAL; i++) {
-        struct sigaction now;
-        if (known[i] && !sigaction(i, NULL, &now) && now.sa_sigaction != before[i].sa_sigaction)
-            (void)sigaction(i, &before[i], NULL);
-    }
-    return library;
-}
-
 static void ucx_load(void)
 {
     unsigned major, minor, release;
     void *earlier =
         dlopen("libucp.so.0", RTLD_NOW | RTLD_NOLOAD); /* of an MPI, say: it is set up by that */
-    void *library = load_without_handlers();
+    void *library = stepaf_load_without_handlers("libucp.so.0");
 
     if (!library) {
         snprintf(ucx_reason, sizeof(ucx_reason), "no UCX: %.150s", dlerror());

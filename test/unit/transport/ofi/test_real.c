@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* libfabric itself, by tcp;ofi_rxm, with both ends in one process: nothing that it opens has a
  * number that the program may have closed, and a child of fork() has none of its connections. */
+#include <signal.h>
 #include <stdlib.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
@@ -174,8 +175,23 @@ static void an_end_without_a_word_is_noticed(void)
     side_close(&a);
 }
 
+enum { SIGNALS = 32 };
+static struct sigaction before[SIGNALS];
+
+/* What libfabric brings with it may have its own. */
+static void handlers_are_the_programs(void)
+{
+    for (int i = 1; i < SIGNALS; i++) {
+        struct sigaction now;
+        if (!sigaction(i, NULL, &now))
+            CU_ASSERT_PTR_EQUAL(now.sa_sigaction, before[i].sa_sigaction);
+    }
+}
+
 int main(void)
 {
+    for (int i = 1; i < SIGNALS; i++)
+        (void)sigaction(i, NULL, &before[i]);
     char refused[STEPAF_REASON_MAX], reason[STEPAF_REASON_MAX] = "";
     const struct stepaf_ofi_library *library = stepaf_ofi_library(reason);
     struct stepaf_env env = {.ofi_provider = (char *)"tcp;ofi_rxm", .ofi_domains = (char *)""};
@@ -183,6 +199,7 @@ int main(void)
     unsigned n =
         library ? stepaf_ofi_choose(library, &env, NULL, false, infos, refused, reason) : 0;
     CU_TestInfo tests[] = {
+        {"handlers are the program's", handlers_are_the_programs},
         {"messages and tensors come", messages_and_tensors_come},
         {"nothing has a low number", nothing_has_a_low_number},
         {"a child has no connection", a_child_has_no_connection},
