@@ -156,6 +156,11 @@ stepaf_status_t stepaf_key_add(struct stepaf_ctx *ctx, uint64_t id, stepaf_direc
         free(key);
         return status;
     }
+    if (stepaf_is_attention(ctx) && direction == STEPAF_PUSH) {
+        key->remote = calloc(ctx->n_peers, sizeof(key->remote[0]));
+        if (!key->remote)
+            goto err_key;
+    }
     if (ctx->memory.n_keys == ctx->memory.max_keys) {
         uint32_t max = ctx->memory.max_keys ? 2 * ctx->memory.max_keys : 16;
         keys = realloc(ctx->memory.keys, max * sizeof(*keys));
@@ -173,6 +178,7 @@ stepaf_status_t stepaf_key_add(struct stepaf_ctx *ctx, uint64_t id, stepaf_direc
     return STEPAF_OK;
 
 err_key:
+    free(key->remote);
     free(key);
 err_memory:
     return stepaf_error_no_memory(STEPAF_PHASE_NONE);

@@ -34,7 +34,7 @@ struct stepaf_key {
     uint32_t at;                      /* in ctx->memory.keys */
     uint32_t uses;                    /* tensors of plans that name it, but for proxy plans */
     uint32_t stream_uses;             /* of these, stream plans' */
-    struct stepaf_key_remote *remote; /* attention, push: one per peer, after commit */
+    struct stepaf_key_remote *remote; /* attention, push: one per peer, known by commit */
     uint32_t busy;                    /* the same, bit s: some peer may still read slot s */
     struct stepaf_list recv_bufs;     /* FFN, push */
     uint8_t *

@@ -17,8 +17,7 @@
 static bool is_reached(const struct stepaf_plan_obj *plan, const struct stepaf_key *key)
 {
     for (uint32_t p = 0; p < plan->ctx->n_peers; p++)
-        if (!plan->ctx->peers[p].lost && !stepaf_plan_leaves_out(plan, p) &&
-            (!key->remote || !key->remote[p].rmem))
+        if (!plan->ctx->peers[p].lost && !stepaf_plan_leaves_out(plan, p) && !key->remote[p].rmem)
             return false;
     return true;
 }

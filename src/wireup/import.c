@@ -72,10 +72,6 @@ static stepaf_status_t resolve_keys(struct stepaf_ctx *ctx, struct stepaf_peer *
         uint32_t region;
         if (key->direction != STEPAF_PUSH)
             continue;
-        if (!key->remote)
-            key->remote = calloc(ctx->n_peers, sizeof(key->remote[0]));
-        if (!key->remote)
-            return stepaf_error_no_memory(STEPAF_PHASE_COMMIT);
         if (stepaf_advert_slice(advert, key->id, ctx->job.ranks[ctx->job.boot.rank].rank, &region,
                                 &offset))
             rmem = stepaf_peer_find_rmem(peer, region);

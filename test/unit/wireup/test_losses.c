@@ -1,0 +1,208 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Commits of real ranks, some of which are lost before, or in the middle. */
+#include <poll.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <stepaf/stepaf.h>
+
+#include "ranks.h"
+#include "unit.h"
+
+#ifndef SYS_pidfd_open /* headers before Linux 5.3; the number is the same on all machines */
+#define SYS_pidfd_open 434
+#endif
+
+enum { FIRST = 1, SECOND = 2, BYTES = 64, LIMIT_MS = 20000, MOST = 4 };
+
+static const stepaf_commit_params_t go_on = {.field_mask = STEPAF_COMMIT_LOST,
+                                             .lost = STEPAF_COMMIT_LEAVE_LOST};
+
+struct loss_rank {
+    const stepaf_boot_t *boot;
+    stepaf_context_h ctx;
+    stepaf_plan_h plan; /* attention: of the last key declared */
+    uint8_t *memory;
+    bool ffn;
+};
+
+/* What all ranks see. */
+struct loss_page {
+    _Atomic int pid[MOST];
+};
+
+static struct loss_page *page;
+
+/* What a rank does before, and behind, an exchange of its bootstrap; NULL: nothing. */
+static struct {
+    const stepaf_boot_t *boot;
+    void (*before)(void), (*behind)(void);
+} hooks;
+
+static stepaf_status_t exchange(void *self, const void *data, size_t bytes, void **all_p,
+                                size_t *offsets_p, int64_t timeout_us)
+{
+    if (hooks.before)
+        hooks.before();
+    stepaf_status_t status = hooks.boot->allgather(self, data, bytes, all_p, offsets_p, timeout_us);
+    if (hooks.behind)
+        hooks.behind();
+    return status;
+}
+
+/* Declare a key, and at attention ranks make a plan that pushes it. */
+static int declare(struct loss_rank *rank, uint64_t id)
+{
+    stepaf_tensor_t push = {id, rank->memory, BYTES};
+
+    RANK_CHECK(rank->boot, !stepaf_key_declare(rank->ctx, id, STEPAF_PUSH, BYTES, NULL));
+    if (!rank->ffn)
+        RANK_CHECK(rank->boot, !stepaf_plan_create(rank->ctx, &push, 1, NULL, 0, 0, &rank->plan));
+    return 0;
+}
+
+/* Join the job, up to and with the first commit. */
+static int join(struct loss_rank *rank, const stepaf_boot_t *boot)
+{
+    stepaf_boot_t own = *boot;
+
+    own.close = NULL; /* whoever has attached it ends it */
+    own.allgather = exchange;
+    hooks.boot = boot;
+    atomic_store(&page->pid[boot->rank], (int)getpid());
+    *rank = (struct loss_rank){.boot = boot};
+    RANK_CHECK(boot, !stepaf_init(&own, NULL, &rank->ctx));
+    rank->ffn = stepaf_role(rank->ctx) == STEPAF_FFN;
+    RANK_CHECK(boot, !stepaf_alloc(rank->ctx, 4096, STEPAF_MEM_HOST, (void **)&rank->memory));
+    if (declare(rank, FIRST))
+        return 1;
+    RANK_CHECK(boot, !stepaf_commit(rank->ctx));
+    return 0;
+}
+
+/* Wait until the process of rank @a world has ended. */
+static void await_end(int world)
+{
+    int fd = (int)syscall(SYS_pidfd_open, atomic_load(&page->pid[world]), 0);
+
+    (void)poll(&(struct pollfd){.fd = fd, .events = POLLIN}, 1, LIMIT_MS);
+    close(fd);
+}
+
+static void end_at_once(void)
+{
+    _exit(0);
+}
+
+/* Commit without rank @a world, which has ended. */
+static int leave(const struct loss_rank *rank, int world)
+{
+    stepaf_member_state_t states[MOST];
+    stepaf_members_t members = {.size = sizeof(members)};
+
+    RANK_CHECK(rank->boot, !stepaf_commit_with(rank->ctx, &go_on));
+    RANK_CHECK(rank->boot, stepaf_epoch(rank->ctx) == 2);
+    RANK_CHECK(rank->boot, !stepaf_members_query(rank->ctx, &members, states, MOST));
+    RANK_CHECK(rank->boot, states[world] == STEPAF_MEMBER_OUT);
+    return 0;
+}
+
+static void run(int size, const char *split, rank_body_t body, void *arg)
+{
+    page = mmap(NULL, sizeof(*page), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    CU_ASSERT_FATAL(page != MAP_FAILED);
+    setenv("STEPAF_SPLIT", split, 1);
+    ranks_expect_processes(size, body, arg);
+    unsetenv("STEPAF_SPLIT");
+    munmap(page, sizeof(*page));
+}
+
+/* ---- attention ranks without an FFN rank ---- */
+
+static void await_end_of_last(void)
+{
+    await_end(1);
+}
+
+/* The only FFN rank has told its advert, and cannot be looked up any more. */
+static int lose_all(const stepaf_boot_t *boot, void *arg)
+{
+    struct loss_rank rank;
+    stepaf_request_h request;
+
+    (void)arg;
+    if (join(&rank, boot) || declare(&rank, SECOND))
+        return 1;
+    hooks.behind = rank.ffn ? end_at_once : await_end_of_last;
+    RANK_CHECK(boot, !stepaf_commit(rank.ctx));
+    hooks.behind = NULL;
+    RANK_CHECK(boot, stepaf_start(rank.plan, &request) == STEPAF_ERR_PEER_LOST);
+    RANK_CHECK(boot, !stepaf_plan_destroy(rank.plan));
+    RANK_CHECK(boot, !declare(&rank, SECOND));
+    stepaf_finalize(rank.ctx);
+    return 0;
+}
+
+static void the_only_ffn_rank_may_end_behind_its_advert(void)
+{
+    run(2, "attn=1,ffn=1", lose_all, NULL);
+}
+
+/* Of two lanes, one goes on without its FFN rank. */
+static int lose_lane(const stepaf_boot_t *boot, void *arg)
+{
+    struct loss_rank rank;
+
+    (void)arg;
+    if (join(&rank, boot))
+        return 1;
+    if (boot->rank == 3)
+        end_at_once();
+    if (declare(&rank, SECOND) || leave(&rank, 3) || declare(&rank, SECOND))
+        return 1;
+    RANK_CHECK(boot, !stepaf_barrier(rank.ctx, STEPAF_GROUP_WORLD, STEPAF_TIMEOUT_DEFAULT));
+    stepaf_finalize(rank.ctx);
+    return 0;
+}
+
+/* Nobody has taken the place of its FFN rank yet. */
+static int join_vacant_lane(const stepaf_boot_t *boot, void *arg)
+{
+    struct loss_rank rank;
+
+    (void)arg;
+    if (join(&rank, boot))
+        return 1;
+    RANK_CHECK(boot, !stepaf_barrier(rank.ctx, STEPAF_GROUP_WORLD, STEPAF_TIMEOUT_DEFAULT));
+    stepaf_finalize(rank.ctx);
+    return 0;
+}
+
+static void a_lane_may_have_no_ffn_rank(void)
+{
+    setenv("STEPAF_MESH", "lane", 1);
+    setenv("STEPAF_LANES", "2", 1);
+    run(4, "attn=2,ffn=2", lose_lane, NULL);
+    setenv("STEPAF_ROOM_FFN", "1", 1);
+    setenv("STEPAF_SECRET", "0123456789abcdef0123456789abcdef", 1);
+    run(3, "attn=2,ffn=1", join_vacant_lane, NULL);
+    unsetenv("STEPAF_SECRET");
+    unsetenv("STEPAF_ROOM_FFN");
+    unsetenv("STEPAF_LANES");
+    unsetenv("STEPAF_MESH");
+}
+
+int main(void)
+{
+    CU_TestInfo tests[] = {
+        {"the only FFN rank may end behind its advert",
+         the_only_ffn_rank_may_end_behind_its_advert},
+        {"a lane may have no FFN rank", a_lane_may_have_no_ffn_rank},
+        CU_TEST_INFO_NULL,
+    };
+    return unit_run(tests);
+}
