@@ -36,12 +36,24 @@ static bool is_ready(const struct stepaf_ctx *ctx, const struct stepaf_peer *pee
     return peer->ready_epoch == ctx->epoch;
 }
 
-static stepaf_status_t not_ready(const struct stepaf_peer *peer, stepaf_status_t status)
+/* It has said nothing by this rank's deadline. */
+static stepaf_status_t fail_late(const struct stepaf_peer *peer)
 {
-    return stepaf_error_set_peer(status, STEPAF_PHASE_COMMIT, peer->who,
-                                 status == STEPAF_ERR_TIMEOUT
-                                     ? STEPAF_WHO_FORMAT " did not become ready in time"
-                                     : STEPAF_WHO_FORMAT " failed in the commit",
+    return stepaf_error_set_peer(STEPAF_ERR_TIMEOUT, STEPAF_PHASE_COMMIT, peer->who,
+                                 STEPAF_WHO_FORMAT " did not become ready in time",
+                                 STEPAF_WHO_ARGS(peer->who));
+}
+
+/* It has said that its commit failed. Where its own deadline has passed, it is not the one that was
+ * late, and it does not say who was. */
+static stepaf_status_t fail_refused(const struct stepaf_peer *peer)
+{
+    if (peer->ready_status == STEPAF_ERR_TIMEOUT)
+        return stepaf_error_set(STEPAF_ERR_TIMEOUT, STEPAF_PHASE_COMMIT,
+                                STEPAF_WHO_FORMAT " has waited in vain for another rank",
+                                STEPAF_WHO_ARGS(peer->who));
+    return stepaf_error_set_peer(peer->ready_status, STEPAF_PHASE_COMMIT, peer->who,
+                                 STEPAF_WHO_FORMAT " failed in the commit",
                                  STEPAF_WHO_ARGS(peer->who));
 }
 
@@ -59,11 +71,12 @@ static bool go_on_without(const struct stepaf_peer *peer)
 }
 
 /* A peer that has said that its commit has failed, for which all fail; NULL: none. A process that
- * has returned since may have said otherwise. */
+ * has returned since may have said otherwise. Who is out may have said so of the commit that goes on
+ * without it. */
 static const struct stepaf_peer *find_refuser(const struct stepaf_ctx *ctx)
 {
     for (uint32_t p = 0; ctx->commit.is_refused && p < ctx->n_peers; p++)
-        if (is_ready(ctx, &ctx->peers[p]) && ctx->peers[p].ready_status &&
+        if (!ctx->peers[p].is_out && is_ready(ctx, &ctx->peers[p]) && ctx->peers[p].ready_status &&
             !go_on_without(&ctx->peers[p]))
             return &ctx->peers[p];
     return NULL;
@@ -92,16 +105,16 @@ static stepaf_status_t await_ready(struct stepaf_ctx *ctx, struct stepaf_peer *p
         bool more = stepaf_core_advance(ctx, waiter, deadline_ns);
         const struct stepaf_peer *refuser = find_refuser(ctx);
         if (refuser)
-            return not_ready(refuser, refuser->ready_status);
+            return fail_refused(refuser);
         if (peer->lost && !is_ready(ctx, peer)) /* as if it had been lost afterwards */
             return STEPAF_OK;
         if (!more && !is_ready(ctx, peer) && go_on_without(peer))
             return STEPAF_OK;
         if (!more && !is_ready(ctx, peer))
-            return not_ready(peer, STEPAF_ERR_TIMEOUT);
+            return fail_late(peer);
     }
     if (peer->ready_status && !go_on_without(peer))
-        return not_ready(peer, peer->ready_status);
+        return fail_refused(peer);
     return STEPAF_OK;
 }
 

@@ -305,6 +305,24 @@ static void a_peer_that_is_not_ready_in_time_is_named(void)
     attention->ctx->env.commit_timeout_us = 1000;
     CU_ASSERT_EQUAL(stepaf_commit(attention->handle), STEPAF_ERR_TIMEOUT);
     CU_ASSERT_EQUAL(stepaf_last_error()->peer_rank, 1);
+    UNIT_CONTAINS(stepaf_last_error()->text, "did not become ready in time");
+    expect_broken(attention);
+    end();
+}
+
+/* It has answered in time that its own time was over: who was late it does not say. */
+static void a_peer_that_has_waited_in_vain_is_not_to_blame(void)
+{
+    struct stepaf_msg ready = {.type = STEPAF_MSG_READY, .seq = 1};
+
+    begin();
+    ready.word[0] = (uint32_t)STEPAF_ERR_TIMEOUT;
+    fake_tell(attention, 1, &ready);
+    CU_ASSERT_EQUAL(stepaf_commit(attention->handle), STEPAF_ERR_TIMEOUT);
+    UNIT_STRING(stepaf_last_error()->text,
+                "FFN rank 1 (world rank 3) has waited in vain for another rank");
+    CU_ASSERT_EQUAL(stepaf_last_error()->peer_rank, -1);
+    CU_ASSERT_EQUAL(stepaf_last_error()->peer_world_rank, -1);
     expect_broken(attention);
     end();
 }
@@ -444,6 +462,8 @@ int main(void)
         {"a peer whose memory makes no sense is named",
          a_peer_whose_memory_makes_no_sense_is_named},
         {"a peer that is not ready in time is named", a_peer_that_is_not_ready_in_time_is_named},
+        {"a peer that has waited in vain is not to blame",
+         a_peer_that_has_waited_in_vain_is_not_to_blame},
         {"a peer that dies is named", a_peer_that_dies_is_named},
         {"what a process before has said does not count",
          what_a_process_before_has_said_does_not_count},

@@ -8,8 +8,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#include <stepaf/stepaf.h>
-
+#include "api/handles.h"
 #include "ranks.h"
 #include "unit.h"
 
@@ -196,12 +195,59 @@ static void a_lane_may_have_no_ffn_rank(void)
     unsetenv("STEPAF_MESH");
 }
 
+/* ---- a rank whose own commit has failed ---- */
+
+static void end_with(stepaf_context_h ctx, bool finalizes)
+{
+    if (finalizes)
+        stepaf_finalize(ctx);
+    _exit(0);
+}
+
+/* Rank 0 enters the commit when rank 1 has given up waiting for it, told its peers so, and
+ * ended. */
+static int leave_the_impatient(const stepaf_boot_t *boot, void *arg)
+{
+    bool finalizes = *(bool *)arg;
+    struct loss_rank rank;
+
+    if (join(&rank, boot) || declare(&rank, SECOND))
+        return 1;
+    if (boot->rank == 1) {
+        stepaf_contexts[stepaf_handle_context(rank.ctx)].ctx->env.commit_timeout_us = 300000;
+        RANK_CHECK(boot, stepaf_commit_with(rank.ctx, &go_on) == STEPAF_ERR_TIMEOUT);
+        end_with(rank.ctx, finalizes);
+    }
+    if (boot->rank == 0)
+        await_end(1);
+    if (leave(&rank, 1))
+        return 1;
+    RANK_CHECK(boot, stepaf_commit(rank.ctx) == STEPAF_ERR_STATE);
+    RANK_CHECK(boot, strstr(stepaf_last_error()->text, "halfway") == NULL);
+    RANK_CHECK(boot, !stepaf_barrier(rank.ctx, STEPAF_GROUP_WORLD, STEPAF_TIMEOUT_DEFAULT));
+    stepaf_finalize(rank.ctx);
+    return 0;
+}
+
+static void what_one_that_is_out_has_said_does_not_count(void)
+{
+    for (int finalizes = 0; finalizes < 2; finalizes++) {
+        setenv("STEPAF_TRANSPORTS", finalizes ? "shm" : "tcp", 1);
+        setenv("STEPAF_NET_IF", "lo", 1);
+        run(4, "attn=2,ffn=2", leave_the_impatient, &(bool){finalizes});
+    }
+    unsetenv("STEPAF_NET_IF");
+    unsetenv("STEPAF_TRANSPORTS");
+}
+
 int main(void)
 {
     CU_TestInfo tests[] = {
         {"the only FFN rank may end behind its advert",
          the_only_ffn_rank_may_end_behind_its_advert},
         {"a lane may have no FFN rank", a_lane_may_have_no_ffn_rank},
+        {"what one that is out has said does not count",
+         what_one_that_is_out_has_said_does_not_count},
         CU_TEST_INFO_NULL,
     };
     return unit_run(tests);
