@@ -178,8 +178,8 @@ void stepaf_batch_deliver_imm(struct stepaf_upcalls *up, struct stepaf_link *lin
     struct stepaf_batch_obj *batch = remote ? &remote->batches[remote->slot] : NULL;
 
     if (__builtin_expect(!remote || peer->lost || remote->on_gpu || !knows_all(remote) ||
-                             imm !=
-                                 stepaf_imm_make(STEPAF_IMM_START, plan, remote->seq, ctx->epoch) ||
+                             imm != (stepaf_imm_make(STEPAF_IMM_START, plan, remote->seq, 0) |
+                                     ctx->commit.hears_imm) ||
                              stepaf_batch_busy(batch),
                          0)) {
         stepaf_imm_deliver(up, link, imm);

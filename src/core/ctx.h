@@ -305,6 +305,8 @@ struct stepaf_ctx {
         bool changed;            /* something was declared since the last one */
         bool exclusive;          /* one has found what it goes by: it waits with the lock */
         bool is_refused;         /* some peer has once said that its commit failed */
+        uint32_t hears;          /* epoch of operations that are heard of, as messages say it */
+        uint32_t hears_imm;      /* the same, as 32 bits say it; see stepaf_core_hear */
     } commit;
     uint32_t n_peers;
     uint32_t n_alive;          /* peers not lost */

@@ -111,6 +111,15 @@ static bool deliver_control(struct stepaf_peer *peer, const struct stepaf_msg *m
     }
 }
 
+void stepaf_core_hear(struct stepaf_ctx *ctx, bool hears)
+{
+    const uint32_t no_epoch = UINT16_MAX + 1;
+    const uint32_t no_start = (uint32_t)STEPAF_IMM_OTHER << STEPAF_IMM_CODE_SHIFT;
+
+    ctx->commit.hears = hears ? (uint16_t)ctx->epoch : no_epoch;
+    ctx->commit.hears_imm = hears ? ctx->epoch & STEPAF_IMM_EPOCH_MASK : no_start;
+}
+
 void stepaf_core_deliver(struct stepaf_upcalls *up, struct stepaf_link *link,
                          const struct stepaf_msg *msg)
 {
@@ -122,7 +131,7 @@ void stepaf_core_deliver(struct stepaf_upcalls *up, struct stepaf_link *link,
         return;
     if (__builtin_expect(msg->type >= STEPAF_MSG_READY, 0)) {
         known = deliver_control(peer, msg);
-    } else if (__builtin_expect(msg->epoch != (uint16_t)ctx->epoch, 0)) {
+    } else if (__builtin_expect(msg->epoch != ctx->commit.hears, 0)) {
         ctx->counters.dropped_stale++;
         return;
     } else {

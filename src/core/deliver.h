@@ -5,11 +5,14 @@
 
 #include "transport/transport.h"
 
-struct stepaf_peer;
+struct stepaf_ctx;
 
 void stepaf_core_deliver(struct stepaf_upcalls *up, struct stepaf_link *link,
                          const struct stepaf_msg *msg);
 void stepaf_core_lost(struct stepaf_upcalls *up, struct stepaf_link *link, const char *reason);
+/* Whether messages of operations and plans are taken: those of the context's epoch, or none. To be
+ * called after the epoch has changed. */
+void stepaf_core_hear(struct stepaf_ctx *ctx, bool hears);
 void stepaf_core_refused(struct stepaf_upcalls *up, struct stepaf_post *post);
 
 #endif

@@ -38,8 +38,7 @@ static void complete_nowhere(void)
 /* The link goes, with all that hangs on it. */
 static void part_from(struct stepaf_peer *peer)
 {
-    stepaf_remote_plans_free(peer);
-    while (!stepaf_list_empty(&peer->queue)) {
+    while (!stepaf_list_empty(&peer->queue)) { /* posts may be of its plans */
         struct stepaf_post *post = stepaf_container_of(peer->queue.next, struct stepaf_post, node);
         stepaf_list_remove(&post->node);
         if (post->owned)
@@ -49,6 +48,7 @@ static void part_from(struct stepaf_peer *peer)
         if (stepaf_list_empty(&peer->queue))
             stepaf_list_remove(&peer->queue_node);
     }
+    stepaf_remote_plans_free(peer);
     if (!peer->link)
         return;
     stepaf_peer_release(peer);

@@ -6,6 +6,7 @@
 
 #include "core/batch.h"
 #include "core/batch_ahead.h"
+#include "core/batch_end.h"
 #include "core/feature.h"
 #include "core/key.h"
 #include "core/key_recv.h"
@@ -33,6 +34,8 @@ static void remote_free(struct stepaf_remote_plan *remote)
         if (stepaf_table_get(&ctx->tables.batches, batch->index) == batch)
             stepaf_table_remove(&ctx->tables.batches, batch->index);
         stepaf_post_complete(&batch->answer);
+        if (batch->state == STEPAF_BATCH_READY)
+            stepaf_batch_unlist(batch);
         if (batch->remote) /* it was opened */
             stepaf_batch_ahead_free(batch);
         if (batch->copied)

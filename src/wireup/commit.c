@@ -6,6 +6,7 @@
 
 #include "boot/member_net_return.h"
 #include "core/clock.h"
+#include "core/deliver.h"
 #include "core/feature.h"
 #include "core/key_recv.h"
 #include "core/key_remove.h"
@@ -227,6 +228,7 @@ static stepaf_status_t enter_epoch(struct stepaf_ctx *ctx, struct stepaf_advert 
     stepaf_members_adopt(ctx);
     for (uint32_t p = 0; p < ctx->n_peers; p++)
         stepaf_remote_plans_free(&ctx->peers[p]);
+    stepaf_core_hear(ctx, true);
     status = stepaf_peers_connect(ctx, adverts);
     if (!status)
         status = ctx->feature->join(ctx, adverts);
@@ -331,6 +333,7 @@ stepaf_status_t stepaf_core_commit(struct stepaf_ctx *ctx, const struct stepaf_c
         goto out;
     }
     if (status) {
+        stepaf_core_hear(ctx, true); /* the last epoch stays in force */
         if (will->leaves)
             stay(ctx);
         if (!stepaf_is_attention(ctx))

@@ -2,6 +2,7 @@
 /* Quiet before a commit: nothing is in flight, and all peers have said what they had to say. */
 #include "wireup/quiesce.h"
 #include "core/batch.h"
+#include "core/deliver.h"
 #include "core/feature.h"
 #include "core/plan.h"
 #include "core/remote_plan.h"
@@ -111,5 +112,7 @@ stepaf_status_t stepaf_commit_quiesce(struct stepaf_ctx *ctx, int64_t deadline_n
     ctx->commit.exclusive = true;
     status = status ? stepaf_error_raise(&error) : check_quiet(ctx);
     ctx->gpu.proxies_still = !status;
+    if (!status && !stepaf_is_attention(ctx))
+        stepaf_core_hear(ctx, false); /* what begins now would go with its plan */
     return status;
 }

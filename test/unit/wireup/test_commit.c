@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The commit from one rank's side: what it tells, what it waits for, what a failure leaves. */
+#include "core/batch.h"
 #include "core/key.h"
 #include "core/key_recv.h"
+#include "core/peer_renew.h"
 #include "core/region.h"
 #include "drop.h"
 
@@ -446,6 +448,95 @@ static void what_has_not_left_is_not_cut_off(void)
     end();
 }
 
+/* Of a process that has only just returned, and said more than it may. */
+static void who_is_cut_off_takes_its_batches_along(void)
+{
+    stepaf_batch_h batch;
+    int n;
+
+    begin();
+    CU_ASSERT_EQUAL_FATAL(fake_commit(ffn, attention), STEPAF_OK);
+    struct stepaf_msg plan = fake_msg(ffn, STEPAF_MSG_PLAN, 0, 0, 0);
+    struct stepaf_msg start = fake_msg(ffn, STEPAF_MSG_START, 0, 0, 0);
+    plan.word[2] = 2;
+    EXPECT_TAKEN(ffn, 0, &plan);
+    EXPECT_TAKEN(ffn, 0, &start);
+    CU_ASSERT_EQUAL(stepaf_recv(ffn->handle, STEPAF_FROM_ANY, 0, 0, &batch, 1, &n), STEPAF_OK);
+    fake_link(ffn, 0)->room = 0;
+    CU_ASSERT_EQUAL(stepaf_release(batch), STEPAF_OK); /* queued */
+    start.slot = 1;
+    start.seq = 1;
+    EXPECT_TAKEN(ffn, 0, &start);
+    stepaf_peer_cut(&ffn->ctx->peers[0], "so says the test");
+    CU_ASSERT_TRUE(stepaf_list_empty(&ffn->ctx->inbox.ready));
+    CU_ASSERT_EQUAL(ffn->ctx->inbox.n_peers, 0);
+    CU_ASSERT_TRUE(stepaf_list_empty(&ffn->ctx->net.queued));
+    end();
+}
+
+/* ---- what comes while ranks exchange adverts ---- */
+
+static struct {
+    stepaf_boot_t real;
+    unsigned n_dropped; /* messages of the epoch that were dropped, and changed nothing */
+} meeting;
+
+/* What a link brings that is read to its end, since its process has ended. */
+static stepaf_status_t hear_of_operations(void *self, const void *mine, size_t bytes, void **all_p,
+                                          size_t *offsets_p, int64_t timeout_us)
+{
+    struct stepaf_msg start = fake_msg(ffn, STEPAF_MSG_START, 0, 0, 0);
+    struct stepaf_msg plan = fake_msg(ffn, STEPAF_MSG_PLAN, 1, 0, 0);
+    struct stepaf_msg close = fake_msg(ffn, STEPAF_MSG_CLOSE, 0, 0, 0);
+    uint64_t digest = state_digest(ffn->ctx), n = ffn->ctx->counters.dropped_stale;
+
+    plan.word[2] = 1;
+    EXPECT_DROP(ffn, 0, &start, DROP_STALE);
+    EXPECT_DROP(ffn, 0, &plan, DROP_STALE);
+    EXPECT_DROP(ffn, 0, &close, DROP_STALE);
+    for (uint32_t epoch = 0; epoch <= STEPAF_IMM_EPOCH_MASK; epoch++)
+        stepaf_batch_deliver_imm(&ffn->ctx->up, &fake_link(ffn, 0)->base,
+                                 stepaf_imm_make(STEPAF_IMM_START, 0, 0, epoch));
+    CU_ASSERT_EQUAL(state_digest(ffn->ctx), digest);
+    EXPECT_WHOLE(ffn);
+    meeting.n_dropped += (unsigned)(ffn->ctx->counters.dropped_stale - n);
+    return meeting.real.allgather(self, mine, bytes, all_p, offsets_p, timeout_us);
+}
+
+/* Its plan ends with the epoch, or it goes on where the commit is refused. */
+static void what_begins_in_the_middle_is_dropped(void)
+{
+    stepaf_batch_h batch;
+    int n;
+
+    for (int refused = 0; refused < 2; refused++) {
+        begin();
+        CU_ASSERT_EQUAL_FATAL(fake_commit(ffn, attention), STEPAF_OK);
+        struct stepaf_msg plan = fake_msg(ffn, STEPAF_MSG_PLAN, 0, 0, 0);
+        plan.word[2] = 1;
+        EXPECT_TAKEN(ffn, 0, &plan);
+        fake_key(ffn, attention, 7, STEPAF_PUSH, 8, 1);
+        meeting.real = ffn->ctx->job.boot;
+        meeting.n_dropped = 0;
+        ffn->ctx->job.boot.allgather = hear_of_operations;
+        ffn->others_status = refused ? STEPAF_ERR_KEY : STEPAF_OK;
+        CU_ASSERT_EQUAL(fake_commit(ffn, attention), refused ? STEPAF_ERR_KEY : STEPAF_OK);
+        CU_ASSERT_EQUAL(meeting.n_dropped, 3 + STEPAF_IMM_EPOCH_MASK + 1);
+        ffn->ctx->job.boot.allgather = meeting.real.allgather;
+        struct stepaf_msg start = fake_msg(ffn, STEPAF_MSG_START, 0, 0, 0);
+        if (!refused) {
+            plan.epoch = start.epoch;
+            EXPECT_TAKEN(ffn, 0, &plan);
+        }
+        CU_ASSERT_EQUAL(stepaf_recv(ffn->handle, STEPAF_FROM_ANY, 0, 0, &batch, 1, &n),
+                        STEPAF_ERR_TIMEOUT);
+        EXPECT_TAKEN(ffn, 0, &start);
+        CU_ASSERT_EQUAL(stepaf_recv(ffn->handle, STEPAF_FROM_ANY, 0, 0, &batch, 1, &n), STEPAF_OK);
+        CU_ASSERT_EQUAL(stepaf_release(batch), STEPAF_OK);
+        end();
+    }
+}
+
 int main(void)
 {
     CU_TestInfo tests[] = {
@@ -472,6 +563,8 @@ int main(void)
         {"a peer may die in the middle of its plans", a_peer_may_die_in_the_middle_of_its_plans},
         {"receive buffers must lie in offered memory", receive_buffers_must_lie_in_offered_memory},
         {"what has not left is not cut off", what_has_not_left_is_not_cut_off},
+        {"who is cut off takes its batches along", who_is_cut_off_takes_its_batches_along},
+        {"what begins in the middle is dropped", what_begins_in_the_middle_is_dropped},
         CU_TEST_INFO_NULL,
     };
     return unit_run(tests);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Commits of real ranks, some of which are lost before, or in the middle. */
 #include <poll.h>
+#include <sched.h>
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdlib.h>
@@ -32,6 +33,7 @@ struct loss_rank {
 /* What all ranks see. */
 struct loss_page {
     _Atomic int pid[MOST];
+    _Atomic bool is_quiet; /* the FFN rank has seen that nothing is in flight */
 };
 
 static struct loss_page *page;
@@ -240,6 +242,65 @@ static void what_one_that_is_out_has_said_does_not_count(void)
     unsetenv("STEPAF_TRANSPORTS");
 }
 
+/* ---- operations that begin in the middle of a commit ---- */
+
+static stepaf_plan_h last_plan; /* of the rank that starts it */
+
+static void say_quiet(void)
+{
+    atomic_store(&page->is_quiet, true);
+}
+
+static void start_and_end(void)
+{
+    stepaf_request_h request;
+
+    while (!atomic_load(&page->is_quiet))
+        (void)sched_yield();
+    _exit(stepaf_start(last_plan, &request) != STEPAF_OK);
+}
+
+/* The FFN rank finds it when it reads what is left of the link of a process that has ended. */
+static int leave_who_starts(const stepaf_boot_t *boot, void *arg)
+{
+    struct loss_rank rank;
+    stepaf_batch_h batch;
+    int n;
+
+    (void)arg;
+    if (join(&rank, boot))
+        return 1;
+    last_plan = rank.plan;
+    RANK_CHECK(boot, !stepaf_key_declare(rank.ctx, SECOND, STEPAF_PULL, BYTES, NULL));
+    hooks.before = boot->rank == 1 ? start_and_end : rank.ffn ? say_quiet : NULL;
+    if (leave(&rank, 1))
+        return 1;
+    hooks.before = NULL;
+    if (rank.ffn) {
+        stepaf_counters_t counters = {.size = sizeof(counters)};
+        RANK_CHECK(boot, !stepaf_counters_query(rank.ctx, &counters));
+        RANK_CHECK(boot, counters.dropped_stale == 1);
+        RANK_CHECK(boot, stepaf_recv(rank.ctx, STEPAF_FROM_ANY, 0, 0, &batch, 1, &n) ==
+                             STEPAF_ERR_TIMEOUT);
+    }
+    RANK_CHECK(boot, !stepaf_barrier(rank.ctx, STEPAF_GROUP_WORLD, STEPAF_TIMEOUT_DEFAULT));
+    stepaf_finalize(rank.ctx);
+    return 0;
+}
+
+static void what_begins_in_the_middle_goes_with_its_rank(void)
+{
+    static const char *const transports[] = {"shm", "tcp"};
+
+    setenv("STEPAF_NET_IF", "lo", 1);
+    for (int t = 0; t < 2; t++) {
+        setenv("STEPAF_TRANSPORTS", transports[t], 1);
+        run(3, "attn=2,ffn=1", leave_who_starts, NULL);
+    }
+    unsetenv("STEPAF_NET_IF");
+    unsetenv("STEPAF_TRANSPORTS");
+}
+
 int main(void)
 {
     CU_TestInfo tests[] = {
@@ -248,6 +309,8 @@ int main(void)
         {"a lane may have no FFN rank", a_lane_may_have_no_ffn_rank},
         {"what one that is out has said does not count",
          what_one_that_is_out_has_said_does_not_count},
+        {"what begins in the middle goes with its rank",
+         what_begins_in_the_middle_goes_with_its_rank},
         CU_TEST_INFO_NULL,
     };
     return unit_run(tests);
