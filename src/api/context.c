@@ -172,7 +172,7 @@ void stepaf_finalize(stepaf_context_h handle)
         stepaf_handle_unpin(ctx);
         return;
     }
-    int64_t deadline_ns = stepaf_monotonic_ns() + ctx->env.timeout_us * 1000;
+    int64_t deadline_ns = stepaf_deadline_ns(ctx->env.timeout_us);
     if (!stepaf_handle_remove(ctx))
         return;
     if (!stepaf_handle_await(ctx, deadline_ns)) {
@@ -275,7 +275,7 @@ stepaf_status_t stepaf_commit_with(stepaf_context_h handle, const stepaf_commit_
         return status;
     }
     stepaf_lock_leave(&ctx->lock);
-    int64_t deadline_ns = stepaf_monotonic_ns() + ctx->env.commit_timeout_us * 1000;
+    int64_t deadline_ns = stepaf_deadline_ns(ctx->env.commit_timeout_us);
     if (!stepaf_core_thread_stop(ctx, deadline_ns))
         status = stepaf_error_set(STEPAF_ERR_TIMEOUT, STEPAF_PHASE_COMMIT,
                                   "a call of the batch handler has not returned in time");

@@ -14,6 +14,18 @@ static inline int64_t stepaf_monotonic_ns(void)
     return now.tv_sec * 1000000000LL + now.tv_nsec;
 }
 
+/* What it will be @a timeout_us from now, which is now where that is negative; INT64_MAX where it is
+ * too much for that. */
+static inline int64_t stepaf_deadline_ns(int64_t timeout_us)
+{
+    int64_t deadline_ns;
+
+    if (__builtin_mul_overflow(timeout_us > 0 ? timeout_us : 0, 1000, &deadline_ns) ||
+        __builtin_add_overflow(deadline_ns, stepaf_monotonic_ns(), &deadline_ns))
+        return INT64_MAX;
+    return deadline_ns;
+}
+
 /* Microseconds until a time of that clock; never negative, which in many calls stands for the
  * default. */
 static inline int64_t stepaf_left_us(int64_t deadline_ns)

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/error.h"
+#include "base/time.h"
 
 /* stepaf_boot_t's self: the place in the job, and from the first exchange on what the ranks
  * share. */
@@ -39,14 +40,14 @@ static stepaf_status_t join_allgather(void *self, const void *data, size_t bytes
                                       size_t *offsets_p, int64_t timeout_us)
 {
     struct joined *joined = self;
-    int64_t deadline_ns = stepaf_boot_local_deadline(timeout_us);
+    int64_t deadline_ns = stepaf_deadline_ns(timeout_us);
 
     if (!joined->local) {
         stepaf_status_t status = join_job(joined, stepaf_boot_local_meeting(deadline_ns));
         if (status != STEPAF_OK)
             return status;
     }
-    int64_t left_us = (deadline_ns - stepaf_boot_local_deadline(0)) / 1000;
+    int64_t left_us = (deadline_ns - stepaf_monotonic_ns()) / 1000;
     return joined->boot.allgather(joined->boot.self, data, bytes, all_p, offsets_p, left_us);
 }
 

@@ -18,21 +18,9 @@
 
 int64_t stepaf_boot_local_meeting(int64_t deadline_ns)
 {
-    int64_t own_ns = stepaf_boot_local_deadline(stepaf_env_init_timeout_us());
+    int64_t own_ns = stepaf_deadline_ns(stepaf_env_init_timeout_us());
 
     return own_ns < deadline_ns ? own_ns : deadline_ns;
-}
-
-int64_t stepaf_boot_local_deadline(int64_t timeout_us)
-{
-    int64_t now = stepaf_monotonic_ns();
-    int64_t deadline;
-    if (timeout_us < 0)
-        timeout_us = 0;
-    if (__builtin_mul_overflow(timeout_us, 1000, &deadline) ||
-        __builtin_add_overflow(deadline, now, &deadline))
-        return INT64_MAX;
-    return deadline;
 }
 
 bool stepaf_boot_local_are_ranks(const int *ranks, int n, int size)
@@ -265,7 +253,7 @@ stepaf_status_t stepaf_boot_local_allgather(void *self, const void *data, size_t
 {
     struct member *member = self;
     struct stepaf_boot_local *local = member->local;
-    int64_t deadline_ns = stepaf_boot_local_deadline(timeout_us);
+    int64_t deadline_ns = stepaf_deadline_ns(timeout_us);
     void *block = NULL;
 
     local->shared->slots[member->rank].bytes = bytes;
@@ -299,5 +287,5 @@ stepaf_status_t stepaf_boot_local_barrier(void *self, stepaf_group_t group, cons
         !stepaf_boot_local_are_ranks(ranks, n, member->local->size))
         return stepaf_error_set(STEPAF_ERR_INVALID, STEPAF_PHASE_BARRIER,
                                 "local bootstrap: no group %d of %d ranks", (int)group, n);
-    return meet(member, channels[group], ranks, n, stepaf_boot_local_deadline(timeout_us));
+    return meet(member, channels[group], ranks, n, stepaf_deadline_ns(timeout_us));
 }

@@ -78,9 +78,6 @@ enum stepaf_local_fate stepaf_boot_local_fate(const struct stepaf_boot_local *lo
 
 /* ---- boot_local.c ---- */
 
-/* When CLOCK_MONOTONIC will be @a timeout_us from now, in ns. */
-int64_t stepaf_boot_local_deadline(int64_t timeout_us);
-
 /* Whether the caller of a barrier names ranks that there are, in a job of @a size. */
 bool stepaf_boot_local_are_ranks(const int *ranks, int n, int size);
 

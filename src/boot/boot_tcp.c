@@ -29,7 +29,7 @@ static stepaf_status_t meet_all(struct stepaf_control *control, int64_t deadline
 static stepaf_status_t tcp_allgather(void *self, const void *data, size_t bytes, void **all_p,
                                      size_t *offsets_p, int64_t timeout_us)
 {
-    int64_t deadline_ns = stepaf_boot_local_deadline(timeout_us);
+    int64_t deadline_ns = stepaf_deadline_ns(timeout_us);
     struct stepaf_control *control = self;
 
     pthread_mutex_lock(&control->lock);
@@ -46,7 +46,7 @@ static stepaf_status_t tcp_allgather(void *self, const void *data, size_t bytes,
 static stepaf_status_t tcp_barrier(void *self, stepaf_group_t group, const int *ranks, int n,
                                    int64_t timeout_us)
 {
-    int64_t deadline_ns = stepaf_boot_local_deadline(timeout_us);
+    int64_t deadline_ns = stepaf_deadline_ns(timeout_us);
     int channel = STEPAF_CONTROL_EXCHANGE + 1 + (int)group;
     struct stepaf_control *control = self;
 

@@ -133,7 +133,7 @@ static stepaf_status_t exchange_by_consensus(struct stepaf_ctx *ctx, const void 
 stepaf_status_t stepaf_members_exchange(struct stepaf_ctx *ctx, const void *data, size_t bytes,
                                         void **all_p, size_t *offsets_p, int64_t timeout_us)
 {
-    int64_t deadline_ns = stepaf_monotonic_ns() + timeout_us * 1000;
+    int64_t deadline_ns = stepaf_deadline_ns(timeout_us);
     struct stepaf_member_net *net = ctx->job.members.net;
 
     if (!net || is_first_commit(ctx))

@@ -131,7 +131,7 @@ stepaf_status_t stepaf_members_gather(struct stepaf_ctx *ctx, int channel, const
                                       size_t bytes, void **all_p, size_t *offsets_p,
                                       int64_t timeout_us)
 {
-    int64_t deadline_ns = stepaf_monotonic_ns() + timeout_us * 1000;
+    int64_t deadline_ns = stepaf_deadline_ns(timeout_us);
     struct gather gather = {.ctx = ctx, .group.channel = channel, .awaited = ctx->job.boot.rank};
     struct stepaf_member_net *net = ctx->job.members.net;
     stepaf_status_t status = STEPAF_OK;

@@ -106,7 +106,7 @@ stepaf_status_t stepaf_regions_quiesce(struct stepaf_ctx *ctx, int64_t deadline_
  * have removed it. */
 stepaf_status_t stepaf_region_remove(struct stepaf_ctx *ctx, void *base, bool allocated)
 {
-    int64_t deadline_ns = stepaf_monotonic_ns() + ctx->env.timeout_us * 1000;
+    int64_t deadline_ns = stepaf_deadline_ns(ctx->env.timeout_us);
     struct stepaf_waiter waiter = stepaf_waiter_begin();
     struct stepaf_region *region;
     bool begin = true, more = true;

@@ -96,7 +96,7 @@ static bool append(int fd, char *text, size_t bytes, int64_t deadline_ns)
 
 static void save_text(const struct stepaf_trace_text *what)
 {
-    int64_t deadline_ns = stepaf_monotonic_ns() + what->patience_us * 1000;
+    int64_t deadline_ns = stepaf_deadline_ns(what->patience_us);
     struct stepaf_quiet quiet;
     int fd = what->text ? stepaf_fd_open(what->path, O_RDWR | O_CREAT) : -1;
 
@@ -164,7 +164,7 @@ bool stepaf_trace_save_is_over(struct stepaf_trace_saver *saver)
 void stepaf_trace_save_end(struct stepaf_trace_saver *saver, int64_t patience_us)
 {
     const struct timespec pause = {0, 1000000};
-    int64_t deadline_ns = stepaf_monotonic_ns() + patience_us * 1000;
+    int64_t deadline_ns = stepaf_deadline_ns(patience_us);
     pthread_t thread;
 
     while (saver && !stepaf_trace_save_is_over(saver)) {

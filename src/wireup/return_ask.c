@@ -77,7 +77,7 @@ stepaf_status_t stepaf_return_look(struct stepaf_ctx *ctx, const struct stepaf_b
     if (!stepaf_member_net_be_guest(net, returns->key))
         return stepaf_error_no_memory(STEPAF_PHASE_INIT);
     stepaf_status_t status =
-        stepaf_member_net_look(net, returns->join, stepaf_monotonic_ns() + timeout_us * 1000);
+        stepaf_member_net_look(net, returns->join, stepaf_deadline_ns(timeout_us));
     if (!status)
         status = read_cards(ctx, own, &all, offsets_p, roles_p);
     if (!status)

@@ -281,7 +281,7 @@ bool stepaf_shm_is_quiet(struct stepaf_transport *transport, bool begin, uint32_
 void stepaf_shm_close_pages(struct stepaf_shm *shm, int64_t timeout_us)
 {
     const struct timespec pause = {.tv_nsec = 100000};
-    int64_t deadline_ns = stepaf_monotonic_ns() + timeout_us * 1000;
+    int64_t deadline_ns = stepaf_deadline_ns(timeout_us);
 
     for (unsigned i = 0; i < shm->n_links; i++)
         (void)is_writing(shm->links[i]);

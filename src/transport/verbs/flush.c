@@ -127,7 +127,7 @@ static stepaf_status_t read_back(const struct stepaf_verbs *verbs,
                                  const struct stepaf_verbs_rail *rail, const void *at, uint32_t key)
 {
     const struct stepaf_verbs_flush *flush = rail->flush;
-    int64_t deadline_ns = stepaf_monotonic_ns() + verbs->base.up->env->verbs_peer_timeout_us * 1000;
+    int64_t deadline_ns = stepaf_deadline_ns(verbs->base.up->env->verbs_peer_timeout_us);
     struct ibv_sge place = {.addr = (uintptr_t)&flush->word, .length = 1, .lkey = flush->mr->lkey};
     struct ibv_send_wr *bad, read = {.sg_list = &place,
                                      .num_sge = 1,

@@ -209,7 +209,7 @@ bool stepaf_verbs_is_quiet(struct stepaf_transport *transport, bool begin, uint3
 
 void stepaf_verbs_drain(struct stepaf_verbs *verbs, int64_t timeout_us)
 {
-    int64_t deadline_ns = stepaf_monotonic_ns() + timeout_us * 1000;
+    int64_t deadline_ns = stepaf_deadline_ns(timeout_us);
     bool more = true;
     uint32_t peer;
 

@@ -46,6 +46,20 @@ static void later_calibrations_agree(void)
     CU_ASSERT(stamp_is_right(&second));
 }
 
+/* Who waits for as long as there is time waits for long. */
+static void deadlines_do_not_wrap(void)
+{
+    int64_t now_ns = stepaf_monotonic_ns();
+
+    CU_ASSERT_EQUAL(stepaf_deadline_ns(INT64_MAX), INT64_MAX);
+    CU_ASSERT_EQUAL(stepaf_deadline_ns(INT64_MAX / 1000), INT64_MAX);
+    CU_ASSERT_EQUAL(stepaf_deadline_ns(INT64_MAX / 1000 + 1), INT64_MAX);
+    CU_ASSERT(stepaf_deadline_ns(INT64_MAX / 2000) >= now_ns + INT64_MAX / 2000 * 1000);
+    CU_ASSERT(stepaf_deadline_ns(5) >= now_ns + 5000);
+    CU_ASSERT(stepaf_deadline_ns(-5) >= now_ns);
+    CU_ASSERT(stepaf_deadline_ns(INT64_MIN) <= stepaf_monotonic_ns());
+}
+
 static void times_before_the_base(void)
 {
     struct stepaf_clock clock = {
@@ -106,6 +120,7 @@ int main(void)
         {"threads may calibrate", threads_may_calibrate},
         {"stamps are clock times", stamps_are_clock_times},
         {"later calibrations agree", later_calibrations_agree},
+        {"deadlines do not wrap", deadlines_do_not_wrap},
         {"times before the base", times_before_the_base},
         {"ticks do not go back", ticks_do_not_go_back},
         {"without a counter", without_a_counter},

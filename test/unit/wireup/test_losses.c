@@ -165,7 +165,8 @@ static int lose_lane(const stepaf_boot_t *boot, void *arg)
         end_at_once();
     if (declare(&rank, SECOND) || leave(&rank, 3) || declare(&rank, SECOND))
         return 1;
-    RANK_CHECK(boot, !stepaf_barrier(rank.ctx, STEPAF_GROUP_WORLD, STEPAF_TIMEOUT_DEFAULT));
+    /* Among the members, for as long as it takes. */
+    RANK_CHECK(boot, !stepaf_barrier(rank.ctx, STEPAF_GROUP_WORLD, INT64_MAX));
     stepaf_finalize(rank.ctx);
     return 0;
 }
