@@ -392,12 +392,13 @@ int run_ssh(int argc, char **argv)
 {
     struct fleet fleet = {.is_ending = 0};
 
-    if (prepare_fleet(argc, argv, &fleet) != 0) {
+    if (prepare_fleet(argc, argv, &fleet) == 0) {
+        run_fleet(&fleet);
+    } else {
         fprintf(stderr, "stepaf-run: %s\n", run_fail_text());
-        return RUN_EXIT_USAGE;
+        fleet.code = RUN_EXIT_USAGE;
     }
-    run_fleet(&fleet);
-    for (int i = 0; i < fleet.hosts.n; i++) {
+    for (int i = 0; fleet.remotes && i < fleet.hosts.n; i++) {
         free(fleet.remotes[i].job);
         for (int s = 0; s < 2; s++)
             free(fleet.remotes[i].streams[s].line);

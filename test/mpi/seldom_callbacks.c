@@ -249,8 +249,8 @@ static void end_wait(struct se_rank *rank, bool commits)
     if (!waits) {
         if (!commits || job->role == STEPAF_ATTENTION)
             se_await(job, SE_OVER);
-        if (commits)
-            HS_REFUSED(stepaf_commit_with(job->ctx, &without), STEPAF_ERR_PEER_LOST);
+        if (commits) /* who has left in the middle of it fails none of the others */
+            HS_OK(stepaf_commit_with(job->ctx, &without));
         return;
     }
     if (HS_TRUE(pthread_create(&thread, NULL, finalize_soon, rank) == 0)) {

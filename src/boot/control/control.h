@@ -270,8 +270,9 @@ struct stepaf_control_link *stepaf_control_reach(struct stepaf_control *control,
  * has not left either. Others may have, if they have given what all needed of them. */
 bool stepaf_control_goes_on(struct stepaf_control *control, int channel, const int *ranks, int n,
                             int awaited);
-/* Give the channel up, since @a rank has not come by the deadline, or whom that one waits for. */
-void stepaf_control_give_up(struct stepaf_control *control, int channel, int rank);
+/* Give the channel up, since @a rank has not come by the deadline, or whom that one waits for; after
+ * the first @a round some other may know why. */
+void stepaf_control_give_up(struct stepaf_control *control, int channel, int rank, int round);
 
 /* ---- gather.c, token.c: as stepaf_boot_t has it ---- */
 

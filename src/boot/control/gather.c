@@ -96,7 +96,7 @@ static stepaf_status_t swap_blocks(struct stepaf_control *control, struct pile *
     struct stepaf_control_parcel *parcel =
         to ? await_blocks(control, above, round, deadline_ns) : NULL;
     if (!parcel) {
-        stepaf_control_give_up(control, STEPAF_CONTROL_EXCHANGE, to ? above : below);
+        stepaf_control_give_up(control, STEPAF_CONTROL_EXCHANGE, to ? above : below, round);
         return stepaf_control_raise(control, STEPAF_CONTROL_EXCHANGE);
     }
     stepaf_status_t status =

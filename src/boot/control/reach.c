@@ -12,7 +12,7 @@
 
 enum {
     AGAIN_NS = 20000000, /* before a call is tried again */
-    NEWS_NS = 500000000  /* beyond the deadline, to hear why there is no call */
+    NEWS_NS = 500000000  /* beyond the deadline, to hear what others know */
 };
 
 static const char *channel_word(int channel)
@@ -45,7 +45,7 @@ bool stepaf_control_goes_on(struct stepaf_control *control, int channel, const i
     return true;
 }
 
-void stepaf_control_give_up(struct stepaf_control *control, int channel, int rank)
+void stepaf_control_give_up(struct stepaf_control *control, int channel, int rank, int round)
 {
     int64_t limit_ns = stepaf_monotonic_ns() + NEWS_NS;
     char text[STEPAF_CONTROL_TEXT_MAX];
@@ -59,7 +59,7 @@ void stepaf_control_give_up(struct stepaf_control *control, int channel, int ran
     }
     /* The one may know why it cannot reach this rank. */
     bool is_to_call = rank > control->place.rank && !control->links[rank];
-    while (is_to_call && control->failures[channel].status == STEPAF_OK)
+    while ((round > 0 || is_to_call) && control->failures[channel].status == STEPAF_OK)
         if (!stepaf_control_wait(control, limit_ns))
             break;
     int last = stepaf_control_last_of(control, channel, rank);

@@ -32,7 +32,7 @@ static bool swap_tokens(struct stepaf_control *control, int channel, const int *
             !stepaf_control_move_on(control, back, channel, &attempt, deadline_ns))
             break;
     }
-    stepaf_control_give_up(control, channel, to ? back : on);
+    stepaf_control_give_up(control, channel, to ? back : on, round);
     return false;
 }
 

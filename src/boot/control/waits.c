@@ -6,7 +6,10 @@
 #include "base/time.h"
 #include "boot/control/control.h"
 
-enum { SAY_NS = 500000000 }; /* before the deadline; what is older than that is said again */
+enum {
+    FRESH = 4,
+    SAY_NS = 500000000
+}; /* before the deadline; what is older than that is said again */
 
 int64_t stepaf_control_waits_from(int64_t deadline_ns)
 {
@@ -17,7 +20,8 @@ int stepaf_control_last_of(const struct stepaf_control *control, int channel, in
 {
     const struct stepaf_control_link *link = control->links[rank];
 
-    if (!link || stepaf_monotonic_ns() - link->channels[channel].said_ns > 2LL * SAY_NS ||
+    if (!link ||
+        stepaf_monotonic_ns() - link->channels[channel].said_ns > FRESH * (int64_t)SAY_NS ||
         link->channels[channel].waits_for == control->place.rank)
         return rank;
     return link->channels[channel].waits_for;
