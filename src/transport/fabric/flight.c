@@ -132,6 +132,11 @@ static bool link_has_pending(const struct stepaf_fabric_link *link)
     return pending;
 }
 
+bool stepaf_fabric_link_has_pending(const struct stepaf_fabric_link *link)
+{
+    return link_has_pending(link);
+}
+
 bool stepaf_fabric_has_pending(const struct stepaf_fabric *fabric)
 {
     for (uint32_t p = 0; p < fabric->n_peers; p++) {

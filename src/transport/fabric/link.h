@@ -194,6 +194,8 @@ void stepaf_fabric_end_post(struct stepaf_fabric_flight *flight, struct stepaf_p
 void stepaf_fabric_end_send(struct stepaf_fabric_flight *flight);
 /* It is lost; or refuted, if it is not proven yet. */
 void stepaf_fabric_lose(struct stepaf_fabric_link *link, int error);
+/* Whether a post's sends are under way: over the link; or anything, to any live peer. */
+bool stepaf_fabric_link_has_pending(const struct stepaf_fabric_link *link);
 bool stepaf_fabric_has_pending(const struct stepaf_fabric *fabric);
 bool stepaf_fabric_is_quiet(struct stepaf_transport *transport, bool begin, uint32_t *peer_p);
 void stepaf_fabric_retire(struct stepaf_post *post);

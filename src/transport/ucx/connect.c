@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Addresses, and links made from them. */
+#include <poll.h>
 #include <string.h>
 
 #include "transport/ucx/ucx.h"
@@ -96,6 +97,14 @@ static void has_closed(void *request, ucs_status_t status, void *user_data)
     ucx->n_ending--;
 }
 
+static void has_closed_by_force(void *request, ucs_status_t status, void *user_data)
+{
+    struct stepaf_ucx_link *link = user_data;
+
+    link->n_closing--;
+    has_closed(request, status, stepaf_ucx_of(link));
+}
+
 static bool is_sound(const struct stepaf_ucx_link *link)
 {
     return link->shared.proof.state == STEPAF_FABRIC_PROVEN && !link->shared.base.dead;
@@ -126,18 +135,37 @@ void stepaf_ucx_disconnect(struct stepaf_link *base)
                                                        UCP_OP_ATTR_FIELD_USER_DATA |
                                                        (is_forced ? UCP_OP_ATTR_FIELD_FLAGS : 0),
                                        .flags = UCP_EP_CLOSE_FLAG_FORCE,
-                                       .cb.send = has_closed,
-                                       .user_data = ucx};
+                                       .cb.send = is_forced ? has_closed_by_force : has_closed,
+                                       .user_data = is_forced ? (void *)link : ucx};
 
     stepaf_fabric_disconnect(&link->shared);
-    if (link->ep && (link->can_force || is_sound(link)))
-        ucx->n_ending += UCS_PTR_IS_PTR(ucx->calls->ep_close_nbx(link->ep, &param));
+    if (!link->ep)
+        return;
+    link->is_left = !link->can_force && !is_sound(link);
+    bool takes_time = !link->is_left && UCS_PTR_IS_PTR(ucx->calls->ep_close_nbx(link->ep, &param));
+    ucx->n_ending += takes_time;
+    link->n_closing += takes_time && is_forced;
     link->ep = NULL;
+}
+
+/* One whose endpoint cannot be closed by force goes on with what it has begun as long as its process
+ * is there. */
+static bool can_end(const struct stepaf_ucx_link *link)
+{
+    struct pollfd pollfd = {.fd = link->shared.pidfd, .events = POLLIN};
+
+    return link->can_force || poll(&pollfd, 1, 0) > 0;
 }
 
 void stepaf_ucx_end_lost(struct stepaf_ucx *ucx)
 {
     for (uint32_t p = 0; p < ucx->shared.n_peers; p++)
-        if (ucx->links[p].shared.base.dead && ucx->links[p].ep)
+        if (ucx->links[p].shared.base.dead && ucx->links[p].ep && can_end(&ucx->links[p]))
             stepaf_ucx_disconnect(&ucx->links[p].shared.base);
+}
+
+bool stepaf_ucx_is_ending(const struct stepaf_ucx_link *link)
+{
+    return (link->shared.base.dead || !link->ep) && !link->is_left &&
+           (link->n_closing || stepaf_fabric_link_has_pending(&link->shared));
 }

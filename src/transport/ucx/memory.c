@@ -67,15 +67,30 @@ void stepaf_ucx_unregister(struct stepaf_ucx *ucx, struct stepaf_ucx_registratio
     free(registration);
 }
 
-/* Requests of UCX's that move GPU memory hold its handle. Those of lost peers are ended. What comes
- * meanwhile is delivered by the next progress. */
-static void await_gpu(struct stepaf_ucx *ucx)
+static bool has_ending(const struct stepaf_ucx *ucx)
+{
+    bool has = false;
+
+    for (uint32_t p = 0; p < ucx->shared.n_peers && !has; p++)
+        has = stepaf_ucx_is_ending(&ucx->links[p]) && !ucx->links[p].ep;
+    return has;
+}
+
+/* Whether UCX may still use a registration: its requests of lost peers, and those that move GPU
+ * memory, hold the handle. */
+static bool is_held(const struct stepaf_ucx *ucx,
+                    const struct stepaf_ucx_registration *registration)
+{
+    return has_ending(ucx) || (registration->gpu && stepaf_ucx_moves_gpu(ucx));
+}
+
+/* What is of lost peers is ended. What comes meanwhile is delivered by the next progress. */
+static void await_end(struct stepaf_ucx *ucx, const struct stepaf_ucx_registration *registration)
 {
     int64_t end = stepaf_monotonic_ns() + END_MS * 1000000LL;
 
-    if (stepaf_ucx_moves_gpu(ucx))
-        stepaf_ucx_end_lost(ucx);
-    while (stepaf_ucx_moves_gpu(ucx) && !ucx->gpu.is_gone && stepaf_monotonic_ns() < end)
+    stepaf_ucx_end_lost(ucx);
+    while (is_held(ucx, registration) && !ucx->gpu.is_gone && stepaf_monotonic_ns() < end)
         (void)stepaf_ucx_turn(ucx);
 }
 
@@ -86,9 +101,10 @@ void stepaf_ucx_dereg_mem(struct stepaf_transport *transport, struct stepaf_mem 
     struct stepaf_ucx_registration *registration = mem->registration[transport->index];
 
     mem->registration[transport->index] = NULL;
-    if (registration && registration->gpu)
-        await_gpu(ucx);
-    if (registration && (!registration->gpu || !stepaf_ucx_moves_gpu(ucx)))
+    if (!registration)
+        return;
+    await_end(ucx, registration);
+    if (!is_held(ucx, registration))
         stepaf_ucx_unregister(ucx, registration, true);
 }
 
@@ -137,7 +153,8 @@ stepaf_status_t stepaf_ucx_import_mem(struct stepaf_link *base, uint32_t id, uin
     const void *key = stepaf_unpack_bytes(unpack, key_bytes);
     if (!rmem->is_gpu && key && key_bytes && key_bytes <= STEPAF_UCX_ADDRESS) {
         memcpy(copy, key, key_bytes);
-        if (stepaf_ucx_of(link)->calls->ep_rkey_unpack(link->ep, copy, &rmem->rkey) != UCS_OK)
+        if (!link->ep ||
+            stepaf_ucx_of(link)->calls->ep_rkey_unpack(link->ep, copy, &rmem->rkey) != UCS_OK)
             rmem->rkey = NULL;
     }
     *rmem_p = &rmem->base;

@@ -6,10 +6,7 @@
 #include <string.h>
 
 #include "base/fd.h"
-#include "base/time.h"
 #include "transport/try_gpu.h"
-
-enum { CLOSE_MS = 1000 };
 
 static void name_version(const struct stepaf_ucx_library *library, char *text, size_t room)
 {
@@ -23,33 +20,6 @@ static bool ucx_probe(const struct stepaf_env *env, char *reason)
 {
     (void)env;
     return stepaf_ucx_library(reason) != NULL;
-}
-
-/* Let UCX go on for a second at most while there is something to wait for. @a all: also of what
- * moves GPU memory for lost peers. */
-static void wait_for_end(struct stepaf_ucx *ucx, bool all)
-{
-    int64_t end = stepaf_monotonic_ns() + CLOSE_MS * 1000000LL;
-
-    while ((ucx->n_ending || stepaf_fabric_has_pending(&ucx->shared) ||
-            (all && stepaf_ucx_moves_gpu(ucx))) &&
-           !ucx->gpu.is_gone && stepaf_monotonic_ns() < end)
-        (void)stepaf_ucx_progress(&ucx->shared.base, 1);
-}
-
-/* What live peers are still to get goes first. False: UCX does not come to an end. */
-static bool close_links(struct stepaf_ucx *ucx)
-{
-    for (uint32_t p = 0; p < ucx->shared.n_peers; p++)
-        stepaf_fabric_disconnect(&ucx->links[p].shared); /* nothing is delivered any more */
-    wait_for_end(ucx, false);
-    for (uint32_t p = 0; p < ucx->shared.n_peers; p++)
-        stepaf_ucx_flush(&ucx->links[p]);
-    wait_for_end(ucx, false);
-    for (uint32_t p = 0; p < ucx->shared.n_peers; p++)
-        stepaf_ucx_disconnect(&ucx->links[p].shared.base);
-    wait_for_end(ucx, true);
-    return !ucx->n_ending && !stepaf_ucx_moves_gpu(ucx) && !ucx->gpu.is_gone;
 }
 
 /* All links are proven, or there are to be none: what UCX connects has been connected. Until then
@@ -81,7 +51,7 @@ static void end_worker(struct stepaf_ucx *ucx)
 static void ucx_close(struct stepaf_transport *transport)
 {
     struct stepaf_ucx *ucx = (struct stepaf_ucx *)transport;
-    bool can_end = !ucx->worker || !ucx->links || close_links(ucx);
+    bool can_end = !ucx->worker || !ucx->links || stepaf_ucx_close_links(ucx);
 
     while (ucx->registrations)
         stepaf_ucx_unregister(ucx, ucx->registrations, can_end || !stepaf_ucx_moves_gpu(ucx));
@@ -259,7 +229,7 @@ const struct stepaf_transport_ops stepaf_ucx_ops = {
     .describe = ucx_describe,
     .reg_mem = stepaf_ucx_reg_mem,
     .dereg_mem = stepaf_ucx_dereg_mem,
-    .is_quiet = stepaf_fabric_is_quiet,
+    .is_quiet = stepaf_ucx_is_quiet,
     .describe_gpu = stepaf_ucx_describe_gpu,
     .probe_gpu = ucx_probe_gpu,
     .pack_address = stepaf_ucx_pack_address,

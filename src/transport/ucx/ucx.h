@@ -110,9 +110,11 @@ struct stepaf_ucx_link {
     ucp_ep_h ep;
     struct stepaf_ucx_link *next_news;
     bool has_news, has_puts;
-    bool by_card;   /* among what carries it is a network card that writes to memory */
-    bool has_gpu;   /* some GPU memory of this rank's, or the peer's, is registered */
-    bool can_force; /* close, whatever is under way */
+    bool by_card;       /* among what carries it is a network card that writes to memory */
+    bool has_gpu;       /* some GPU memory of this rank's, or the peer's, is registered */
+    bool can_force;     /* close, whatever is under way */
+    bool is_left;       /* it could not be closed so: what is under way ends with the worker */
+    unsigned n_closing; /* by force */
     ucs_status_t failed;
     const char *fault; /* of what the peer has sent */
     uint32_t n_due;    /* of out */
@@ -247,8 +249,10 @@ stepaf_status_t stepaf_ucx_connect(struct stepaf_transport *transport,
                                    struct stepaf_unpack *unpack, struct stepaf_link **link_p,
                                    char *reason);
 void stepaf_ucx_disconnect(struct stepaf_link *link);
-/* What is under way to lost peers comes to an end now. */
+/* What is under way to lost peers, and from them, comes to an end now, in UCX's progress. */
 void stepaf_ucx_end_lost(struct stepaf_ucx *ucx);
+/* Whether that has yet to come, or the end of what was disconnected. */
+bool stepaf_ucx_is_ending(const struct stepaf_ucx_link *link);
 /* Begin to push what UCX holds back to a live peer; n_ending says when that is done. */
 void stepaf_ucx_flush(struct stepaf_ucx_link *link);
 
@@ -304,5 +308,10 @@ void stepaf_ucx_set_aside(struct stepaf_fabric *fabric);
 ucs_status_t stepaf_ucx_take(void *arg, const void *header, size_t header_bytes, void *data,
                              size_t bytes, const ucp_am_recv_param_t *param);
 unsigned stepaf_ucx_progress(struct stepaf_transport *transport, unsigned polls);
+
+/* end.c */
+bool stepaf_ucx_is_quiet(struct stepaf_transport *transport, bool begin, uint32_t *peer_p);
+/* What live peers are still to get goes first. False: UCX does not come to an end. */
+bool stepaf_ucx_close_links(struct stepaf_ucx *ucx);
 
 #endif

@@ -1,0 +1,57 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The end of what is under way: before memory goes, and when the transport is closed. */
+#include "base/time.h"
+#include "transport/ucx/ucx.h"
+
+enum { CLOSE_MS = 1000 };
+
+/* Of a lost peer, or one that is disconnected, what UCX still does by itself; of a live one, what it has not acknowledged. */
+static bool has_under_way(const struct stepaf_ucx_link *link)
+{
+    if (!link->shared.base.dead && link->ep)
+        return stepaf_fabric_link_has_pending(&link->shared);
+    return (link->ep && link->can_force) || stepaf_ucx_is_ending(link);
+}
+
+/* A lost peer will never acknowledge anything: what is under way to it is ended here. */
+bool stepaf_ucx_is_quiet(struct stepaf_transport *transport, bool begin, uint32_t *peer_p)
+{
+    struct stepaf_ucx *ucx = (struct stepaf_ucx *)transport;
+
+    (void)begin;
+    stepaf_ucx_end_lost(ucx);
+    (void)stepaf_ucx_progress(transport, 1);
+    for (uint32_t p = 0; p < ucx->shared.n_peers; p++) {
+        if (!has_under_way(&ucx->links[p]))
+            continue;
+        *peer_p = p;
+        return false;
+    }
+    return true;
+}
+
+/* Let UCX go on for a second at most while there is something to wait for. @a all: also of what
+ * moves GPU memory for lost peers. */
+static void wait_for_end(struct stepaf_ucx *ucx, bool all)
+{
+    int64_t end = stepaf_monotonic_ns() + CLOSE_MS * 1000000LL;
+
+    while ((ucx->n_ending || stepaf_fabric_has_pending(&ucx->shared) ||
+            (all && stepaf_ucx_moves_gpu(ucx))) &&
+           !ucx->gpu.is_gone && stepaf_monotonic_ns() < end)
+        (void)stepaf_ucx_progress(&ucx->shared.base, 1);
+}
+
+bool stepaf_ucx_close_links(struct stepaf_ucx *ucx)
+{
+    for (uint32_t p = 0; p < ucx->shared.n_peers; p++)
+        stepaf_fabric_disconnect(&ucx->links[p].shared); /* nothing is delivered any more */
+    wait_for_end(ucx, false);
+    for (uint32_t p = 0; p < ucx->shared.n_peers; p++)
+        stepaf_ucx_flush(&ucx->links[p]);
+    wait_for_end(ucx, false);
+    for (uint32_t p = 0; p < ucx->shared.n_peers; p++)
+        stepaf_ucx_disconnect(&ucx->links[p].shared.base);
+    wait_for_end(ucx, true);
+    return !ucx->n_ending && !stepaf_ucx_moves_gpu(ucx) && !ucx->gpu.is_gone;
+}

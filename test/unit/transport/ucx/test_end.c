@@ -1,0 +1,111 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* UCX: what is under way to lost peers, and from them, ends before memory goes, and before the
+ * transport is closed. */
+#include "base/time.h"
+#include "ucx_fabric.h"
+#include "unit.h"
+
+enum { ROOM = 65536, BYTES = 5000, TRIES = 100000, SEEDS = 20 };
+
+static struct side a, b;
+static struct stepaf_mem *source, *target;
+static struct stepaf_rmem *rmem;
+
+static void begin(uint32_t seed)
+{
+    ucx_fabric_reset(seed);
+    ucx_fabric.at_once_in = 0;
+    fabric_open(&a, 1);
+    fabric_open(&b, 1);
+    fabric_join(&a, 0, &b, 0);
+    fabric_prove((struct side *[]){&a, &b}, 2);
+    source = fabric_memory(&a, ROOM);
+    target = fabric_memory(&b, ROOM);
+    rmem = side_import(&a, 0, &b, target);
+    memset(source->base, 0x77, BYTES);
+    memset(target->base, 0, BYTES);
+}
+
+static void end(void)
+{
+    side_close(&a);
+    side_close(&b);
+    CU_ASSERT_EQUAL(ucx_fabric.n_open, 0);
+    CU_ASSERT_EQUAL(ucx_fabric.n_misused, 0);
+    CU_ASSERT_EQUAL(ucx_fabric.n_foreign, 0);
+}
+
+/* A tensor to b, which no copy is made of. */
+static struct stepaf_post *send_tensor(void)
+{
+    static struct stepaf_xfer xfer;
+    static struct stepaf_post post;
+    struct stepaf_post *posts[] = {&post};
+
+    xfer = (struct stepaf_xfer){source->base, source, rmem, 0, BYTES};
+    post = (struct stepaf_post){.link = a.links[0], .xfer = &xfer, .n_xfer = 1};
+    post.msg = (struct stepaf_msg){.type = STEPAF_MSG_START, .seq = 5};
+    CU_ASSERT_EQUAL(side_ops->post(posts, 1), 0);
+    CU_ASSERT_EQUAL(post.state, STEPAF_POST_POSTED);
+    return &post;
+}
+
+static bool becomes_quiet(struct side *side)
+{
+    uint32_t peer = 9;
+    bool quiet = side_ops->is_quiet(side->transport, true, &peer);
+
+    for (int i = 0; i < TRIES && !quiet; i++)
+        quiet = side_ops->is_quiet(side->transport, false, &peer);
+    return quiet;
+}
+
+/* Of a live peer it is waited for what it has not acknowledged; of a lost one it never will be. */
+static void sends_to_lost_peers_are_ended(void)
+{
+    uint32_t peer = 9;
+
+    for (uint32_t seed = 1; seed <= SEEDS; seed++) {
+        begin(seed);
+        a.env.ucx_put_bytes = seed % 2 ? 1000 : 8192; /* it is put, or not */
+        ucx_fabric.mute = 1u << ucx_fabric_number(&a);
+        struct stepaf_post *post = send_tensor();
+        for (int i = 0; i < 50; i++)
+            CU_ASSERT_FALSE(side_ops->is_quiet(a.transport, !i, &peer));
+        CU_ASSERT_EQUAL(peer, 0);
+        a.up.lost(&a.up, a.links[0], "it takes in nothing");
+        side_ops->retire(post);
+        CU_ASSERT_TRUE(becomes_quiet(&a));
+        CU_ASSERT_EQUAL(fabric_link(&a, 0)->flight[0].pending, 0); /* and UCX has told so */
+        side_ops->dereg_mem(a.transport, source);
+        ucx_fabric.mute = 0;
+        for (int i = 0; i < 1000; i++)
+            (void)side_progress(&b);
+        CU_ASSERT_EQUAL(b.n_messages, 0);
+        side_ops->release_mem(a.links[0], rmem);
+        end();
+    }
+}
+
+/* Nobody has asked whether it is quiet. */
+static void memory_that_goes_is_not_sent_from(void)
+{
+    begin(5);
+    ucx_fabric.mute = 1u << ucx_fabric_number(&a);
+    side_ops->retire(send_tensor());
+    a.up.lost(&a.up, a.links[0], "it takes in nothing");
+    side_ops->dereg_mem(a.transport, source);
+    CU_ASSERT_EQUAL(fabric_link(&a, 0)->flight[0].pending, 0);
+    side_ops->release_mem(a.links[0], rmem);
+    end();
+}
+
+int main(void)
+{
+    CU_TestInfo tests[] = {
+        {"sends to lost peers are ended", sends_to_lost_peers_are_ended},
+        {"memory that goes is not sent from", memory_that_goes_is_not_sent_from},
+        CU_TEST_INFO_NULL,
+    };
+    return unit_run(tests);
+}
