@@ -167,5 +167,5 @@ void stepaf_ucx_end_lost(struct stepaf_ucx *ucx)
 bool stepaf_ucx_is_ending(const struct stepaf_ucx_link *link)
 {
     return (link->shared.base.dead || !link->ep) && !link->is_left &&
-           (link->n_closing || stepaf_fabric_link_has_pending(&link->shared));
+           (link->n_closing || link->n_fetches || stepaf_fabric_link_has_pending(&link->shared));
 }

@@ -30,14 +30,23 @@ bool stepaf_ucx_is_quiet(struct stepaf_transport *transport, bool begin, uint32_
     return true;
 }
 
-/* Let UCX go on for a second at most while there is something to wait for. @a all: also of what
- * moves GPU memory for lost peers. */
+/* What UCX fetches, or moves of GPU memory, when all endpoints are closed. */
+static bool are_closing(const struct stepaf_ucx *ucx)
+{
+    bool has = stepaf_ucx_moves_gpu(ucx);
+
+    for (uint32_t p = 0; p < ucx->shared.n_peers && !has; p++)
+        has = stepaf_ucx_is_ending(&ucx->links[p]);
+    return has;
+}
+
+/* Let UCX go on for a second at most while there is something to wait for. @a all: also of what is
+ * under way for lost peers, and from them. */
 static void wait_for_end(struct stepaf_ucx *ucx, bool all)
 {
     int64_t end = stepaf_monotonic_ns() + CLOSE_MS * 1000000LL;
 
-    while ((ucx->n_ending || stepaf_fabric_has_pending(&ucx->shared) ||
-            (all && stepaf_ucx_moves_gpu(ucx))) &&
+    while ((ucx->n_ending || stepaf_fabric_has_pending(&ucx->shared) || (all && are_closing(ucx))) &&
            !ucx->gpu.is_gone && stepaf_monotonic_ns() < end)
         (void)stepaf_ucx_progress(&ucx->shared.base, 1);
 }

@@ -102,6 +102,7 @@ static void fetched_inside(void *request, ucs_status_t status, size_t bytes, voi
 
     (void)bytes;
     ucx->gpu.n_inside--;
+    in->link->n_fetches--;
     ucx->calls->request_free(request);
     stepaf_ucx_has_come(in->link, in->place, status);
 }
@@ -121,11 +122,13 @@ static void begin_fetch(void *arg)
         param.memory_type = job->own->type;
     }
     ucx->gpu.n_inside++; /* the end may be told of within the call */
+    job->link->n_fetches++;
     ucs_status_ptr_t request =
         ucx->calls->am_recv_data_nbx(ucx->worker, job->data, job->to, job->bytes, &param);
     if (UCS_PTR_IS_PTR(request))
         return;
     ucx->gpu.n_inside--;
+    job->link->n_fetches--;
     stepaf_ucx_has_come(job->link, job->place, UCS_PTR_STATUS(request));
 }
 

@@ -109,6 +109,7 @@ static void fetched(void *request, ucs_status_t status, size_t bytes, void *user
     const struct stepaf_ucx_in *in = user_data;
 
     (void)bytes;
+    in->link->n_fetches--;
     stepaf_ucx_of(in->link)->calls->request_free(request);
     stepaf_ucx_has_come(in->link, in->place, status);
 }
@@ -123,10 +124,13 @@ static ucs_status_t fetch(struct stepaf_ucx_link *link, uint32_t place, void *da
                                            UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA,
                                        .cb.recv_am = fetched,
                                        .user_data = &link->in[place]};
+    link->n_fetches++; /* the end may be told of within the call */
     ucs_status_ptr_t request =
         ucx->calls->am_recv_data_nbx(ucx->worker, data, part->to, part->bytes, &param);
-    if (!UCS_PTR_IS_PTR(request))
-        stepaf_ucx_has_come(link, place, UCS_PTR_STATUS(request));
+    if (UCS_PTR_IS_PTR(request))
+        return UCS_INPROGRESS;
+    link->n_fetches--;
+    stepaf_ucx_has_come(link, place, UCS_PTR_STATUS(request));
     return UCS_INPROGRESS;
 }
 

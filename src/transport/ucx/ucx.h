@@ -115,6 +115,7 @@ struct stepaf_ucx_link {
     bool can_force;     /* close, whatever is under way */
     bool is_left;       /* it could not be closed so: what is under way ends with the worker */
     unsigned n_closing; /* by force */
+    unsigned n_fetches; /* under way */
     ucs_status_t failed;
     const char *fault; /* of what the peer has sent */
     uint32_t n_due;    /* of out */

@@ -2,7 +2,7 @@
 /* UCX: what is under way to lost peers, and from them, ends before memory goes, and before the
  * transport is closed. */
 #include "base/time.h"
-#include "ucx_fabric.h"
+#include "ucx_fabric_inside.h"
 #include "unit.h"
 
 enum { ROOM = 65536, BYTES = 5000, TRIES = 100000, SEEDS = 20 };
@@ -100,11 +100,99 @@ static void memory_that_goes_is_not_sent_from(void)
     end();
 }
 
+/* b has been told of a tensor. */
+static void begin_told(uint32_t seed)
+{
+    begin(seed);
+    a.env.ucx_put_bytes = ROOM;
+    ucx_fabric.told_in = 1;
+    side_ops->retire(send_tensor());
+    for (int i = 0; i < TRIES && !ucx_fabric.n_told; i++)
+        (void)side_progress(&b);
+    CU_ASSERT_EQUAL(ucx_fabric.n_told, 1);
+}
+
+/* It has begun to fetch the tensor when the peer is lost. False: that has come already, as the dice
+ * fell. */
+static bool begin_fetch(uint32_t seed)
+{
+    begin_told(seed);
+    ucx_fabric.mute = 1u << ucx_fabric_number(&a);
+    b.up.lost(&b.up, b.links[0], "given up");
+    return !b.n_messages;
+}
+
+/* As UCX knows. */
+static unsigned fetches_under_way(void)
+{
+    unsigned n = 0;
+
+    for (unsigned i = 0; i < ucx_made.n_active; i++)
+        n += ucx_made.requests[ucx_made.active[i]].kind == FETCH;
+    return n;
+}
+
+/* The memory is the caller's again: nothing comes. */
+static void check_untouched(void)
+{
+    unsigned n = 0;
+
+    CU_ASSERT_EQUAL(fetches_under_way(), 0);
+    memset(target->base, 0, BYTES);
+    ucx_fabric.mute = 0;
+    for (int i = 0; i < 200; i++)
+        (void)side_progress(&b);
+    for (int i = 0; i < BYTES; i++)
+        n += target->base[i] != 0;
+    CU_ASSERT_EQUAL(n, 0);
+    side_ops->release_mem(a.links[0], rmem);
+    end();
+}
+
+/* Asked for whether it is quiet, or not. */
+static void what_is_fetched_ends_before_memory_goes(void)
+{
+    unsigned n = 0;
+
+    for (uint32_t seed = 1; seed <= SEEDS; seed++) {
+        n += begin_fetch(seed);
+        if (seed % 2)
+            CU_ASSERT_TRUE(becomes_quiet(&b));
+        if (seed % 2 == 0 || seed % 4 == 1)
+            side_ops->dereg_mem(b.transport, target);
+        check_untouched();
+    }
+    CU_ASSERT(n > SEEDS / 2);
+}
+
+/* What a live peer sends does not keep its receiver from being quiet, as nothing of RDMA's does. */
+static void what_is_fetched_from_live_peers_goes_on(void)
+{
+    uint32_t peer = 9;
+    unsigned n = 0;
+
+    for (uint32_t seed = 1; seed <= SEEDS; seed++) {
+        begin_told(seed);
+        n += fetches_under_way();
+        ucx_fabric.mute = 1u << ucx_fabric_number(&a);
+        CU_ASSERT_TRUE(side_ops->is_quiet(b.transport, true, &peer));
+        ucx_fabric.mute = 0;
+        CU_ASSERT_TRUE(fabric_until_messages(&b, &a, 1));
+        CU_ASSERT_EQUAL(fetches_under_way(), 0);
+        CU_ASSERT_EQUAL(memcmp(target->base, source->base, BYTES), 0);
+        side_ops->release_mem(a.links[0], rmem);
+        end();
+    }
+    CU_ASSERT(n > SEEDS / 2);
+}
+
 int main(void)
 {
     CU_TestInfo tests[] = {
         {"sends to lost peers are ended", sends_to_lost_peers_are_ended},
         {"memory that goes is not sent from", memory_that_goes_is_not_sent_from},
+        {"what is fetched ends before memory goes", what_is_fetched_ends_before_memory_goes},
+        {"what is fetched from live peers goes on", what_is_fetched_from_live_peers_goes_on},
         CU_TEST_INFO_NULL,
     };
     return unit_run(tests);
