@@ -22,6 +22,7 @@ bool stepaf_ucx_is_quiet(struct stepaf_transport *transport, bool begin, uint32_
     stepaf_ucx_end_lost(ucx);
     (void)stepaf_ucx_progress(transport, 1);
     for (uint32_t p = 0; p < ucx->shared.n_peers; p++) {
+        stepaf_ucx_end_released(&ucx->links[p]);
         if (!has_under_way(&ucx->links[p]))
             continue;
         *peer_p = p;
@@ -46,8 +47,9 @@ static void wait_for_end(struct stepaf_ucx *ucx, bool all)
 {
     int64_t end = stepaf_monotonic_ns() + CLOSE_MS * 1000000LL;
 
-    while ((ucx->n_ending || stepaf_fabric_has_pending(&ucx->shared) || (all && are_closing(ucx))) &&
-           !ucx->gpu.is_gone && stepaf_monotonic_ns() < end)
+    while (
+        (ucx->n_ending || stepaf_fabric_has_pending(&ucx->shared) || (all && are_closing(ucx))) &&
+        !ucx->gpu.is_gone && stepaf_monotonic_ns() < end)
         (void)stepaf_ucx_progress(&ucx->shared.base, 1);
 }
 

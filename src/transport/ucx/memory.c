@@ -161,11 +161,30 @@ stepaf_status_t stepaf_ucx_import_mem(struct stepaf_link *base, uint32_t id, uin
     return STEPAF_OK;
 }
 
-void stepaf_ucx_release_mem(struct stepaf_link *link, struct stepaf_rmem *base)
+void stepaf_ucx_forget_released(struct stepaf_ucx_link *link, bool destroy)
 {
-    struct stepaf_ucx_rmem *rmem = (struct stepaf_ucx_rmem *)base;
+    while (link->released) {
+        struct stepaf_ucx_rmem *rmem = link->released;
+        link->released = rmem->next;
+        if (destroy && rmem->rkey)
+            stepaf_ucx_of(link)->calls->rkey_destroy(rmem->rkey);
+        free(rmem);
+    }
+}
 
-    if (rmem->rkey)
-        stepaf_ucx_of((struct stepaf_ucx_link *)link)->calls->rkey_destroy(rmem->rkey);
-    free(rmem);
+void stepaf_ucx_end_released(struct stepaf_ucx_link *link)
+{
+    if (!stepaf_fabric_link_has_pending(&link->shared))
+        stepaf_ucx_forget_released(link, true);
+}
+
+/* UCX needs a key until all puts with it have ended, also those that nobody waits for any more. */
+void stepaf_ucx_release_mem(struct stepaf_link *base, struct stepaf_rmem *rmem)
+{
+    struct stepaf_ucx_link *link = (struct stepaf_ucx_link *)base;
+    struct stepaf_ucx_rmem *own = (struct stepaf_ucx_rmem *)rmem;
+
+    own->next = link->released;
+    link->released = own;
+    stepaf_ucx_end_released(link);
 }

@@ -53,6 +53,8 @@ static void ucx_close(struct stepaf_transport *transport)
     struct stepaf_ucx *ucx = (struct stepaf_ucx *)transport;
     bool can_end = !ucx->worker || !ucx->links || stepaf_ucx_close_links(ucx);
 
+    for (uint32_t p = 0; ucx->links && p < ucx->shared.n_peers; p++)
+        stepaf_ucx_forget_released(&ucx->links[p], can_end);
     while (ucx->registrations)
         stepaf_ucx_unregister(ucx, ucx->registrations, can_end || !stepaf_ucx_moves_gpu(ucx));
     if (ucx->address)

@@ -116,6 +116,7 @@ struct stepaf_ucx_link {
     bool is_left;       /* it could not be closed so: what is under way ends with the worker */
     unsigned n_closing; /* by force */
     unsigned n_fetches; /* under way */
+    struct stepaf_ucx_rmem *released; /* with keys that what is under way may need */
     ucs_status_t failed;
     const char *fault; /* of what the peer has sent */
     uint32_t n_due;    /* of out */
@@ -134,8 +135,9 @@ struct stepaf_ucx_registration {
 struct stepaf_ucx_rmem {
     struct stepaf_rmem base;
     uint64_t address;
-    ucp_rkey_h rkey; /* NULL: it cannot be written to straight */
-    bool is_gpu;     /* the peer fetches what is for it */
+    ucp_rkey_h rkey;              /* NULL: it cannot be written to straight */
+    bool is_gpu;                  /* the peer fetches what is for it */
+    struct stepaf_ucx_rmem *next; /* released */
 };
 
 enum stepaf_ucx_gpu_way { STEPAF_UCX_GPU_UNKNOWN, STEPAF_UCX_GPU_DIRECT, STEPAF_UCX_GPU_STAGED };
@@ -205,6 +207,11 @@ void stepaf_ucx_pack_mem(struct stepaf_transport *transport, const struct stepaf
 stepaf_status_t stepaf_ucx_import_mem(struct stepaf_link *link, uint32_t id, uint64_t bytes,
                                       struct stepaf_unpack *unpack, struct stepaf_rmem **rmem_p);
 void stepaf_ucx_release_mem(struct stepaf_link *link, struct stepaf_rmem *rmem);
+/* Destroy the keys of what was released, if nothing is under way that may need them. */
+void stepaf_ucx_end_released(struct stepaf_ucx_link *link);
+/* Forget what was released, whatever is under way. @a destroy: and destroy the keys; else they are
+ * left to UCX. */
+void stepaf_ucx_forget_released(struct stepaf_ucx_link *link, bool destroy);
 
 /* gpu.c. Find out whether GPU memory may be registered. */
 void stepaf_ucx_open_gpu(struct stepaf_ucx *ucx);

@@ -186,6 +186,53 @@ static void what_is_fetched_from_live_peers_goes_on(void)
     CU_ASSERT(n > SEEDS / 2);
 }
 
+static unsigned n_keys_in_use; /* that were destroyed */
+
+static void destroy_key(ucp_rkey_h rkey)
+{
+    const struct region *region = (struct region *)rkey;
+
+    for (unsigned i = 0; i < ucx_made.n_active; i++) {
+        const struct request *it = &ucx_made.requests[ucx_made.active[i]];
+        n_keys_in_use += it->kind == PUT && !it->told_source && it->target >= region->base &&
+                         it->target < region->base + region->bytes;
+    }
+    ucx_fabric_library.rkey_destroy(rkey);
+}
+
+/* A peer's memory is released while UCX puts to it: the peer is lost, or all is closed, or goes on. */
+static void keys_outlive_puts(void)
+{
+    static struct stepaf_ucx_library library;
+    enum { LOST, CLOSED, GOES_ON, WAYS };
+
+    for (uint32_t seed = 1; seed <= SEEDS; seed++) {
+        n_keys_in_use = 0;
+        begin(seed);
+        library = ucx_fabric_library;
+        library.rkey_destroy = destroy_key;
+        ucx_of(&a)->calls = &library;
+        a.env.ucx_put_bytes = 1000;
+        side_ops->retire(send_tensor());
+        CU_ASSERT_EQUAL(ucx_fabric.n_puts, 1);
+        int n_open = ucx_fabric.n_open;
+        if (seed % WAYS == LOST) {
+            ucx_fabric.mute = 1u << ucx_fabric_number(&a);
+            a.up.lost(&a.up, a.links[0], "it takes in nothing");
+        }
+        side_ops->release_mem(a.links[0], rmem);
+        CU_ASSERT_EQUAL(ucx_fabric.n_open, n_open);
+        if (seed % WAYS == LOST)
+            side_ops->disconnect(a.links[0]);
+        if (seed % WAYS == GOES_ON) {
+            CU_ASSERT_TRUE(becomes_quiet(&a));
+            CU_ASSERT_EQUAL(ucx_fabric.n_open, n_open - 1);
+        }
+        end();
+        CU_ASSERT_EQUAL(n_keys_in_use, 0);
+    }
+}
+
 int main(void)
 {
     CU_TestInfo tests[] = {
@@ -193,6 +240,7 @@ int main(void)
         {"memory that goes is not sent from", memory_that_goes_is_not_sent_from},
         {"what is fetched ends before memory goes", what_is_fetched_ends_before_memory_goes},
         {"what is fetched from live peers goes on", what_is_fetched_from_live_peers_goes_on},
+        {"keys outlive puts", keys_outlive_puts},
         CU_TEST_INFO_NULL,
     };
     return unit_run(tests);
