@@ -15,7 +15,7 @@ const char stepaf_unwritable_own[] =
 const char stepaf_unwritable_peers[] =
     "its registered memory cannot be written: it is unmapped or read-only";
 
-enum { PAGE = 4096, WRITTEN = sizeof(unsigned) /* by getcpu */ };
+enum { PAGE = 4096, WRITTEN = sizeof(unsigned) /* by getcpu */, READ = 8 /* by rt_sigprocmask */ };
 
 /* Too few bytes for getcpu: as many random ones. */
 static __attribute__((cold)) bool are_few_writable(uint8_t *at, size_t bytes)
@@ -37,5 +37,18 @@ bool stepaf_is_writable(uint8_t *at, size_t bytes)
             return false;
         at = (uint8_t *)(((uintptr_t)at | (PAGE - 1)) + 1);
     }
+    return true;
+}
+
+/* No change of the signal mask is numbered -1: the kernel reads the mask, and refuses. What is aligned
+ * to its size is in one page. */
+bool stepaf_is_readable(const void *at, size_t bytes)
+{
+    uintptr_t next = (uintptr_t)at & -(uintptr_t)READ, end = (uintptr_t)at + bytes;
+
+    for (; bytes && next < end; next = (next | (PAGE - 1)) + 1)
+        if (__builtin_expect(
+                syscall(SYS_rt_sigprocmask, -1, next, NULL, (size_t)READ) && errno == EFAULT, 0))
+            return false;
     return true;
 }

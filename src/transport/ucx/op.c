@@ -1,11 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Sends under way: from being handed to UCX until it has told of their end; and what is noted of
  * links meanwhile. */
+#include "base/writable.h"
 #include "transport/ucx/ucx.h"
 
 void stepaf_ucx_has_no_place(struct stepaf_ucx_link *link)
 {
     link->fault = "it has sent something that has no place here";
+    stepaf_ucx_note(link);
+}
+
+void stepaf_ucx_cannot_write(struct stepaf_ucx_link *link)
+{
+    link->fault = stepaf_unwritable_own;
     stepaf_ucx_note(link);
 }
 

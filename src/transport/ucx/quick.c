@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/copy.h"
+#include "base/writable.h"
 #include "transport/ucx/ucx.h"
 
 /* Where a copy of it is put together; NULL: there is no room. */
@@ -38,7 +39,7 @@ static inline void put_head(uint8_t *to, const struct stepaf_fabric_link *shared
 
 /* Send a post that is one of the commonest. False: it is not, or there is no room now. */
 static inline __attribute__((always_inline)) bool ucx_post_quick(struct stepaf_ucx_link *link,
-                                                                 const struct stepaf_post *post)
+                                                                 struct stepaf_post *post)
 {
     struct stepaf_fabric_link *shared = &link->shared;
     struct stepaf_ucx *ucx = stepaf_ucx_of(link);
@@ -59,6 +60,10 @@ static inline __attribute__((always_inline)) bool ucx_post_quick(struct stepaf_u
             xfer->dst_offset > UINT32_MAX)
             return false;
         place = xfer->dst_offset << 32 | xfer->dst->id << STEPAF_UCX_ID_SHIFT;
+        if (xfer->src_mem->lent && !stepaf_is_readable(xfer->src, bytes)) {
+            ucx->shared.base.up->refused(ucx->shared.base.up, post);
+            return true;
+        }
     }
     uint32_t all = (uint32_t)sizeof(struct stepaf_ucx_quick) + bytes;
     uint8_t *to = place_of_copy(ucx, out, all);
@@ -141,6 +146,10 @@ ucs_status_t stepaf_ucx_take_quick(void *arg, const void *header, size_t header_
             __builtin_expect(link->has_gpu && stepaf_ucx_gpu_named(link, &to) != NULL, 0)) {
             stepaf_ucx_has_no_place(link);
             return drop_quick(up);
+        }
+        if (to.mem->lent && !stepaf_is_writable(to.at, bytes)) {
+            stepaf_ucx_cannot_write(link);
+            return UCS_OK;
         }
         stepaf_copy(to.at, (const uint8_t *)header + sizeof(head), bytes);
     }

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/time.h"
+#include "base/writable.h"
 #include "transport/ucx/ucx.h"
 
 enum { ASIDE_ROUNDS = 64 };
@@ -22,6 +23,7 @@ struct arrival {
 struct part {
     uint8_t *to;
     uint32_t bytes;
+    bool lent; /* it may be unmapped or read-only by now */
 };
 
 /* Find the message at @a at, of which there are so many bytes at most. False: it is none. */
@@ -77,10 +79,10 @@ static bool find_places(struct stepaf_upcalls *up, const struct arrival *it, siz
         if (place.bytes > bytes)
             return false;
         bytes -= place.bytes;
-        parts[i] =
-            (struct part){up->resolve(up, place.id, place.offset, place.bytes).at, place.bytes};
-        if (!parts[i].to)
+        struct stepaf_target named = up->resolve(up, place.id, place.offset, place.bytes);
+        if (!named.at)
             return false;
+        parts[i] = (struct part){named.at, place.bytes, named.mem->lent};
     }
     return !bytes;
 }
@@ -99,7 +101,7 @@ static __attribute__((noinline, cold)) const struct stepaf_ucx_registration *fin
         struct stepaf_target named = up->resolve(up, place.id, place.offset, place.bytes);
         own = stepaf_ucx_gpu_named(link, &named);
         if (own)
-            *first_p = (struct part){named.mem->base + place.offset, place.bytes};
+            *first_p = (struct part){named.mem->base + place.offset, place.bytes, false};
     }
     return own;
 }
@@ -160,17 +162,21 @@ static ucs_status_t take_data(struct stepaf_ucx_link *link, const struct arrival
     uint32_t number = it->head.number, place = number % STEPAF_FABRIC_RING;
     const uint8_t *from = it->more_bytes ? it->more : data;
 
+    for (unsigned i = 0; i < it->head.n_places && !is_told_only; i++) {
+        if (parts[i].lent && !stepaf_is_writable(parts[i].to, parts[i].bytes)) {
+            stepaf_ucx_cannot_write(link);
+            return UCS_OK; /* it is not counted, so nothing is delivered */
+        }
+        if (parts[i].bytes)
+            memcpy(parts[i].to, from, parts[i].bytes);
+        from += parts[i].bytes;
+    }
     if (it->head.kind == STEPAF_FABRIC_MESSAGE)
         keep_message(link, it, is_told_only);
     if (is_told_only && beside_gpu)
         return stepaf_ucx_fetch_inside(link, place, data, own, parts[0].to, parts[0].bytes);
     if (is_told_only)
         return fetch(link, place, data, &parts[0]);
-    for (unsigned i = 0; i < it->head.n_places; i++) {
-        if (parts[i].bytes)
-            memcpy(parts[i].to, from, parts[i].bytes);
-        from += parts[i].bytes;
-    }
     if (it->head.kind == STEPAF_FABRIC_PIECE)
         stepaf_fabric_count(&link->shared, STEPAF_FABRIC_PIECE, number);
     stepaf_ucx_note(link);

@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/writable.h"
 #include "device/gpu.h"
 #include "transport/ucx/ucx.h"
 
@@ -245,6 +246,29 @@ static uint64_t weigh(const struct stepaf_post *post, unsigned *parts_p, bool *c
     return bytes;
 }
 
+/* Whether this rank's memory is still there that a copy is to be made of. */
+static bool can_copy(const struct stepaf_post *post)
+{
+    bool can = true;
+
+    for (unsigned i = 0; i < post->n_xfer && can; i++) {
+        const struct stepaf_xfer *xfer = &post->xfer[i];
+        can = !xfer->bytes || !xfer->src_mem->lent || stepaf_is_readable(xfer->src, xfer->bytes);
+    }
+    return can;
+}
+
+/* Nothing of it has been sent: what is next takes its place. */
+static __attribute__((cold)) bool refuse_copy(struct stepaf_fabric_flight *flight,
+                                              struct stepaf_post *post)
+{
+    struct stepaf_upcalls *up = flight->link->base.transport->up;
+
+    stepaf_fabric_end_post(flight, NULL);
+    up->refused(up, post);
+    return true;
+}
+
 /* UCX may have done all of it at once. */
 static inline void end_at_once(struct stepaf_fabric_flight *flight, struct stepaf_post *post,
                                bool good)
@@ -273,7 +297,8 @@ bool stepaf_ucx_send_post(struct stepaf_ucx_link *link, struct stepaf_post *post
     /* What was begun in one way goes on in it. */
     bool is_begun = flight->pieces || flight->pending || post->at;
     if (bytes <= STEPAF_UCX_STAGE && parts <= STEPAF_UCX_PLACES && ucx->free_copy && !is_begun)
-        return send_copied(link, out, post, take_copy(ucx));
+        return can_copy(post) ? send_copied(link, out, post, take_copy(ucx))
+                              : refuse_copy(flight, post);
     if (can_put && bytes >= (uint64_t)ucx->shared.base.up->env->ucx_put_bytes)
         good = send_puts(link, out, post);
     else

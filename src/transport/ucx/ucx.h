@@ -279,6 +279,8 @@ static inline void stepaf_ucx_note(struct stepaf_ucx_link *link)
 /* op.c */
 /* The peer has sent what can lie nowhere: the operation cannot be completed any more. */
 void stepaf_ucx_has_no_place(struct stepaf_ucx_link *link);
+/* This rank's own memory, which it names, cannot be written to: nor can it. */
+void stepaf_ucx_cannot_write(struct stepaf_ucx_link *link);
 /* A piece that was fetched for the message in @a place has come, or has failed to. */
 void stepaf_ucx_has_come(struct stepaf_ucx_link *link, uint32_t place, ucs_status_t status);
 /* One of the pool; NULL: all are under way. */

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Whether memory can be written to, byte for byte where pages meet. */
+/* Whether memory can be written to, and read, byte for byte where pages meet. */
+#include <signal.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -87,11 +88,52 @@ static void what_is_gone_or_read_only_is_refused(void)
     munmap(pages + 3 * PAGE, PAGE);
 }
 
+/* The third page is as bad for reading, or not. */
+static void expect_readable(const uint8_t *pages, bool is_bad)
+{
+    const uint8_t *bad = pages + 2 * PAGE;
+    size_t wrong = 0;
+
+    for (size_t bytes = 1; bytes <= 2 * LEAST; bytes++) {
+        wrong += stepaf_is_readable(bad, bytes) == is_bad;
+        wrong += stepaf_is_readable(bad + PAGE - bytes, bytes) == is_bad;
+        wrong += !stepaf_is_readable(bad - bytes, bytes);
+        wrong += !stepaf_is_readable(bad + PAGE, bytes);
+        wrong += stepaf_is_readable(bad - bytes, bytes + 1) == is_bad; /* its first byte */
+        wrong += stepaf_is_readable(bad + PAGE - 1, 1 + bytes) == is_bad;
+    }
+    wrong += !stepaf_is_readable(bad + 3, 0);
+    wrong += stepaf_is_readable(pages, PAGES * PAGE) == is_bad;
+    CU_ASSERT_EQUAL(wrong, 0);
+}
+
+static void what_is_gone_cannot_be_read(void)
+{
+    uint8_t *pages = map_pages();
+    sigset_t before, after;
+
+    CU_ASSERT_EQUAL(sigprocmask(SIG_BLOCK, NULL, &before), 0);
+    expect_readable(pages, false);
+    CU_ASSERT_EQUAL(mprotect(pages + 2 * PAGE, PAGE, PROT_READ), 0);
+    expect_readable(pages, false);
+    CU_ASSERT_EQUAL(sigprocmask(SIG_BLOCK, NULL, &after), 0);
+    for (int signal = 1; signal < NSIG; signal++)
+        CU_ASSERT_EQUAL(sigismember(&before, signal), sigismember(&after, signal));
+    CU_ASSERT_EQUAL(munmap(pages + 2 * PAGE, PAGE), 0);
+    if (stepaf_is_readable(pages + 2 * PAGE, 1))
+        puts("  (the kernel forbids rt_sigprocmask here)");
+    else
+        expect_readable(pages, true);
+    munmap(pages, 2 * PAGE);
+    munmap(pages + 3 * PAGE, PAGE);
+}
+
 int main(void)
 {
     CU_TestInfo tests[] = {
         {"its neighbours stay", its_neighbours_stay},
         {"what is gone or read-only is refused", what_is_gone_or_read_only_is_refused},
+        {"what is gone cannot be read", what_is_gone_cannot_be_read},
         CU_TEST_INFO_NULL,
     };
     return unit_run(tests);
