@@ -3,7 +3,7 @@
 #include "base/time.h"
 #include "transport/ucx/ucx.h"
 
-enum { CLOSE_MS = 1000 };
+enum { CLOSE_MS = 1000, FORCE_MS = 750 /* when endpoints are closed by force */ };
 
 /* Of a lost peer, or one that is disconnected, what UCX still does by itself; of a live one, what it has not acknowledged. */
 static bool has_under_way(const struct stepaf_ucx_link *link)
@@ -41,28 +41,31 @@ static bool are_closing(const struct stepaf_ucx *ucx)
     return has;
 }
 
-/* Let UCX go on for a second at most while there is something to wait for. @a all: also of what is
- * under way for lost peers, and from them. */
-static void wait_for_end(struct stepaf_ucx *ucx, bool all)
+/* Let UCX go on until then while there is something to wait for. @a all: also of what is under way
+ * for lost peers, and from them. */
+static void wait_for_end(struct stepaf_ucx *ucx, int64_t end, bool all)
 {
-    int64_t end = stepaf_monotonic_ns() + CLOSE_MS * 1000000LL;
-
     while (
         (ucx->n_ending || stepaf_fabric_has_pending(&ucx->shared) || (all && are_closing(ucx))) &&
         !ucx->gpu.is_gone && stepaf_monotonic_ns() < end)
         (void)stepaf_ucx_progress(&ucx->shared.base, 1);
 }
 
+/* Silent peers take the time for the former two, and leave enough for the last, which waits for
+ * nobody. */
 bool stepaf_ucx_close_links(struct stepaf_ucx *ucx)
 {
+    int64_t now = stepaf_monotonic_ns(), end = now + CLOSE_MS * 1000000LL;
+    int64_t force = now + FORCE_MS * 1000000LL;
+
     for (uint32_t p = 0; p < ucx->shared.n_peers; p++)
         stepaf_fabric_disconnect(&ucx->links[p].shared); /* nothing is delivered any more */
-    wait_for_end(ucx, false);
+    wait_for_end(ucx, force, false);
     for (uint32_t p = 0; p < ucx->shared.n_peers; p++)
         stepaf_ucx_flush(&ucx->links[p]);
-    wait_for_end(ucx, false);
+    wait_for_end(ucx, force, false);
     for (uint32_t p = 0; p < ucx->shared.n_peers; p++)
         stepaf_ucx_disconnect(&ucx->links[p].shared.base);
-    wait_for_end(ucx, true);
+    wait_for_end(ucx, end, true);
     return !ucx->n_ending && !stepaf_ucx_moves_gpu(ucx) && !ucx->gpu.is_gone;
 }

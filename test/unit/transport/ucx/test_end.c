@@ -5,7 +5,7 @@
 #include "ucx_fabric_inside.h"
 #include "unit.h"
 
-enum { ROOM = 65536, BYTES = 5000, TRIES = 100000, SEEDS = 20 };
+enum { ROOM = 65536, BYTES = 5000, TRIES = 100000, SEEDS = 20, MS = 1000000 };
 
 static struct side a, b;
 static struct stepaf_mem *source, *target;
@@ -206,7 +206,7 @@ static void keys_outlive_puts(void)
     static struct stepaf_ucx_library library;
     enum { LOST, CLOSED, GOES_ON, WAYS };
 
-    for (uint32_t seed = 1; seed <= SEEDS; seed++) {
+    for (uint32_t seed = 1; seed <= 2 * WAYS; seed++) {
         n_keys_in_use = 0;
         begin(seed);
         library = ucx_fabric_library;
@@ -233,6 +233,50 @@ static void keys_outlive_puts(void)
     }
 }
 
+/* A close that nobody is told of the end of. */
+static ucs_status_ptr_t never_closed(ucp_ep_h ep, const ucp_request_param_t *param)
+{
+    static struct request never;
+
+    (void)ep;
+    (void)param;
+    return &never;
+}
+
+/* Nothing of a silent peer's comes to an end: close takes a second, and leaves it. */
+static void close_takes_a_second(void)
+{
+    static struct stepaf_ucx_library library;
+
+    begin(5);
+    a.env.ucx_put_bytes = ROOM;
+    ucx_fabric.mute = 1u << ucx_fabric_number(&a);
+    side_ops->retire(send_tensor());
+    side_ops->release_mem(a.links[0], rmem);
+    library = ucx_fabric_library;
+    library.ep_close_nbx = never_closed;
+    ucx_of(&a)->calls = &library;
+    int64_t begun = stepaf_monotonic_ns();
+    side_close(&a);
+    int64_t took = stepaf_monotonic_ns() - begun;
+    CU_ASSERT(took >= 700 * MS && took < 1500 * MS); /* three waits would be 3 s */
+    side_close(&b);
+    ucx_fabric_forget();
+}
+
+/* What takes the time is ended by force all the same. */
+static void close_ends_what_is_silent(void)
+{
+    begin(5);
+    a.env.ucx_put_bytes = ROOM;
+    ucx_fabric.mute = 1u << ucx_fabric_number(&a);
+    side_ops->retire(send_tensor());
+    side_ops->release_mem(a.links[0], rmem);
+    int64_t begun = stepaf_monotonic_ns();
+    end();
+    CU_ASSERT(stepaf_monotonic_ns() - begun < 1500 * MS);
+}
+
 int main(void)
 {
     CU_TestInfo tests[] = {
@@ -241,6 +285,8 @@ int main(void)
         {"what is fetched ends before memory goes", what_is_fetched_ends_before_memory_goes},
         {"what is fetched from live peers goes on", what_is_fetched_from_live_peers_goes_on},
         {"keys outlive puts", keys_outlive_puts},
+        {"close takes a second", close_takes_a_second},
+        {"close ends what is silent", close_ends_what_is_silent},
         CU_TEST_INFO_NULL,
     };
     return unit_run(tests);
