@@ -31,6 +31,16 @@ bool stepaf_ucx_is_quiet(struct stepaf_transport *transport, bool begin, uint32_
     return true;
 }
 
+/* What lost peers will never take in is ended where others need the room. */
+void stepaf_ucx_check_peers(struct stepaf_transport *transport)
+{
+    struct stepaf_ucx *ucx = (struct stepaf_ucx *)transport;
+
+    stepaf_fabric_check_peers(transport);
+    if (!ucx->free_op)
+        stepaf_ucx_end_lost(ucx);
+}
+
 /* What UCX fetches, or moves of GPU memory, when all endpoints are closed. */
 static bool are_closing(const struct stepaf_ucx *ucx)
 {

@@ -37,13 +37,27 @@ struct stepaf_ucx_op *stepaf_ucx_take_op(struct stepaf_ucx *ucx,
     return op;
 }
 
+/* Peers are not to look silent because of what others do not take in. */
+struct stepaf_ucx_op *stepaf_ucx_take_control(struct stepaf_ucx *ucx,
+                                              struct stepaf_fabric_flight *flight)
+{
+    struct stepaf_ucx_op *op = stepaf_ucx_take_op(ucx, flight);
+
+    if (op || !ucx->free_reserve)
+        return op;
+    op = ucx->free_reserve;
+    ucx->free_reserve = op->next;
+    op->flight = flight;
+    return op;
+}
+
 void stepaf_ucx_free_op(struct stepaf_ucx_op *op)
 {
     struct stepaf_ucx *ucx = stepaf_ucx_of((struct stepaf_ucx_link *)op->flight->link);
 
-    if (op->pooled) {
-        op->next = ucx->free_op;
-        ucx->free_op = op;
+    if (op->pool) {
+        op->next = *op->pool;
+        *op->pool = op;
     }
     if (op->copy) {
         op->copy->next = ucx->free_copy;

@@ -23,7 +23,7 @@ static struct stepaf_ucx_head head_of(struct stepaf_ucx_link *link, enum stepaf_
 bool stepaf_ucx_control(struct stepaf_fabric_link *shared, enum stepaf_fabric_kind kind)
 {
     struct stepaf_ucx_link *link = (struct stepaf_ucx_link *)shared;
-    struct stepaf_ucx_op *op = stepaf_ucx_take_op(stepaf_ucx_of(link), &shared->control);
+    struct stepaf_ucx_op *op = stepaf_ucx_take_control(stepaf_ucx_of(link), &shared->control);
     struct stepaf_ucx_head head = head_of(link, kind, shared->taken);
 
     if (!op)

@@ -133,7 +133,7 @@ static bool ucx_make_room(struct stepaf_ucx *ucx, uint32_t n_peers)
                                                      .set_aside = stepaf_ucx_set_aside,
                                                      .proven = stepaf_ucx_look_at};
 
-    ucx->ops = calloc(STEPAF_UCX_OPS, sizeof(*ucx->ops));
+    ucx->ops = calloc(STEPAF_UCX_OPS + STEPAF_UCX_RESERVE, sizeof(*ucx->ops));
     ucx->copies = aligned_alloc(STEPAF_FABRIC_LINE, STEPAF_UCX_COPIES * sizeof(*ucx->copies));
     if (!ucx->ops || !ucx->copies ||
         stepaf_fabric_open(&ucx->shared, n_peers, sizeof(*ucx->links)) != 0)
@@ -148,10 +148,11 @@ static bool ucx_make_room(struct stepaf_ucx *ucx, uint32_t n_peers)
             ucx->links[p].out[i].op.flight = &ucx->links[p].shared.flight[i];
             ucx->links[p].in[i] = (struct stepaf_ucx_in){&ucx->links[p], i};
         }
-    for (int i = 0; i < STEPAF_UCX_OPS; i++) {
-        ucx->ops[i].pooled = true;
-        ucx->ops[i].next = ucx->free_op;
-        ucx->free_op = &ucx->ops[i];
+    for (int i = 0; i < STEPAF_UCX_OPS + STEPAF_UCX_RESERVE; i++) {
+        struct stepaf_ucx_op **pool = i < STEPAF_UCX_OPS ? &ucx->free_op : &ucx->free_reserve;
+        ucx->ops[i].pool = pool;
+        ucx->ops[i].next = *pool;
+        *pool = &ucx->ops[i];
     }
     for (int i = 0; i < STEPAF_UCX_COPIES; i++) {
         ucx->copies[i].next = ucx->free_copy;
@@ -246,6 +247,6 @@ const struct stepaf_transport_ops stepaf_ucx_ops = {
     .post = stepaf_ucx_post,
     .retire = stepaf_fabric_retire,
     .progress = stepaf_ucx_progress,
-    .check_peers = stepaf_fabric_check_peers,
+    .check_peers = stepaf_ucx_check_peers,
     .query_memory = ucx_query_memory,
 };

@@ -10,6 +10,7 @@ enum {
     STEPAF_UCX_STAGE = 512,    /* bytes of tensors that a message carries as a copy */
     STEPAF_UCX_PLACES = 8,     /* of one message */
     STEPAF_UCX_OPS = 512,      /* pieces under way at most */
+    STEPAF_UCX_RESERVE = 64,   /* and more of credits */
     STEPAF_UCX_COPIES = 64,    /* and copies; beyond that tensors go as they are */
     STEPAF_UCX_ADDRESS = 4096, /* the longest address, and the longest key */
     STEPAF_UCX_TEXT = 32,
@@ -87,7 +88,7 @@ struct stepaf_ucx_op {
     struct stepaf_fabric_flight *flight;
     struct stepaf_ucx_op *next;   /* while it is free */
     struct stepaf_ucx_copy *copy; /* NULL: none */
-    bool pooled;                  /* else it is a message's own */
+    struct stepaf_ucx_op **pool;  /* where it goes back to; NULL: it is a message's own */
     uint8_t head[sizeof(struct stepaf_ucx_head) + sizeof(struct stepaf_ucx_place)];
 };
 
@@ -163,7 +164,7 @@ struct stepaf_ucx {
     ucp_address_t *address;
     size_t address_bytes;
     struct stepaf_ucx_link *links; /* shared.links */
-    struct stepaf_ucx_op *ops, *free_op;
+    struct stepaf_ucx_op *ops, *free_op, *free_reserve;
     struct stepaf_ucx_copy *copies, *free_copy;
     struct stepaf_ucx_link *news; /* links that something is to be done for outside of UCX */
     struct stepaf_ucx_registration *registrations;
@@ -283,9 +284,12 @@ void stepaf_ucx_has_no_place(struct stepaf_ucx_link *link);
 void stepaf_ucx_cannot_write(struct stepaf_ucx_link *link);
 /* A piece that was fetched for the message in @a place has come, or has failed to. */
 void stepaf_ucx_has_come(struct stepaf_ucx_link *link, uint32_t place, ucs_status_t status);
-/* One of the pool; NULL: all are under way. */
+/* One of the pool, for a piece; NULL: all are under way. */
 struct stepaf_ucx_op *stepaf_ucx_take_op(struct stepaf_ucx *ucx,
                                          struct stepaf_fabric_flight *flight);
+/* The same for a credit, which has more of them. */
+struct stepaf_ucx_op *stepaf_ucx_take_control(struct stepaf_ucx *ucx,
+                                              struct stepaf_fabric_flight *flight);
 /* It is at its end: what it had of pools goes back. */
 void stepaf_ucx_free_op(struct stepaf_ucx_op *op);
 void stepaf_ucx_end_op(struct stepaf_ucx_op *op, ucs_status_t status);
@@ -320,6 +324,7 @@ ucs_status_t stepaf_ucx_take(void *arg, const void *header, size_t header_bytes,
 unsigned stepaf_ucx_progress(struct stepaf_transport *transport, unsigned polls);
 
 /* end.c */
+void stepaf_ucx_check_peers(struct stepaf_transport *transport);
 bool stepaf_ucx_is_quiet(struct stepaf_transport *transport, bool begin, uint32_t *peer_p);
 /* What live peers are still to get goes first. False: UCX does not come to an end. */
 bool stepaf_ucx_close_links(struct stepaf_ucx *ucx);

@@ -136,11 +136,13 @@ static void a_link_that_is_closed_is_not_sent_to(void)
     ucx_fabric.mute = 1u << ucx_fabric_number(&a);
     CU_ASSERT_EQUAL(side_say(&a, 0, 1), STEPAF_POST_SENT);
     struct stepaf_ucx_op *free_op = ucx_of(&a)->free_op;
-    ucx_of(&a)->free_op = NULL;
+    struct stepaf_ucx_op *free_reserve = ucx_of(&a)->free_reserve;
+    ucx_of(&a)->free_op = ucx_of(&a)->free_reserve = NULL;
     for (uint32_t i = 0; i < STEPAF_FABRIC_RING / 2; i++)
         CU_ASSERT_EQUAL(side_say(&b, 0, i), STEPAF_POST_SENT);
     fabric_take_in((struct side *[]){&a, &b}, 2);
     ucx_of(&a)->free_op = free_op;
+    ucx_of(&a)->free_reserve = free_reserve;
     const struct stepaf_fabric_link *link = fabric_link(&a, 0);
     CU_ASSERT_EQUAL(link->taken - link->told, STEPAF_FABRIC_RING / 2);
     CU_ASSERT_EQUAL(link->flight[0].pending, 1);

@@ -74,8 +74,10 @@ static void few_operations_are_free(void)
 {
     ucx_fabric_reset(5);
     fabric_order_begin();
-    for (int s = 0; s < FABRIC_SIDES; s++) /* all but three */
+    for (int s = 0; s < FABRIC_SIDES; s++) { /* all but three */
         ucx_of(&fabric_sides[s])->free_op = &ucx_of(&fabric_sides[s])->ops[2];
+        ucx_of(&fabric_sides[s])->free_reserve = NULL;
+    }
     fabric_order_exchange(fabric_order_ops(OPS) / 4);
     end(NULL);
 }
