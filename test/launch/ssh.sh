@@ -19,6 +19,14 @@ shift
 exec env -i PATH="$PATH" SSH_HOST="$host" RANK_OF="$SSH_SAYS" sh -c "$*"'
 PATH=$bin:$PATH
 export SSH_SAYS="$directory/says"
+# await_ranks: all three have said "up".
+await_ranks()
+{
+    for try in $(seq 300); do
+        [ "$(grep -c up "$directory/out")" -lt 3 ] || break
+        sleep 0.1
+    done
+}
 both="--launcher ssh --hosts localhost:2,127.0.0.1:1"
 
 # shellcheck disable=SC2086
@@ -66,10 +74,7 @@ rank 2 of 3: attention" ] || fail "not two programs"
         : >"$directory/out" # what has come before is not to be counted
         env --default-signal "$run" $both --bind none -a 2 -f 1 sh -c 'echo up; sleep 1000' >"$directory/out" 2>"$directory/err" &
         pid=$!
-        for try in $(seq 300); do
-            [ "$(grep -c up "$directory/out")" -lt 3 ] || break
-            sleep 0.1
-        done
+        await_ranks
         kill -s $signal $pid
         wait $pid
         code=$?
@@ -82,10 +87,7 @@ rank 2 of 3: attention" ] || fail "not two programs"
         : >"$directory/out"
         env --ignore-signal=$signal "$run" $both --bind none -a 2 -f 1 sh -c 'echo up; sleep 1; echo done' >"$directory/out" &
         pid=$!
-        for try in $(seq 300); do
-            [ "$(grep -c up "$directory/out")" -lt 3 ] || break
-            sleep 0.1
-        done
+        await_ranks
         kill -s $signal $pid
         wait $pid || fail "SIG$signal, which it is to ignore, has ended it"
         [ "$(grep -c done "$directory/out")" -eq 3 ] || fail "SIG$signal, which it is to ignore, has ended ranks"

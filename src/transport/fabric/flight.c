@@ -123,7 +123,7 @@ void stepaf_fabric_lose(struct stepaf_fabric_link *link, int error)
     fabric->base.up->lost(fabric->base.up, &link->base, reason);
 }
 
-static bool link_has_pending(const struct stepaf_fabric_link *link)
+bool stepaf_fabric_link_has_pending(const struct stepaf_fabric_link *link)
 {
     bool pending = false;
 
@@ -132,16 +132,11 @@ static bool link_has_pending(const struct stepaf_fabric_link *link)
     return pending;
 }
 
-bool stepaf_fabric_link_has_pending(const struct stepaf_fabric_link *link)
-{
-    return link_has_pending(link);
-}
-
 bool stepaf_fabric_has_pending(const struct stepaf_fabric *fabric)
 {
     for (uint32_t p = 0; p < fabric->n_peers; p++) {
         const struct stepaf_fabric_link *link = stepaf_fabric_link(fabric, p);
-        if (!link->base.dead && (link->control.pending || link_has_pending(link)))
+        if (!link->base.dead && (link->control.pending || stepaf_fabric_link_has_pending(link)))
             return true;
     }
     return false;
@@ -155,7 +150,7 @@ bool stepaf_fabric_is_quiet(struct stepaf_transport *transport, bool begin, uint
     (void)transport->ops->progress(transport, 1);
     for (uint32_t p = 0; p < fabric->n_peers; p++) {
         const struct stepaf_fabric_link *link = stepaf_fabric_link(fabric, p);
-        if (link->used && link_has_pending(link)) {
+        if (link->used && stepaf_fabric_link_has_pending(link)) {
             *peer_p = p;
             return false;
         }

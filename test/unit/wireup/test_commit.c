@@ -198,16 +198,22 @@ static void a_peer_that_fails_after_the_check_breaks_the_commit(void)
     end();
 }
 
-/* Whoever knows that the commit has failed does not wait for others, who may never come. */
-static void one_peer_that_fails_is_enough(void)
+/* Peer 1 alone says that its commit has failed: so does this one. */
+static void commit_refused_by_one(stepaf_status_t status)
 {
     struct stepaf_msg ready = {.type = STEPAF_MSG_READY, .seq = 1};
 
-    begin();
-    ready.word[0] = (uint32_t)STEPAF_ERR_TRANSPORT;
+    ready.word[0] = (uint32_t)status;
     fake_tell(attention, 1, &ready);
+    CU_ASSERT_EQUAL(stepaf_commit(attention->handle), status);
+}
+
+/* Whoever knows that the commit has failed does not wait for others, who may never come. */
+static void one_peer_that_fails_is_enough(void)
+{
+    begin();
     attention->ctx->env.commit_timeout_us = 3000000;
-    CU_ASSERT_EQUAL(stepaf_commit(attention->handle), STEPAF_ERR_TRANSPORT);
+    commit_refused_by_one(STEPAF_ERR_TRANSPORT);
     CU_ASSERT_EQUAL(stepaf_last_error()->peer_rank, 1);
     expect_broken(attention);
     end();
@@ -315,12 +321,8 @@ static void a_peer_that_is_not_ready_in_time_is_named(void)
 /* It has answered in time that its own time was over: who was late it does not say. */
 static void a_peer_that_has_waited_in_vain_is_not_to_blame(void)
 {
-    struct stepaf_msg ready = {.type = STEPAF_MSG_READY, .seq = 1};
-
     begin();
-    ready.word[0] = (uint32_t)STEPAF_ERR_TIMEOUT;
-    fake_tell(attention, 1, &ready);
-    CU_ASSERT_EQUAL(stepaf_commit(attention->handle), STEPAF_ERR_TIMEOUT);
+    commit_refused_by_one(STEPAF_ERR_TIMEOUT);
     UNIT_STRING(stepaf_last_error()->text,
                 "FFN rank 1 (world rank 3) has waited in vain for another rank");
     CU_ASSERT_EQUAL(stepaf_last_error()->peer_rank, -1);
