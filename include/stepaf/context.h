@@ -65,8 +65,8 @@ typedef struct stepaf_params {
  *  is NULL and no launcher started this process, or the library for the launcher cannot be loaded);
  *  STEPAF_ERR_TIMEOUT; STEPAF_ERR_CANCELED (stepaf_set_interrupt); STEPAF_ERR_LIMIT (64 contexts
  *  in a process); STEPAF_ERR_NO_MEMORY. A failure that one rank finds in its own input is reported
- *  to all, and every rank returns a failure. On failure nothing is left behind. Any thread. Blocks for at most
- *  STEPAF_INIT_TIMEOUT_US. */
+ *  to all, and every rank returns a failure. On failure nothing is left behind. Any thread. Blocks
+ *  for at most STEPAF_INIT_TIMEOUT_US. */
 STEPAF_API stepaf_status_t stepaf_init(const stepaf_boot_t *boot, const stepaf_params_t *params,
                                        stepaf_context_h *ctx_p);
 
@@ -146,8 +146,8 @@ STEPAF_API int stepaf_peer_index(stepaf_context_h ctx, int rank);
  *  Errors in declarations, and a transport that some rank cannot open, are reported on every rank;
  *  the previous epoch stays in force. The same holds if a rank is already lost when a later commit
  *  begins; stepaf_commit_with can proceed without it. After STEPAF_ERR_TIMEOUT,
- *  STEPAF_ERR_CANCELED or STEPAF_ERR_BOOT, after STEPAF_ERR_PEER_LOST in the first commit, and after a failure to connect or to allocate
- *  that follows the exchange, the context can only be finalized: starts and commits are
+ *  STEPAF_ERR_CANCELED or STEPAF_ERR_BOOT, after STEPAF_ERR_PEER_LOST in the first commit, and
+ *  after a failure to connect or to allocate that follows the exchange, the context can only be finalized: starts and commits are
  *  STEPAF_ERR_STATE. Blocks for at most STEPAF_COMMIT_TIMEOUT_US; other threads' calls on the
  *  context block meanwhile. */
 STEPAF_API stepaf_status_t stepaf_commit(stepaf_context_h ctx);
@@ -227,19 +227,19 @@ STEPAF_API uint32_t stepaf_epoch(stepaf_context_h ctx);
  *  blocks. */
 STEPAF_API int64_t stepaf_default_timeout_us(stepaf_context_h ctx);
 
-/** Callback that says whether a call that waits is to end: non-zero. Called in the thread that waits.
- *  Must not call the library, except functions that need no context. */
+/** Callback that says whether a call that waits is to end: non-zero. Called in the thread that
+ *  waits. Must not call the library, except functions that need no context. */
 typedef int (*stepaf_interrupt_cb_t)(void *arg);
 
 /** Have long calls of this thread ask @a callback whether to go on; NULL ends that.
  *
- *  For programs whose signals are handled between calls, as an interpreter's, and for those that are
- *  told to stop while they start. stepaf_init, stepaf_commit, stepaf_commit_with and stepaf_barrier
- *  ask about every 50 ms while they wait for other ranks. Once the answer is non-zero, the call ends
- *  as at its deadline, and what it returns is STEPAF_ERR_CANCELED; a call that is successful by then
- *  says so. Other ranks hear that this one has given up, or that it is missing, as the bootstrap
- *  can. Waits for operations and batches do not ask: they can be called again after a short
- *  time-out.
+ *  For programs whose signals are handled between calls, as an interpreter's, and for those that
+ *  are told to stop while they start. stepaf_init, stepaf_commit, stepaf_commit_with, stepaf_barrier
+ *  and stepaf_map_check ask about every 50 ms while they wait for other ranks. Once the answer is
+ *  non-zero, the call ends as at its deadline and returns STEPAF_ERR_CANCELED, unless it has
+ *  succeeded by then. Other ranks are told that this one has given up, or that it is missing, as
+ *  far as the bootstrap can tell. Waits for operations and batches do not ask: they can be called
+ *  again after a short time-out.
  *
  *  This thread only. Never blocks, cannot fail. */
 STEPAF_API void stepaf_set_interrupt(stepaf_interrupt_cb_t callback, void *arg);

@@ -144,7 +144,7 @@ struct stepaf_control {
         unsigned n;                /* threads that wait */
         _Atomic unsigned n_asleep; /* of these: they wake up by what comes, and see to it */
     } waiters;
-    bool gives_up; /* the context is being finalized: this call does not wait any more */
+    bool gives_up; /* as stepaf_boot_advance says: this call does not wait any more */
     struct stepaf_control_entry *entries;
     struct stepaf_control_address host_address; /* by which this rank has reached rank 0 */
     struct stepaf_control_link **links;         /* by rank; NULL: none was needed yet */

@@ -1,15 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Whom all wait for. A rank that does not come keeps those waiting that need what it would send, and these keep
- * others: in this exchange, or in the next, which some have begun already. So who has waited for long
- * says whom for, who hears that and waits as well says it too, and each passes on what it hears of
- * the one that it waits for: the rank at the end of such a chain is one that says nothing. */
+/* Whom all wait for. A rank that does not come keeps those waiting that need what it would send, and
+ * these keep others: in this exchange, or in the next, which some have begun already. So who has
+ * waited for long says whom for, who hears that and waits as well says it too, and each passes on
+ * what it hears of the one that it waits for: the rank at the end of such a chain is one that says
+ * nothing. */
 #include "base/time.h"
 #include "boot/control/control.h"
 
 enum {
-    FRESH = 4,
-    SAY_NS = 500000000
-}; /* before the deadline; what is older than that is said again */
+    SAY_NS = 500000000, /* so long before the deadline, and again after as much */
+    FRESH = 4           /* for so many times as long what a rank has said counts */
+};
 
 int64_t stepaf_control_waits_from(int64_t deadline_ns)
 {

@@ -5,7 +5,8 @@
 
 enum { CLOSE_MS = 1000, FORCE_MS = 750 /* when endpoints are closed by force */ };
 
-/* Of a lost peer, or one that is disconnected, what UCX still does by itself; of a live one, what it has not acknowledged. */
+/* Of a lost peer, or one that is disconnected, what UCX still does by itself; of a live one, what it
+ * has not acknowledged. */
 static bool has_under_way(const struct stepaf_ucx_link *link)
 {
     if (!link->shared.base.dead && link->ep)
