@@ -91,7 +91,8 @@ STEPAF_API stepaf_status_t stepaf_batch_answer(stepaf_batch_h batch, int index,
  *
  *  @param tensors    as many as the batch expects, in its order, with its keys; each at most the
  *                    expected bytes, 0 included. Sources stay the caller's and must not change
- *                    while they are sent.
+ *                    while they are sent. In GPU memory they must be complete, as for
+ *                    stepaf_start.
  *  @param flags      STEPAF_RESPOND_RELEASE or 0.
  *  @param request_p  NULL, or a request to wait for before the sources are overwritten. Without it
  *                    they may be overwritten once the next batch of the same plan and slot has

@@ -132,7 +132,9 @@ STEPAF_API stepaf_status_t stepaf_plan_set_answers(stepaf_plan_h plan, int n_ans
 
 /** Start an operation: push the planned tensors to the FFN ranks and expect their answers.
  *
- *  A source in GPU memory must be complete: synchronize first with the streams that write it.
+ *  A source in GPU memory must be complete: synchronize first with the streams that write it, also
+ *  after a cudaMemcpy from pageable host memory, which may return before the GPU has the bytes
+ *  (CUDA Runtime API, "API synchronization behavior").
  *  @param request_p  valid until the plan has been started depth more times. Sources must not
  *                    change until stepaf_request_sent returns STEPAF_OK.
  *  @return STEPAF_OK; STEPAF_ERR_HANDLE; STEPAF_ERR_STATE (the plan has keys or memory that need

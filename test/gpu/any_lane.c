@@ -141,7 +141,7 @@ bool any_ready(struct any_lane *lane, long long ops)
     if (!describe_in(lane) || (!lane->plan.fixed && !foresee(lane, ops)))
         return false;
     lane->in.sizes = lane->plan.fixed ? NULL : lane->sizes;
-    return GX_CUDA(cudaMemset(lane->counts, 0, sizeof *lane->counts)) &&
+    return GX_CUDA(cudaMemset(lane->counts, 0, sizeof *lane->counts)) && gx_settle() &&
            HS_TRUE(stepaf_plan_origin(lane->plan.handle) != NULL);
 }
 

@@ -107,6 +107,11 @@ cudaStream_t gx_stream(void)
     return GX_CUDA(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking)) ? stream : NULL;
 }
 
+bool gx_settle(void)
+{
+    return GX_CUDA(cudaStreamSynchronize(cudaStreamLegacy));
+}
+
 bool gx_sync_stream(cudaStream_t stream, const char *what)
 {
     int64_t deadline = hs_now_ns() + SYNC_LIMIT_S * 1000000000LL * hs_slow();

@@ -82,6 +82,9 @@ cudaStream_t gx_stream(void);
 bool gx_green(int n_sms);
 /* Such a stream; NULL where gx_green was not called. */
 cudaStream_t gx_green_stream(void);
+/* cudaMemcpy from pageable memory, and cudaMemset, return before the GPU has done them, and streams of
+ * gx_stream do not wait for that. Wait for it. */
+bool gx_settle(void);
 /* Wait until @a stream has nothing left, and say so if that takes longer than 30 s. */
 bool gx_sync_stream(cudaStream_t stream, const char *what);
 

@@ -54,7 +54,8 @@ static bool fill(unsigned char *data, uint32_t bytes, uint64_t seed)
         uint64_t word = word_of(seed, at / 8);
         memcpy(there + at, &word, bytes - at < 8 ? bytes - at : 8);
     }
-    return !on_gpu || GX_CUDA(cudaMemcpy(data, scratch, bytes, cudaMemcpyHostToDevice));
+    return !on_gpu ||
+           (GX_CUDA(cudaMemcpy(data, scratch, bytes, cudaMemcpyHostToDevice)) && gx_settle());
 }
 
 static bool look(const struct gx_plan *plan, const unsigned char *data, uint32_t bytes,

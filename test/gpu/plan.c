@@ -93,7 +93,7 @@ bool gx_plan_begin(struct hs_job *job, stepaf_context_h ctx, int id, const struc
     plan->stream = gx_stream();
     return plan->stream != NULL &&
            GX_CUDA(cudaMalloc((void **)&plan->tally, sizeof *plan->tally)) &&
-           GX_CUDA(cudaMemset(plan->tally, 0, sizeof *plan->tally));
+           GX_CUDA(cudaMemset(plan->tally, 0, sizeof *plan->tally)) && gx_settle();
 }
 
 stepaf_status_t gx_plan_create(stepaf_context_h ctx, const stepaf_tensor_t *push, int n_push,
@@ -166,7 +166,7 @@ bool gx_plan_restart(struct gx_plan *plan, unsigned long long from)
     struct gx_tally tally = {.sent = from, .seen = from};
 
     return GX_CUDA(cudaMemcpy(plan->tally, &tally, sizeof tally, cudaMemcpyHostToDevice)) &&
-           gx_plan_ready(plan);
+           gx_settle() && gx_plan_ready(plan);
 }
 
 void gx_plan_end(struct gx_plan *plan)
