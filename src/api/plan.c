@@ -1,14 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "core/plan.h"
+#include <time.h>
+
 #include "api/handles.h"
 #include "api/params.h"
 #include "core/late.h"
+#include "core/plan.h"
 #include "core/plan_announce.h"
 #include "core/plan_end.h"
 #include "core/progress.h"
 #include "core/start.h"
 #include "core/start_check.h"
 #include "gpu/stream_some.h"
+
+enum { COMMIT_PAUSE_NS = 50000 /* between looks whether another thread's commit is over */ };
 
 static stepaf_status_t check_role(const struct stepaf_ctx *ctx)
 {
@@ -163,13 +167,28 @@ stepaf_status_t stepaf_plan_set_answers(stepaf_plan_h handle, int n_answers, int
     return status;
 }
 
+/* Whether the context that the caller has entered is in a commit of another thread, which has told
+ * the peers that nothing more is to come. Then it has been left, for a moment, and is to be entered
+ * anew. */
+static bool gives_way(struct stepaf_ctx *ctx)
+{
+    if (__builtin_expect(!ctx->commit.has_entered || !ctx->lock.used, 1))
+        return false;
+    stepaf_leave(ctx);
+    nanosleep(&(struct timespec){0, COMMIT_PAUSE_NS}, NULL);
+    return true;
+}
+
 stepaf_status_t stepaf_start_with(stepaf_plan_h handle, const stepaf_start_params_t *params,
                                   stepaf_request_h *request_p)
 {
     stepaf_start_params_t named;
     struct stepaf_plan_obj *plan;
-    stepaf_status_t status = stepaf_enter_plan(handle, &plan);
+    stepaf_status_t status;
 
+    do
+        status = stepaf_enter_plan(handle, &plan);
+    while (!status && gives_way(plan->ctx));
     if (status)
         return status;
     struct stepaf_ctx *ctx = plan->ctx;
@@ -224,8 +243,11 @@ stepaf_status_t stepaf_push_pull(stepaf_context_h handle, const stepaf_tensor_t 
 {
     struct stepaf_plan_obj *plan = NULL;
     struct stepaf_ctx *ctx;
-    stepaf_status_t status = stepaf_enter_context(handle, &ctx);
+    stepaf_status_t status;
 
+    do
+        status = stepaf_enter_context(handle, &ctx);
+    while (!status && gives_way(ctx));
     if (status)
         return status;
     status = check_role(ctx);

@@ -303,6 +303,7 @@ struct stepaf_ctx {
         uint32_t n;              /* entered, successful or not */
         _Atomic uint32_t n_done; /* successful; read without the lock */
         bool changed;            /* something was declared since the last one */
+        bool has_entered;        /* peers are told so: no thread starts anything before its end */
         bool exclusive;          /* one has found what it goes by: it waits with the lock */
         bool is_refused;         /* some peer has once said that its commit failed */
         uint32_t hears;          /* epoch of operations that are heard of, as messages say it */

@@ -155,7 +155,7 @@ static stepaf_status_t check_peers(const struct stepaf_plan_obj *plan,
     return STEPAF_OK;
 }
 
-/* Wait until the plan's next slot is free. */
+/* Wait until the plan's next slot is free, and no other thread is in a commit. */
 static stepaf_status_t wait_for_slot(struct stepaf_plan_obj *plan,
                                      const stepaf_start_params_t *params)
 {
@@ -165,11 +165,11 @@ static stepaf_status_t wait_for_slot(struct stepaf_plan_obj *plan,
     bool more = true;
 
     plan->n_waiting++; /* so that it stays, while the lock is free */
-    while (more && !can_use_slot(plan, params))
+    while (more && (ctx->commit.has_entered || !can_use_slot(plan, params)))
         more = stepaf_core_progress_waiting(ctx) ? stepaf_waiter_busy(ctx, &waiter, timeout_us)
                                                  : stepaf_waiter_idle(ctx, &waiter, timeout_us);
     plan->n_waiting--;
-    if (can_use_slot(plan, params))
+    if (!ctx->commit.has_entered && can_use_slot(plan, params))
         return STEPAF_OK;
     const struct stepaf_peer *holder = stepaf_late_first(plan->next);
     if (!holder)

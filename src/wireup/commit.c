@@ -355,6 +355,7 @@ stepaf_status_t stepaf_core_commit(struct stepaf_ctx *ctx, const struct stepaf_c
 out:
     ctx->gpu.proxies_still = false;
     ctx->commit.exclusive = false;
+    ctx->commit.has_entered = false;
     free_adverts(ctx, adverts, &all);
     free(adverts);
     free(offsets);

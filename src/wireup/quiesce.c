@@ -84,6 +84,7 @@ static stepaf_status_t quiesce_peers(struct stepaf_ctx *ctx, int64_t deadline_ns
 
     await_arrivals(ctx,
                    deadline_ns); /* a canceled batch is released then, and peers wait for that */
+    ctx->commit.has_entered = true;
     for (uint32_t p = 0; p < ctx->n_peers; p++)
         stepaf_core_tell(&ctx->peers[p], &msg);
     for (uint32_t p = 0; p < ctx->n_peers; p++) {
