@@ -25,7 +25,7 @@ make_library()
         inside && sub(/;$/, " { __builtin_trap(); }") { inside = 0 }
         { print }' "$1/stepaf/status.h" "$1/stepaf/types.h" $(find "$1/stepaf" -name '*.h' ! -name status.h ! -name types.h ! -name stepaf.h | sort) \
         >"$directory/abi.c" &&
-        ${CC%% *} -g -O0 -w -fPIC -shared -I"$1" -Wl,--version-script="$2" -Wl,-soname,libstepaf.so.1 \
+        $CC -g -O0 -w -fPIC -shared -I"$1" -Wl,--version-script="$2" -Wl,-soname,libstepaf.so.1 \
             "$directory/abi.c" -o "$directory/libstepaf.so"
 }
 
