@@ -220,16 +220,15 @@ static stepaf_status_t enter_epoch(struct stepaf_ctx *ctx, struct stepaf_advert 
 {
     int64_t began_ns = stepaf_monotonic_ns();
     stepaf_status_t status = stepaf_returns_adopt(ctx, adverts);
+    stepaf_error_t error = status ? *stepaf_last_error() : (stepaf_error_t){0};
 
-    if (status)
-        return status;
     stepaf_lost_take_out(ctx, adverts);
     ctx->epoch++;
     stepaf_members_adopt(ctx);
     for (uint32_t p = 0; p < ctx->n_peers; p++)
         stepaf_remote_plans_free(&ctx->peers[p]);
     stepaf_core_hear(ctx, true);
-    status = stepaf_peers_connect(ctx, adverts);
+    status = status ? stepaf_error_raise(&error) : stepaf_peers_connect(ctx, adverts);
     if (!status)
         status = ctx->feature->join(ctx, adverts);
     status = stepaf_ranks_agree(ctx, adverts, status, offsets, began_ns, deadline_ns);

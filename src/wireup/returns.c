@@ -258,30 +258,31 @@ static stepaf_status_t adopt_guest(struct stepaf_ctx *ctx, const struct stepaf_a
     return STEPAF_OK;
 }
 
+/* Whoever fails here goes on to tell the others: so all that it can do for that is done. */
 stepaf_status_t stepaf_returns_adopt(struct stepaf_ctx *ctx, const struct stepaf_advert *adverts)
 {
     struct stepaf_ctx_members *members = &ctx->job.members;
     bool is_new = members->is_guest && !ctx->epoch, any = false;
-    stepaf_status_t status = STEPAF_OK;
+    stepaf_error_t error = {0};
     uint32_t epoch = ctx->epoch;
 
     members->is_on_trial = is_new;
-    for (int r = 0; r < ctx->job.boot.size && !status; r++)
+    for (int r = 0; r < ctx->job.boot.size; r++)
         if (members->returned[r]) {
-            status = adopt_guest(ctx, adverts, r);
+            if (adopt_guest(ctx, adverts, r))
+                error = *stepaf_last_error();
             any = true;
         }
-    for (int r = 0; r < ctx->job.boot.size && !status; r++)
+    for (int r = 0; r < ctx->job.boot.size; r++)
         if (members->returned[r])
             members->present[r] = members->is[r] = 1;
     if (is_new)
         stepaf_member_net_counts(members->net, &ctx->epoch, &ctx->commit.n);
-    if (status || !any)
-        return status;
-    ctx->clock.one_node = is_on_one_node(ctx);
-    if (!is_new) {
+    if (any)
+        ctx->clock.one_node = is_on_one_node(ctx);
+    if (any && !is_new) {
         stepaf_member_net_set_counts(members->net, epoch, ctx->commit.n);
         stepaf_member_net_welcome(members->net);
     }
-    return STEPAF_OK;
+    return error.status ? stepaf_error_raise(&error) : STEPAF_OK;
 }

@@ -17,7 +17,8 @@ stepaf_status_t stepaf_returns_check(struct stepaf_ctx *ctx, struct stepaf_adver
 /* Where all ranks are, as the members that have admitted this guest tell: it has looked some time
  * ago, and others may have returned since. Before the adverts are read. */
 void stepaf_returns_take_facts(struct stepaf_ctx *ctx);
-/* They are members from now on, and told so. */
+/* They are members from now on, and told so, also where it fails: the exchange of all that follows
+ * has this rank tell its failure. */
 stepaf_status_t stepaf_returns_adopt(struct stepaf_ctx *ctx, const struct stepaf_advert *adverts);
 
 /* A guest's init: have a member tell who is who, and what each has said in init; this process's
