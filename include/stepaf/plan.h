@@ -29,7 +29,7 @@ enum {
 
 enum {
     STEPAF_START_WAIT = 1 << 0,      /* wait for a free slot, at most timeout_us */
-    STEPAF_START_SKIP_LOST = 1 << 1, /* leave lost FFN ranks out instead of failing */
+    STEPAF_START_SKIP_LOST = 1 << 1, /* leave lost FFN ranks out while any other is left */
 };
 
 enum {
@@ -135,14 +135,15 @@ STEPAF_API stepaf_status_t stepaf_plan_set_answers(stepaf_plan_h plan, int n_ans
  *  A source in GPU memory must be complete: synchronize first with the streams that write it, also
  *  after a cudaMemcpy from pageable host memory, which may return before the GPU has the bytes
  *  (CUDA Runtime API, "API synchronization behavior").
+ *  Ranks that the last commit has excluded are left out while any other is left.
  *  @param request_p  valid until the plan has been started depth more times. Sources must not
  *                    change until stepaf_request_sent returns STEPAF_OK.
  *  @return STEPAF_OK; STEPAF_ERR_HANDLE; STEPAF_ERR_STATE (the plan has keys or memory that need
  *  a commit first, an FFN rank receives one of its keys in GPU memory on streams, or a commit
  *  failed halfway); STEPAF_ERR_WOULD_BLOCK (the slot's last operation is in flight, or an FFN
  *  rank has not released its batch); STEPAF_ERR_PEER_LOST (an FFN rank that this operation
- *  needs); STEPAF_ERR_TRANSPORT (a source is in GPU memory, and the GPU failed). Nothing was
- *  sent on failure. Never blocks. */
+ *  needs, or all peers); STEPAF_ERR_TRANSPORT (a source is in GPU memory, and the GPU failed).
+ *  Nothing was sent on failure. Never blocks. */
 STEPAF_API stepaf_status_t stepaf_start(stepaf_plan_h plan, stepaf_request_h *request_p);
 
 /** Start an operation that differs from its plan in sizes, sources or behavior.

@@ -136,14 +136,32 @@ static bool can_use_slot(const struct stepaf_plan_obj *plan, const stepaf_start_
     return n_needed == UINT32_MAX ? !n_out : n >= n_needed;
 }
 
+/* To do without all there are is no operation, unless the caller itself wants none. What the host
+ * does for a stream plan is part of one that has started. */
+static stepaf_status_t check_any_left(const struct stepaf_plan_obj *plan,
+                                      const stepaf_start_params_t *params)
+{
+    if (plan->ctx->n_alive || plan->proxied.left_out)
+        return STEPAF_OK;
+    for (uint32_t p = 0; p < plan->ctx->n_peers; p++) {
+        const struct stepaf_peer *peer = &plan->ctx->peers[p];
+        if (!stepaf_start_skips(plan, params, p))
+            return stepaf_error_set_peer(STEPAF_ERR_PEER_LOST, STEPAF_PHASE_START, peer->who,
+                                         "no FFN rank is left: " STEPAF_WHO_FORMAT ": %s",
+                                         STEPAF_WHO_ARGS(peer->who), peer->reason);
+    }
+    return STEPAF_OK;
+}
+
 static stepaf_status_t check_peers(const struct stepaf_plan_obj *plan,
                                    const stepaf_start_params_t *params)
 {
     const struct stepaf_ctx *ctx = plan->ctx;
 
-    if (ctx->n_alive == ctx->n_peers || (params->flags & STEPAF_START_SKIP_LOST) ||
-        is_enough_alive(plan, params))
+    if (ctx->n_alive == ctx->n_peers)
         return STEPAF_OK;
+    if ((params->flags & STEPAF_START_SKIP_LOST) || is_enough_alive(plan, params))
+        return check_any_left(plan, params);
     /* Whom the epoch goes on without is not missed. */
     for (uint32_t p = 0; p < ctx->n_peers; p++) {
         const struct stepaf_peer *peer = &ctx->peers[p];
@@ -152,7 +170,7 @@ static stepaf_status_t check_peers(const struct stepaf_plan_obj *plan,
                                          STEPAF_WHO_FORMAT " is lost: %s",
                                          STEPAF_WHO_ARGS(peer->who), peer->reason);
     }
-    return STEPAF_OK;
+    return check_any_left(plan, params);
 }
 
 /* Wait until the plan's next slot is free, and no other thread is in a commit. */

@@ -22,7 +22,7 @@ class start_params
         c_.timeout_us = limit.count();
         return *this;
     }
-    /** Leave lost FFN ranks out instead of failing. */
+    /** Leave lost FFN ranks out while any other is left. */
     start_params &skip_lost() noexcept
     {
         c_.field_mask |= STEPAF_START_PARAM_FLAGS;

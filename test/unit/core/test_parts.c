@@ -187,6 +187,48 @@ static void a_lost_rank_is_refused_or_left_out(void)
     end();
 }
 
+/* Of a plan that can skip ranks, with nothing for each of them. */
+static void expect_only_skipped(stepaf_plan_h plan)
+{
+    stepaf_tensor_t push[PEERS * 2];
+    stepaf_start_params_t params = {
+        .field_mask = STEPAF_START_PARAM_PUSH, .push = push, .n_push = PEERS * 2};
+    stepaf_request_h request;
+
+    for (uint32_t i = 0; i < PEERS * 2; i++)
+        push[i] = (stepaf_tensor_t){i % 2 ? ALSO : PUSHED, memory, 0};
+    CU_ASSERT_EQUAL(stepaf_start_with(plan, &params, &request), STEPAF_OK);
+    CU_ASSERT_EQUAL(stepaf_test(request), STEPAF_OK);
+    push[3].bytes = 7;
+    CU_ASSERT_EQUAL(stepaf_start_with(plan, &params, &request), STEPAF_ERR_PEER_LOST);
+    CU_ASSERT_EQUAL(stepaf_last_error()->peer_rank, 1);
+}
+
+/* There is nobody to carry on with, whether the epoch is one without them or not. */
+static void a_start_without_anybody_left_is_refused(void)
+{
+    stepaf_start_params_t params = {.field_mask = STEPAF_START_PARAM_FLAGS,
+                                    .flags = STEPAF_START_SKIP_LOST};
+    stepaf_request_h request = NULL;
+
+    begin();
+    stepaf_plan_h plan = make_plan(0), scattered = make_plan(STEPAF_PLAN_SCATTER);
+    commit();
+    for (uint32_t p = 0; p < PEERS; p++)
+        job->ctx->up.lost(&job->ctx->up, &fake_link(job, p)->base, "the test says so");
+    for (int is_out = 0; is_out < 2; is_out++) {
+        for (uint32_t p = 0; p < PEERS; p++)
+            job->ctx->peers[p].is_out = is_out;
+        CU_ASSERT_EQUAL(stepaf_start(plan, &request), STEPAF_ERR_PEER_LOST);
+        CU_ASSERT_EQUAL(stepaf_start_with(plan, &params, &request), STEPAF_ERR_PEER_LOST);
+        UNIT_CONTAINS(stepaf_last_error()->text, "no FFN rank is left");
+        UNIT_CONTAINS(stepaf_last_error()->text, "the test says so");
+        expect_only_skipped(scattered);
+    }
+    CU_ASSERT_PTR_NULL(request);
+    end();
+}
+
 int main(void)
 {
     CU_TestInfo tests[] = {
@@ -197,6 +239,7 @@ int main(void)
         {"sources are in use until sent", sources_are_in_use_until_sent},
         {"queued sources keep their memory", queued_sources_keep_their_memory},
         {"a lost rank is refused or left out", a_lost_rank_is_refused_or_left_out},
+        {"a start without anybody left is refused", a_start_without_anybody_left_is_refused},
         CU_TEST_INFO_NULL,
     };
     return unit_run(tests);

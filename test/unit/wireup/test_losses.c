@@ -153,6 +153,16 @@ static void the_only_ffn_rank_may_end_behind_its_advert(void)
     run(2, "attn=1,ffn=1", lose_all, NULL);
 }
 
+/* Attention rank 1 is the only one of lane 1, which has no FFN rank. */
+static int start_in_vain(const struct loss_rank *rank)
+{
+    stepaf_request_h request;
+
+    if (rank->boot->rank == 1)
+        RANK_CHECK(rank->boot, stepaf_start(rank->plan, &request) == STEPAF_ERR_PEER_LOST);
+    return 0;
+}
+
 /* Of two lanes, one goes on without its FFN rank. */
 static int lose_lane(const stepaf_boot_t *boot, void *arg)
 {
@@ -163,7 +173,7 @@ static int lose_lane(const stepaf_boot_t *boot, void *arg)
         return 1;
     if (boot->rank == 3)
         end_at_once();
-    if (declare(&rank, SECOND) || leave(&rank, 3) || declare(&rank, SECOND))
+    if (declare(&rank, SECOND) || leave(&rank, 3) || start_in_vain(&rank) || declare(&rank, SECOND))
         return 1;
     /* Among the members, for as long as it takes. */
     RANK_CHECK(boot, !stepaf_barrier(rank.ctx, STEPAF_GROUP_WORLD, INT64_MAX));
@@ -177,7 +187,7 @@ static int join_vacant_lane(const stepaf_boot_t *boot, void *arg)
     struct loss_rank rank;
 
     (void)arg;
-    if (join(&rank, boot))
+    if (join(&rank, boot) || start_in_vain(&rank))
         return 1;
     RANK_CHECK(boot, !stepaf_barrier(rank.ctx, STEPAF_GROUP_WORLD, STEPAF_TIMEOUT_DEFAULT));
     stepaf_finalize(rank.ctx);
