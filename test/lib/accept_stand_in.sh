@@ -82,6 +82,13 @@ begins "$directory/both" --only rail_loss -r A=1 --lose-by ": >'$directory/lost'
 await lost
 ends TERM 143
 [ -e "$directory/mended" ] || fail "the rail is not mended"
+rm -f "$directory/lost"
+program "$directory/tags" <<END
+"\$@" | sed -u 's/^/[1,0]<stdout>:/'
+END
+begins "$directory/tags" --only rail_loss -r A=1 --lose-by ": >'$directory/lost'"
+await lost
+ends TERM 143
 
 # A warning of ssh is no rank, on whichever of the two ways it comes; one rank is not two.
 program "$directory/bin/uname" <<END
@@ -94,6 +101,20 @@ echo "Warning: Permanently added 'n2' (ED25519) to the list of known hosts." >&2
 echo "Debian GNU/Linux 12"
 for rank in \$RANKS; do PATH=$directory/bin:\$PATH "\$@" || exit; done
 END
+# What a launcher puts before each line is no part of it: srun -l, mpirun -l and --tag-output.
+program "$directory/tagging" <<END
+rank=0
+while [ \$rank -lt 2 ]; do
+    PATH=$directory/bin:\$PATH "\$@" | sed "s/^/\$(printf "\$TAG" \$rank)/"
+    rank=\$((rank + 1))
+done
+END
+for tag in '%d: ' ' %d: ' '[%d] ' '[1,%d]<stdout>:' '[prterun-n1-4711@1,%d]<stdout>: '; do
+    echo n1 >"$directory/node"
+    TAG=$tag sh "$top_srcdir/tools/stepaf-accept" -o "$directory/files" --only nodes -- "$directory/tagging" \
+        >"$directory/out" 2>&1
+    grep -Eq '^PASS *nodes .*n1 \(1\) n2 \(1\)' "$directory/out" || fail "the tag '$tag' is taken for a part of the line"
+done
 for ranks in "0 1" 0; do
     echo n1 >"$directory/node"
     RANKS=$ranks sh "$top_srcdir/tools/stepaf-accept" -o "$directory/files" --only nodes -- "$directory/ssh" \
