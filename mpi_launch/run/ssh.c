@@ -11,6 +11,7 @@
 #include <string.h>
 #include <sys/resource.h>
 #include <sys/signalfd.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -70,16 +71,38 @@ static int has_room(int to)
     return poll(&out, 1, 0) > 0;
 }
 
-static void say(const char *format, ...) __attribute__((format(printf, 1, 2)));
-static void say(const char *format, ...)
+/* Whether standard output and standard error are one, such as a terminal: there, lines of both
+ * follow each other. */
+static int are_one(void)
+{
+    struct stat out, err;
+
+    return fstat(STDOUT_FILENO, &out) == 0 && fstat(STDERR_FILENO, &err) == 0 &&
+           out.st_dev == err.st_dev && out.st_ino == err.st_ino;
+}
+
+/* What was put last to @a to has ended its line, or not. */
+static void note_line(struct fleet *fleet, int to, int is_midway)
+{
+    fleet->is_midway[to] = is_midway;
+    if (are_one())
+        fleet->is_midway[STDOUT_FILENO] = fleet->is_midway[STDERR_FILENO] = is_midway;
+}
+
+/* In a line of its own. */
+static void say(struct fleet *fleet, const char *format, ...) __attribute__((format(printf, 2, 3)));
+static void say(struct fleet *fleet, const char *format, ...)
 {
     va_list words;
 
     if (!has_room(STDERR_FILENO))
         return;
+    if (fleet->is_midway[STDERR_FILENO])
+        fputc('\n', stderr);
     va_start(words, format);
     vfprintf(stderr, format, words);
     va_end(words);
+    note_line(fleet, STDERR_FILENO, 0);
 }
 
 /* How much can go on: whole lines, so that those of several hosts do not mix; else the last one, or one that is too
@@ -123,6 +146,8 @@ static int put_some(struct fleet *fleet, struct stream *stream)
 
     if (put < 0 && (errno == EINTR || errno == EAGAIN))
         return 0;
+    if (put > 0)
+        note_line(fleet, stream->to, stream->line[stream->put + (size_t)put - 1] != '\n');
     stream->put = put > 0 ? stream->put + (size_t)put : stream->begun; /* nobody reads any more */
     if (stream->put < stream->begun)
         return 1;
@@ -190,11 +215,11 @@ static void note_remote(struct fleet *fleet, struct remote *remote, int status)
     fleet->n_running--;
     put_last(fleet, remote);
     if (!fleet->is_ending && code == SSH_ITSELF)
-        say("stepaf-run: ssh to %s has failed, or was cut off: all ranks are ended\n",
+        say(fleet, "stepaf-run: ssh to %s has failed, or was cut off: all ranks are ended\n",
             remote->name);
     else if (!fleet->is_ending && code)
-        say("stepaf-run: a rank on %s has ended with %d: all ranks are ended\n", remote->name,
-            code);
+        say(fleet, "stepaf-run: a rank on %s has ended with %d: all ranks are ended\n",
+            remote->name, code);
     if (code)
         end_fleet(fleet, code);
 }
@@ -256,7 +281,7 @@ static int time_left(struct fleet *fleet, long long limit_ms)
     long long now_ms = ssh_now_ms();
 
     if (!fleet->is_ending && limit_ms && now_ms >= limit_ms) {
-        say("stepaf-run: not done after %d s: all ranks are ended\n", fleet->timeout_s);
+        say(fleet, "stepaf-run: not done after %d s: all ranks are ended\n", fleet->timeout_s);
         end_fleet(fleet, CODE_TIMEOUT);
     }
     if (fleet->is_ending && now_ms >= fleet->end_ms) {
@@ -293,7 +318,8 @@ static void watch_fleet(struct fleet *fleet, int signals)
         if (n_ready == 0 || (n_ready < 0 && errno == EINTR))
             continue;
         if (n_ready < 0) { /* no memory in the kernel: what is left is to end */
-            say("stepaf-run: cannot watch hosts: %s: all ranks are ended\n", strerror(errno));
+            say(fleet, "stepaf-run: cannot watch hosts: %s: all ranks are ended\n",
+                strerror(errno));
             end_fleet(fleet, RUN_EXIT_NOT_RUN);
             (void)poll(NULL, 0, AGAIN_MS);
             polls[0].revents = POLLIN;

@@ -35,7 +35,8 @@ struct fleet {
     struct run_words options; /* for ssh */
     struct rlimit files;      /* descriptors, as they are for an ssh */
     struct remote *remotes;
-    unsigned turn; /* the stream that is put first */
+    unsigned turn;    /* the stream that is put first */
+    int is_midway[3]; /* by descriptor: what was put there last has not ended its line */
     int n_running;
     int code; /* of the first that has failed */
     int is_ending, timeout_s;

@@ -61,6 +61,20 @@ rank 2 of 3: attention" ] || fail "not two programs"
     # shellcheck disable=SC2016
     expect 7 "$run" $both --bind none -a 2 -f 1 sh -c '[ "$STEPAF_RANK" != 2 ] || exit 7; sleep 1000 & wait'
     has err '^stepaf-run: a rank on 127.0.0.1 has ended with 7: all ranks are ended$'
+    # What stepaf-run says has a line of its own, whatever has come before without an end.
+    # shellcheck disable=SC2016
+    half='[ "$STEPAF_RANK" != 2 ] || { printf half >&"$1"; exit 7; }; sleep 1000 & wait'
+    for to in 1 2; do
+        for where in apart together; do
+            case $where in
+            apart) expect 7 "$run" $both --bind none -a 2 -f 1 sh -c "$half" sh $to ;;
+            *) expect 7 sh -c 'exec "$@" 2>&1' sh "$run" $both --bind none -a 2 -f 1 sh -c "$half" sh $to
+                cp "$directory/out" "$directory/err" ;;
+            esac
+            has err '^stepaf-run: a rank on 127.0.0.1 has ended with 7: all ranks are ended$'
+            lacks err '^$'
+        done
+    done
     expect 127 "$run" $both --bind none -a 2 -f 1 "$directory/none"
     has err "^stepaf-run: cannot run $directory/none: No such file"
     expect 255 "$run" --launcher ssh --hosts localhost:2,127.0.0.2:1 --pass -oPort=1 \
