@@ -33,6 +33,8 @@ MOST_BYTES = 1 << 30  # of a file, which may have holes: so much is not read
 MOST_COUNTERS, MOST_PEERS = 1024, 1 << 14
 MOST_LARGER = 8  # an entry of a later library, than what is known of it
 MOST_TRIES = 20
+MOST_LOOK_BYTES = 64 << 20  # of all files together, in one look that has a bound: some 28,000 peers
+FILE_BYTES = 4096  # as much a file counts for at least
 ROLES = ("attention", "ffn")
 TIMES = {"attention": ("round", "ways"), "ffn": ("queue", "work")}  # of each peer
 N_TIMES = 2
@@ -51,6 +53,29 @@ WAYS, RAILS = ("way there", "way back", "network"), 16  # phases that name rails
 
 class Malformed(Exception):
     """This is no file of a rank, or one of another version."""
+
+
+class TooMuch(Exception):
+    """The look has no bytes left for it."""
+
+
+class Look:
+    """What one look at all files may read, whose files it believes, and how many it has left out."""
+
+    def __init__(self, most_bytes=None, owners=None):
+        """None: as many bytes as there are, all users."""
+        self.left, self.owners = most_bytes, owners
+        self.n_large = self.n_foreign = 0
+
+    def take(self, n):
+        if self.left is None:
+            return
+        if n > self.left:
+            raise TooMuch
+        self.left -= n
+
+    def believes(self, fd):
+        return self.owners is None or os.fstat(fd).st_uid in self.owners
 
 
 def bucket_end_ns(index):
@@ -166,7 +191,7 @@ class Rank:
     gone_ns: int = 0  # CLOCK_MONOTONIC: since then there is no such process any more; 0: there is
     number: int = 0   # of the job, also of one that has a name: another run has another one
     seen_ns: int = 0  # when a Watch last knew that it lived
-    is_steady: bool = True  # False: its process stands still while it writes, and no figure of it is known
+    is_steady: bool = True  # False: its process stands still while it writes, or it is too large: no figure of it is known
 
     @property
     def key(self):
@@ -230,9 +255,10 @@ def read_head(fd):
     return head, (*tables, (0, 0, 0))[:4]
 
 
-def read_steady(fd, *parts):
+def read_steady(fd, look, *parts):
     """Words of one moment: live, and each part, which is (at, bytes, n). None: they are being written all the time."""
     for _ in range(MOST_TRIES):
+        look.take(sum(each * n for _, each, n in parts))
         live = LIVE.unpack(pread(fd, LIVE.size, LIVE_AT))
         read = [pread(fd, each * n, at) for at, each, n in parts]
         if live[0] % 2 == 0 and LIVE.unpack(pread(fd, LIVE.size, LIVE_AT))[0] == live[0]:
@@ -291,7 +317,7 @@ def read_verdict(data, more):
     return Verdict(window_ns, operations, late, unjudged, usual_ns, PHASES[phase], peer, rail, by_phase, over_ns)
 
 
-def read_rank(fd, pid):
+def read_rank(fd, pid, look):
     head, (counters, peers, histograms, late) = read_head(fd)
     job, own_pid, role, world_rank, world_size, rank, _, name, host, version = WHO.unpack(
         pread(fd, WHO.size, WHO_AT))
@@ -300,7 +326,12 @@ def read_rank(fd, pid):
     counters = counters[:2] + (min(counters[2], len(COUNTERS)),)
     verdict = VERDICT_AT, VERDICT.size, int(head >= VERDICT_AT + VERDICT.size)
     more = MORE_AT, MORE.size, int(head >= MORE_AT + MORE.size)
-    steady = read_steady(fd, counters, peers, verdict, more, late)
+    try:
+        look.take(histograms[1] * histograms[2])
+        steady = read_steady(fd, look, counters, peers, verdict, more, late)
+    except TooMuch:
+        look.n_large += 1
+        steady = None
     # When it began is written once, before all else.
     live = steady[0] if steady else (0,) * 8 + LIVE.unpack(pread(fd, LIVE.size, LIVE_AT))[8:]
     _, written_ns, epoch, commits, alive, _, life, measures, began_ns = live
@@ -329,14 +360,22 @@ def pids_inside(proc, pid):
     return [pid]
 
 
-def look_at(path, pid, proc, ask_s):
+def look_at(path, pid, proc, ask_s, look=None):
     """One file as a rank, None if it is none. @ask_s: for so long, its times are asked for."""
+    look = look or Look()
     try:
+        look.take(FILE_BYTES)
         fd = os.open(path, (os.O_RDWR if ask_s else os.O_RDONLY) | os.O_CLOEXEC | os.O_NONBLOCK)
     except OSError:
         return None
+    except TooMuch:
+        look.n_large += 1
+        return None
     try:
-        own_pid, rank = read_rank(fd, pid)
+        if not look.believes(fd):
+            look.n_foreign += 1
+            return None
+        own_pid, rank = read_rank(fd, pid, look)
         if own_pid not in pids_inside(proc, pid):
             return None  # a descriptor that a child has kept
         if ask_s:
@@ -348,9 +387,9 @@ def look_at(path, pid, proc, ask_s):
         os.close(fd)
 
 
-def find_ranks(ask_s=0, proc="/proc", steady=True):
-    """All ranks of processes that this user may look into. Not @steady: those without figures as well."""
-    ranks = []
+def find_files(proc):
+    """The path of each, and its process, the smallest first: then a large one keeps out no other."""
+    files = []
     for entry in os.listdir(proc):
         if not entry.isdecimal():
             continue
@@ -360,13 +399,23 @@ def find_ranks(ask_s=0, proc="/proc", steady=True):
         except OSError:
             continue
         for fd in fds:
+            path = f"{directory}/{fd}"
             try:
-                named = os.readlink(f"{directory}/{fd}") == LINK
+                if os.readlink(path) == LINK:
+                    files.append((os.stat(path).st_size, path, int(entry)))
             except OSError:
                 continue
-            rank = look_at(f"{directory}/{fd}", int(entry), proc, ask_s) if named else None
-            if rank and (rank.is_steady or not steady):
-                ranks.append(rank)
+    return [file[1:] for file in sorted(files)]
+
+
+def find_ranks(ask_s=0, proc="/proc", steady=True, look=None):
+    """All ranks of processes that this user may look into. Not @steady: those without figures as well."""
+    look = look or Look()
+    ranks = []
+    for path, pid in find_files(proc):
+        rank = look_at(path, pid, proc, ask_s, look)
+        if rank and (rank.is_steady or not steady):
+            ranks.append(rank)
     return sorted(ranks, key=lambda r: (r.job, r.world_rank, r.life, r.began_ns))
 
 
@@ -378,15 +427,19 @@ def is_of_later_run(rank, gone):
 class Watch:
     """Looks again and again, and remembers ranks whose processes have ended while others of their job live."""
 
-    def __init__(self, ask_s, keep_s=300):
+    def __init__(self, ask_s, keep_s=300, most_bytes=None, owners=None):
+        """@most_bytes and @owners: of each look, as of Look."""
         self.ask_s, self.keep_ns = ask_s, int(keep_s * 1e9)
+        self.most_bytes, self.owners = most_bytes, owners
+        self.last = Look()  # what it has left out
         self.known = {}  # lists of Rank by key
 
     def find_living(self, now):
         """By key, the last one last. Several have one place if jobs with one name run at once."""
         places = {}
         last = {rank.process: rank for ranks in self.known.values() for rank in ranks}
-        for rank in find_ranks(self.ask_s, steady=False):
+        self.last = Look(self.most_bytes, self.owners)
+        for rank in find_ranks(self.ask_s, steady=False, look=self.last):
             rank = rank if rank.is_steady else last.get(rank.process)  # figures of the look before
             if rank:
                 places.setdefault(rank.key, []).append(dataclasses.replace(rank, seen_ns=now, gone_ns=0))

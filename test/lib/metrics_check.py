@@ -217,6 +217,31 @@ def try_large():
     regions.read_rank = real
 
 
+def large_data(world_rank):
+    """More than one look reads, with holes: as many peers as there can be."""
+    return rank_data(os.getpid(), world_rank, size=1 << 30, name=b"large", world=1 << 20,
+                     tables={5: 8 * regions.PEER.size, 6: regions.MOST_PEERS, 9: 8 * 8 * (regions.BUCKETS + 1),
+                             10: regions.N_TIMES * regions.MOST_PEERS})
+
+
+def try_bounds():
+    """One look reads no more than its bound, of the small files first, and believes those alone whose files it is told to."""
+    pid, name = os.getpid(), {"name": b"bounds"}
+    small = [make_file(rank_data(pid, rank, **name)) for rank in range(3)]
+    watch = regions.Watch(0, most_bytes=regions.MOST_LOOK_BYTES)
+    assert up(watch, "bounds") == [(rank, True) for rank in range(3)] and not watch.last.n_large
+    large = [make_file(large_data(rank), size=1 << 30) for rank in range(2)]
+    assert up(watch, "bounds") == [(rank, True) for rank in range(3)] and not up(watch, "large")
+    assert watch.last.n_large == 2 and watch.last.left >= 0, vars(watch.last)
+    # What one that is too large now has shown before is shown again: it has not ended.
+    watch.most_bytes = (len(regions.find_files("/proc")) + 2) * regions.FILE_BYTES
+    assert up(watch, "bounds") == [(rank, True) for rank in range(3)] and watch.last.n_large > 2
+    watch = regions.Watch(0, owners=(os.geteuid() + 1,))
+    assert not up(watch, "bounds") and watch.last.n_foreign >= 5
+    for fd in small + large:
+        os.close(fd)
+
+
 def up(watch, job):
     """(world rank, is it there) of each rank, as the next look has it."""
     return [(rank.world_rank, not rank.gone_ns) for rank in watch.look() if rank.job == job]
@@ -575,6 +600,7 @@ def try_exporter():
         try_late(url)
         try_rail_metrics(url)
         try_two_jobs()
+        try_left_out()
         server.send_signal(signal.SIGTERM)
         assert server.wait(LIMIT_S) == 0
     busy = socket.create_server(("127.0.0.1", 0))
@@ -631,6 +657,29 @@ def try_two_jobs():
         said = server.communicate(timeout=LIMIT_S)[1]
     assert said.count("\n") == 1 and "the name 'two'" in said, said
     end_all(made)
+
+
+def left_out(*words):
+    """What it serves of the job "bounds", what it has left out, by reason, and what it says of that."""
+    result = tool(EXPORTER, "--once", *words)
+    judge(result.stdout)
+    return (len(sample(result.stdout, "stepaf_rank_up", stepaf_job="bounds")),
+            [sample(result.stdout, "stepaf_exporter_left_out_files", reason=reason)[0] for reason in ("bytes", "owner")],
+            result.stderr)
+
+
+def try_left_out():
+    fds = [make_file(rank_data(os.getpid(), 0, name=b"bounds")), make_file(large_data(0), size=1 << 30)]
+    shown, n, said = left_out()
+    assert (shown, n) == (1, [1, 0]) and "1 files are left out: of all files together" in said, (shown, n, said)
+    os.close(fds[1])
+    assert left_out() == (1, [0, 0], "")
+    if os.geteuid() == 0:
+        os.fchown(fds[0], 65534, 65534)
+        shown, n, said = left_out()
+        assert (shown, n) == (0, [0, 1]) and "--all-users" in said, (shown, n, said)
+        assert left_out("--all-users") == (1, [0, 0], "")
+    os.close(fds[0])
 
 
 def try_late(url):
@@ -737,6 +786,7 @@ def main():
     check_names()
     try_reader()
     try_large()
+    try_bounds()
     try_runs()
     try_stopped()
     try_verdicts()
