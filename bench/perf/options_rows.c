@@ -107,10 +107,8 @@ static int agree_on_gpu(const struct perf_options *options)
         return perf_fail(
             "--mem cuda --recv any cannot be checked: whose batch it is, the host does "
             "not know");
-    if (options->output.trace_file != NULL || options->output.samples_file != NULL ||
-        options->trace_cost || options->startup)
-        return perf_fail(
-            "--mem cuda goes with neither --trace, --samples, --trace-cost nor --startup");
+    if (options->output.trace_file != NULL || options->trace_cost || options->startup)
+        return perf_fail("--mem cuda goes with neither --trace, --trace-cost nor --startup");
     if (options->microbatches > 16)
         return perf_fail("--mem cuda has at most 16 microbatches: each is on a stream of its own");
     return 0;

@@ -40,9 +40,8 @@ static int merge_shares(struct perf_row *row, struct perf_result *r)
     return 0;
 }
 
-static int merge_samples(struct perf_row *row, int who, struct perf_result *r)
+static int merge_samples(struct perf_row *row, enum perf_who who, struct perf_result *r)
 {
-    static const char *const names[PERF_WHO_LAST] = {"ours", "mpi", "nccl", "floor"};
     int rc = 0;
     size_t n = row->samples[who] != NULL ? row->n_samples : 0;
     size_t *offsets;
@@ -57,7 +56,7 @@ static int merge_samples(struct perf_row *row, int who, struct perf_result *r)
     n = offsets[row->place->size] / sizeof(double);
     samples = all;
     if (row->place->rank == 0 && row->options->output.samples_file != NULL)
-        rc = perf_samples_write(r->index, &row->c, names[who], row->place->size, samples, offsets);
+        rc = perf_samples_write(r->index, &row->c, who, row->place->size, samples, offsets);
     if (row->place->rank == 0 && row->options->output.json_file != NULL && rc == 0) {
         r->spread[who] = perf_spread_make(samples, offsets, row->place->size, row->schedule.rounds);
         if (r->spread[who] == NULL)

@@ -25,15 +25,17 @@ int perf_samples_open(const char *name, FILE **file_p)
     return 0;
 }
 
-int perf_samples_write(int row, const struct perf_case *c, const char *contender, int n_ranks,
+int perf_samples_write(int row, const struct perf_case *c, enum perf_who who, int n_ranks,
                        const double *samples, const size_t *offsets)
 {
+    static const char *const names[PERF_WHO_LAST] = {"ours", "mpi", "nccl", "floor"};
+
     for (int rank = 0; rank < n_ranks; rank++) {
         size_t from = offsets[rank] / sizeof(double);
 
         for (size_t i = from; i < offsets[rank + 1] / sizeof(double); i++)
             fprintf(samples_file, "%d,%zu,%zu,%s,%d,%zu,%.6f\n", row, c->push_bytes, c->pull_bytes,
-                    contender, rank, i - from, samples[i]);
+                    names[who], rank, i - from, samples[i]);
     }
     return fflush(samples_file) != 0 || ferror(samples_file) ? fail_to_write() : 0;
 }

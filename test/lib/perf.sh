@@ -243,7 +243,7 @@ END
     refuse 'samples and --trace name the same file' af --procs 2 --samples "$directory/it" --trace "$directory/it"
     refuse 'json and --samples name the same file' af --procs 2 --report "$directory/it" --samples "$directory/it.json"
     refuse 'name the same file' af --procs 2 --json "$directory/it" --trace "$directory/./it"
-    refuse 'mem cuda goes with neither' af --procs 2 --mem cuda --samples "$directory/it"
+    refuse 'mem cuda goes with neither' af --procs 2 --mem cuda --trace "$directory/it"
     expect 0 floor --procs 2 --size 64 --json "$directory/json" $few
     has json '"transport": "memcpy"'
     expect 0 af --procs 2 --size 64 --csv $few

@@ -5,6 +5,7 @@
 
 #include "perf/fail.h"
 #include "perf/gpu/row_state.h"
+#include "perf/samples.h"
 
 /* What a rank adds to a result beside its samples. */
 struct share {
@@ -47,17 +48,43 @@ static int merge_shares(const struct perf_gpu_row *row, struct perf_result *r)
     return 0;
 }
 
-/* The statistics of all ranks' numbers, on rank 0. */
-static int merge_samples(const struct perf_gpu_row *row, const double *samples, size_t n,
-                         struct perf_stats *stats_p)
+/* The statistics of all ranks' samples, on rank 0, which writes them where it was asked to. */
+static int merge_samples(const struct perf_gpu_row *row, enum perf_who who, struct perf_result *r)
 {
+    const struct perf_gpu_samples *samples = &row->samples[who];
+    const struct perf_place *place = row->gpu->place;
+    int rc = 0;
     size_t *offsets;
     void *all;
 
-    if (perf_job_gather(row->gpu->job, samples, n * sizeof(double), &all, &offsets) != 0)
+    if (perf_job_gather(row->gpu->job, samples->unit, samples->n_unit * sizeof(double), &all,
+                        &offsets) != 0)
         return -1;
-    if (row->gpu->place->rank == 0)
-        perf_stats_of(all, offsets[row->gpu->place->size] / sizeof(double), stats_p);
+    if (place->rank == 0 && row->gpu->options->output.samples_file != NULL)
+        rc = perf_samples_write(r->index, &row->c, who, place->size, all, offsets);
+    if (place->rank == 0)
+        perf_stats_of(all, offsets[place->size] / sizeof(double), &r->stats[who]);
+    free(all);
+    free(offsets);
+    return perf_job_agree(row->gpu->job, rc);
+}
+
+/* What the calls took the host: the median of all ranks, on rank 0. */
+static int merge_host(const struct perf_gpu_row *row, enum perf_who who, struct perf_result *r)
+{
+    const struct perf_gpu_samples *samples = &row->samples[who];
+    int size = row->gpu->place->size;
+    struct perf_stats host;
+    size_t *offsets;
+    void *all;
+
+    if (perf_job_gather(row->gpu->job, samples->host, samples->n_host * sizeof(double), &all,
+                        &offsets) != 0)
+        return -1;
+    if (row->gpu->place->rank == 0) {
+        perf_stats_of(all, offsets[size] / sizeof(double), &host);
+        r->cpu.host_us[who] = host.p50;
+    }
     free(all);
     free(offsets);
     return 0;
@@ -85,16 +112,11 @@ int perf_gpu_row_merge(struct perf_gpu_row *row, struct perf_result *r)
     if (merge_shares(row, r) != 0)
         return -1;
     for (int who = 0; who < PERF_WHO_LAST; who++) {
-        const struct perf_gpu_samples *samples = &row->samples[who];
-        struct perf_stats host;
-
         r->has[who] = row->sides[who].enqueue != NULL;
         if (!r->has[who])
             continue;
-        if (merge_samples(row, samples->unit, samples->n_unit, &r->stats[who]) != 0 ||
-            merge_samples(row, samples->host, samples->n_host, &host) != 0)
+        if (merge_samples(row, who, r) != 0 || merge_host(row, who, r) != 0)
             return -1;
-        r->cpu.host_us[who] = host.p50;
     }
     if (r->us_per_op[PERF_OURS] > 0.0)
         r->ops_per_s = (double)row->c.attn * 1e6 / r->us_per_op[PERF_OURS];
