@@ -1,9 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#define _GNU_SOURCE 1 /* getsid */
+
 #include "boot/boot_join.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/error.h"
 #include "base/time.h"
@@ -87,7 +90,11 @@ static stepaf_status_t read_place(const struct stepaf_env *env, struct stepaf_jo
                                 (int)env->local_rank, (int)env->local_size - 1,
                                 (int)env->local_size);
     *join_p = (struct stepaf_join){.rank = (int)env->local_rank, .size = (int)env->local_size};
-    snprintf(join_p->job, sizeof join_p->job, "%s", env->local_job);
+    join_p->is_named = *env->local_job;
+    if (join_p->is_named)
+        snprintf(join_p->job, sizeof join_p->job, "%s", env->local_job);
+    else /* no name that can be given has a space */
+        snprintf(join_p->job, sizeof join_p->job, "of session %ld", (long)getsid(0));
     return STEPAF_OK;
 }
 

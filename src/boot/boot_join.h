@@ -27,7 +27,8 @@ stepaf_status_t stepaf_boot_join(const struct stepaf_env *env, stepaf_boot_t *bo
  * Everybody of the machine can connect to such a name, or take it first; so both sides ask the
  * kernel whose process the other is. */
 struct stepaf_join {
-    char job[STEPAF_ENV_NAME_MAX + 1];
+    char job[STEPAF_ENV_NAME_MAX + 1]; /* without a name: by the session of the processes */
+    bool is_named;                     /* STEPAF_LOCAL_JOB is set */
     int rank;
     int size;
 };
@@ -63,8 +64,8 @@ stepaf_status_t stepaf_join_as_guest(const struct stepaf_join *join, int64_t dea
 
 /* ---- boot_join_socket.c: what both do ---- */
 
-/* The job's name for sentences. */
-const char *stepaf_join_name(const struct stepaf_join *join);
+/* Words behind that a rank has not come: what ranks need to meet. */
+const char *stepaf_join_who_meets(const struct stepaf_join *join);
 
 /* STEPAF_ERR_BOOT: @a what has failed with errno @a why. */
 stepaf_status_t stepaf_join_error(const struct stepaf_join *join, const char *what, int why);

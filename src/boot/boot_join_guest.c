@@ -109,7 +109,7 @@ static stepaf_status_t await_others(const struct stepaf_join *join, int fd, int6
     if (status == STEPAF_INPROGRESS) {
         status = stepaf_error_set_peer(STEPAF_ERR_TIMEOUT, STEPAF_PHASE_INIT, host,
                                        "local bootstrap: job %s: rank 0 did not gather all in time",
-                                       stepaf_join_name(join));
+                                       join->job);
         stepaf_join_say(fd, stepaf_last_error(), NULL);
         return status;
     }
@@ -117,7 +117,7 @@ static stepaf_status_t await_others(const struct stepaf_join *join, int fd, int6
         return stepaf_error_set_peer(status, STEPAF_PHASE_INIT, host,
                                      "local bootstrap: job %s: rank 0 has ended before all were "
                                      "there",
-                                     stepaf_join_name(join));
+                                     join->job);
     return status ? repeat_reason(join, status, &answer) : STEPAF_OK;
 }
 
@@ -170,10 +170,10 @@ stepaf_status_t stepaf_join_as_guest(const struct stepaf_join *join, int64_t dea
         if (is_answered)
             return status;
         if (stepaf_monotonic_ns() >= deadline_ns || stepaf_interrupted())
-            return stepaf_error_set_peer(STEPAF_ERR_TIMEOUT, STEPAF_PHASE_INIT,
-                                         (struct stepaf_who){-1, -1, 0},
-                                         "local bootstrap: job %s: rank 0 did not %s in time",
-                                         stepaf_join_name(join), fd >= 0 ? "gather all" : "come");
+            return stepaf_error_set_peer(
+                STEPAF_ERR_TIMEOUT, STEPAF_PHASE_INIT, (struct stepaf_who){-1, -1, 0},
+                "local bootstrap: job %s: rank 0 did not %s in time; %s", join->job,
+                fd >= 0 ? "gather all" : "come", stepaf_join_who_meets(join));
         nanosleep(&(struct timespec){0, RETRY_NS}, NULL);
     }
 }

@@ -52,17 +52,17 @@ static stepaf_status_t judge_hello(const struct host *host, const struct stepaf_
         return stepaf_error_set_peer(STEPAF_ERR_MISMATCH, STEPAF_PHASE_INIT, who,
                                      "local bootstrap: job %s: rank %d has another version of "
                                      "libstepaf than rank 0",
-                                     stepaf_join_name(join), hello->rank);
+                                     join->job, hello->rank);
     if (hello->size != join->size)
         return stepaf_error_set_peer(STEPAF_ERR_BOOT, STEPAF_PHASE_INIT, who,
                                      "local bootstrap: job %s: STEPAF_LOCAL_SIZE differs: %d at "
                                      "rank 0, %d at rank %d",
-                                     stepaf_join_name(join), join->size, hello->size, hello->rank);
+                                     join->job, join->size, hello->size, hello->rank);
     if (!is_rank || host->polled[hello->rank].fd >= 0)
         return stepaf_error_set_peer(STEPAF_ERR_BOOT, STEPAF_PHASE_INIT, who,
                                      "local bootstrap: job %s: two processes are rank %d "
                                      "(STEPAF_LOCAL_RANK)",
-                                     stepaf_join_name(join), hello->rank);
+                                     join->job, hello->rank);
     return STEPAF_OK;
 }
 
@@ -154,9 +154,9 @@ static stepaf_status_t miss_one(const struct host *host)
         missing++;
     return stepaf_error_set_peer(
         STEPAF_ERR_TIMEOUT, STEPAF_PHASE_INIT, (struct stepaf_who){-1, -1, missing},
-        "local bootstrap: job %s: rank %d did not come in time; %d of %d are here%s",
-        stepaf_join_name(host->join), missing, host->n_ready, host->join->size,
-        hint_unsent(host, missing, hint));
+        "local bootstrap: job %s: rank %d did not come in time; %d of %d are here; %s%s",
+        host->join->job, missing, host->n_ready, host->join->size,
+        stepaf_join_who_meets(host->join), hint_unsent(host, missing, hint));
 }
 
 /* One that was let in has said something, or has ended. */
@@ -180,11 +180,10 @@ static stepaf_status_t hear_joiner(struct host *host, int rank)
         return stepaf_error_set_peer(status, STEPAF_PHASE_INIT, who,
                                      "local bootstrap: job %s: rank %d has ended before all were "
                                      "there%s",
-                                     stepaf_join_name(host->join), rank,
-                                     hint_unsent(host, rank, hint));
+                                     host->join->job, rank, hint_unsent(host, rank, hint));
     return stepaf_error_set_peer(status < 0 ? status : STEPAF_ERR_PROTOCOL, STEPAF_PHASE_INIT, who,
                                  "local bootstrap: job %s: rank %d cannot join: %.200s",
-                                 stepaf_join_name(host->join), rank, answer.reason);
+                                 host->join->job, rank, answer.reason);
 }
 
 /* When files are to be sent that could not be, within the deadline. */
@@ -258,7 +257,7 @@ static stepaf_status_t open_listener(struct host *host)
     return stepaf_error_set(STEPAF_ERR_BOOT, STEPAF_PHASE_INIT,
                             "local bootstrap: job %s: another rank 0 is waiting there already: "
                             "give each job a STEPAF_LOCAL_JOB of its own",
-                            stepaf_join_name(host->join));
+                            host->join->job);
 }
 
 static stepaf_status_t open_host(struct host *host)

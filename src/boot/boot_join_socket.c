@@ -14,15 +14,17 @@
 #include "base/why.h"
 #include "boot/boot_join.h"
 
-const char *stepaf_join_name(const struct stepaf_join *join)
+const char *stepaf_join_who_meets(const struct stepaf_join *join)
 {
-    return *join->job ? join->job : "without a name (STEPAF_LOCAL_JOB)";
+    return join->is_named ? "those of one user, network namespace and STEPAF_LOCAL_JOB meet"
+                          : "those of one user, network namespace and session meet, where "
+                            "STEPAF_LOCAL_JOB is not set";
 }
 
 stepaf_status_t stepaf_join_error(const struct stepaf_join *join, const char *what, int why)
 {
     return stepaf_error_set(STEPAF_ERR_BOOT, STEPAF_PHASE_INIT, "local bootstrap: job %s: %s: %s",
-                            stepaf_join_name(join), what, stepaf_why(why));
+                            join->job, what, stepaf_why(why));
 }
 
 socklen_t stepaf_join_address(const struct stepaf_join *join, struct sockaddr_un *address_p)

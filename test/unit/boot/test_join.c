@@ -373,13 +373,14 @@ static void bad_settings(void)
 }
 
 /* A whole job, as a shell would start it. */
-static int one_process(int rank)
+static int one_process(int rank, const char *name)
 {
     stepaf_context_h ctx = NULL;
     char number[12];
 
     snprintf(number, sizeof number, "%d", rank);
-    setenv("STEPAF_LOCAL_JOB", job_name, 1);
+    if (name)
+        setenv("STEPAF_LOCAL_JOB", name, 1);
     setenv("STEPAF_LOCAL_SIZE", "3", 1);
     setenv("STEPAF_LOCAL_RANK", number, 1);
     setenv("STEPAF_SPLIT", "attn=1,ffn=2", 1);
@@ -399,16 +400,59 @@ static void init_needs_no_launcher(void)
 
     for (int rank = 0; rank < 3; rank++)
         if (fork() == 0)
-            _exit(one_process(rank));
+            _exit(one_process(rank, job_name));
     for (int rank = 0; rank < 3; rank++) {
         CU_ASSERT(wait(&status) > 0);
         CU_ASSERT_EQUAL(status, 0);
     }
 }
 
+/* A session of its own for a job without a name: its exit code. */
+static pid_t start_session(int first_byte, int to)
+{
+    pid_t child = fork();
+    int status, failed = 0;
+
+    if (child)
+        return child;
+    (void)setsid();
+    for (int rank = 0; rank < 3; rank++) {
+        if (fork() == 0)
+            _exit(one_process(rank, NULL));
+        if (rank || first_byte < 0)
+            continue;
+        (void)poll(NULL, 0, 100); /* it waits for the others now */
+        char byte;
+        failed += write(to, "x", 1) != 1 || read(first_byte, &byte, 1) != 1;
+    }
+    while (wait(&status) > 0)
+        failed += status != 0;
+    _exit(failed);
+}
+
+/* One starts and ends while rank 0 of the other waits. */
+static void jobs_without_a_name_are_of_their_sessions(void)
+{
+    int go[2], is_waiting[2], status;
+    char byte;
+
+    CU_ASSERT_FATAL(!pipe2(go, O_CLOEXEC) && !pipe2(is_waiting, O_CLOEXEC));
+    pid_t first = start_session(go[0], is_waiting[1]);
+    CU_ASSERT_EQUAL(read(is_waiting[0], &byte, 1), 1);
+    pid_t second = start_session(-1, -1);
+    CU_ASSERT(waitpid(second, &status, 0) == second && status == 0);
+    CU_ASSERT_EQUAL(write(go[1], "x", 1), 1);
+    CU_ASSERT(waitpid(first, &status, 0) == first && status == 0);
+    for (int i = 0; i < 2; i++) {
+        close(go[i]);
+        close(is_waiting[i]);
+    }
+}
+
 int main(void)
 {
     CU_TestInfo tests[] = {
+        {"jobs without a name are of their sessions", jobs_without_a_name_are_of_their_sessions},
         {"init needs no launcher", init_needs_no_launcher},
         {"all find each other", all_find_each_other},
         {"one context after the other", one_context_after_the_other},
