@@ -150,7 +150,7 @@ bool stepaf_fabric_is_quiet(struct stepaf_transport *transport, bool begin, uint
     (void)transport->ops->progress(transport, 1);
     for (uint32_t p = 0; p < fabric->n_peers; p++) {
         const struct stepaf_fabric_link *link = stepaf_fabric_link(fabric, p);
-        if (link->used && stepaf_fabric_link_has_pending(link)) {
+        if (stepaf_fabric_link_has_pending(link)) { /* also one that is disconnected by now */
             *peer_p = p;
             return false;
         }

@@ -200,6 +200,33 @@ static void quiet_is_when_all_is_acknowledged(void)
     end();
 }
 
+/* A lost peer's process may return by another transport, which disconnects its link here: the fabric
+ * still reads what is under way over it. */
+static void quiet_waits_for_links_that_are_gone(void)
+{
+    uint32_t peer = 9;
+
+    begin();
+    struct stepaf_mem *source = fabric_memory(&a, ROOM);
+    struct stepaf_rmem *rmem = side_import(&a, 0, &b, fabric_memory(&b, ROOM));
+    struct stepaf_xfer xfer = {source->base, source, rmem, 0, 5000};
+    struct stepaf_post post = {.link = a.links[0], .xfer = &xfer, .n_xfer = 1}, *posts[] = {&post};
+    post.msg = (struct stepaf_msg){.type = STEPAF_MSG_START, .seq = 5};
+    take_in_all();
+    ofi_fabric.holds = true;
+    CU_ASSERT_EQUAL(side_ops->post(posts, 1), 0);
+    a.up.lost(&a.up, a.links[0], "given up");
+    side_ops->retire(&post);
+    side_ops->release_mem(a.links[0], rmem);
+    side_ops->disconnect(a.links[0]);
+    CU_ASSERT_FALSE(side_ops->is_quiet(a.transport, true, &peer));
+    CU_ASSERT_EQUAL(peer, 0);
+    ofi_fabric.holds = false;
+    take_in_all();
+    CU_ASSERT_TRUE(side_ops->is_quiet(a.transport, false, &peer));
+    end();
+}
+
 /* A second hello says that nothing more is to come: it is answered once, where this is needed at
  * all. */
 static void ends_are_agreed_upon(void)
@@ -248,6 +275,7 @@ int main(void)
         {"a link that is closed is not written to", a_link_that_is_closed_is_not_written_to},
         {"a long post goes through", a_long_post_goes_through},
         {"quiet is when all is acknowledged", quiet_is_when_all_is_acknowledged},
+        {"quiet waits for links that are gone", quiet_waits_for_links_that_are_gone},
         {"ends are agreed upon", ends_are_agreed_upon},
         CU_TEST_INFO_NULL,
     };
