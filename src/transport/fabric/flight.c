@@ -107,22 +107,6 @@ void stepaf_fabric_retire(struct stepaf_post *post)
             link->flight[i].post = NULL;
 }
 
-void stepaf_fabric_lose(struct stepaf_fabric_link *link, int error)
-{
-    const struct stepaf_fabric *fabric = stepaf_fabric_of(link);
-    char reason[STEPAF_REASON_MAX];
-
-    if (!link->used || link->base.dead)
-        return;
-    if (link->proof.state != STEPAF_FABRIC_PROVEN) { /* it takes another transport */
-        link->proof.state = STEPAF_FABRIC_REFUTED;
-        link->proof.error = error;
-        return;
-    }
-    snprintf(reason, sizeof(reason), "%.60s: %.100s", fabric->name, fabric->strerror(error));
-    fabric->base.up->lost(fabric->base.up, &link->base, reason);
-}
-
 bool stepaf_fabric_link_has_pending(const struct stepaf_fabric_link *link)
 {
     bool pending = false;

@@ -120,6 +120,8 @@ struct stepaf_fabric {
     uint64_t token;
     uint64_t pids; /* the namespace of process numbers */
     int64_t looked_ns;
+    struct stepaf_fabric_link *asked; /* a look writes a credit to it; else NULL */
+    int asked_error;                  /* of that credit; 0: none */
 };
 
 static inline struct stepaf_fabric_link *stepaf_fabric_link(const struct stepaf_fabric *fabric,
@@ -192,8 +194,6 @@ struct stepaf_fabric_flight *stepaf_fabric_begin(struct stepaf_fabric_link *link
 void stepaf_fabric_end_post(struct stepaf_fabric_flight *flight, struct stepaf_post *post);
 /* One of the sends of a flight has ended. */
 void stepaf_fabric_end_send(struct stepaf_fabric_flight *flight);
-/* It is lost; or refuted, if it is not proven yet. */
-void stepaf_fabric_lose(struct stepaf_fabric_link *link, int error);
 /* Whether a post's sends are under way: over the link; or anything, to any live peer. */
 bool stepaf_fabric_link_has_pending(const struct stepaf_fabric_link *link);
 bool stepaf_fabric_has_pending(const struct stepaf_fabric *fabric);
@@ -210,5 +210,7 @@ stepaf_status_t stepaf_fabric_prove_links(struct stepaf_transport *transport, bo
 /* watch.c */
 void stepaf_fabric_watch(struct stepaf_fabric_link *link, uint32_t pid);
 void stepaf_fabric_check_peers(struct stepaf_transport *transport);
+/* It is lost; or refuted, if it is not proven yet. A library's error is not 0. */
+void stepaf_fabric_lose(struct stepaf_fabric_link *link, int error);
 
 #endif

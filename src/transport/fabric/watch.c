@@ -47,6 +47,40 @@ static void lose_found(struct stepaf_fabric *fabric, struct stepaf_fabric_link *
         fabric->base.up->lost(fabric->base.up, &link->base, reason);
 }
 
+void stepaf_fabric_lose(struct stepaf_fabric_link *link, int error)
+{
+    struct stepaf_fabric *fabric = stepaf_fabric_of(link);
+    char reason[STEPAF_REASON_MAX];
+
+    if (!link->used || link->base.dead)
+        return;
+    if (link->proof.state != STEPAF_FABRIC_PROVEN) { /* it takes another transport */
+        link->proof.state = STEPAF_FABRIC_REFUTED;
+        link->proof.error = error;
+        return;
+    }
+    if (fabric->asked == link) {
+        fabric->asked_error = error;
+        return;
+    }
+    snprintf(reason, sizeof(reason), "%.60s: %.100s", fabric->name, fabric->strerror(error));
+    fabric->base.up->lost(fabric->base.up, &link->base, reason);
+}
+
+/* A credit within a look. Where it is refused for good, what the peer has said before is delivered,
+ * and then the link is lost. */
+static void ask_by_credit(struct stepaf_fabric *fabric, struct stepaf_fabric_link *link)
+{
+    fabric->asked = link;
+    fabric->asked_error = 0;
+    (void)fabric->calls->control(link, STEPAF_FABRIC_CREDIT);
+    fabric->asked = NULL;
+    if (!fabric->asked_error)
+        return;
+    stepaf_fabric_deliver(link);
+    stepaf_fabric_lose(link, fabric->asked_error);
+}
+
 /* @a anew: the last look is so long ago that silence says nothing. */
 static void look_after_fabric(struct stepaf_fabric *fabric, struct stepaf_fabric_link *link,
                               int64_t now, bool anew)
@@ -66,7 +100,7 @@ static void look_after_fabric(struct stepaf_fabric *fabric, struct stepaf_fabric
     }
     /* A credit says nothing new, but shows whether the peer can be written to. */
     if (now - link->heard_ns > ask_after_ns(fabric) && !link->control.pending)
-        (void)fabric->calls->control(link, STEPAF_FABRIC_CREDIT);
+        ask_by_credit(fabric, link);
     if (!link->base.dead && link->pidfd < 0 && now - link->heard_ns > *fabric->timeout_us * 1000)
         lose_found(fabric, link, "it takes in nothing");
 }
@@ -86,7 +120,7 @@ void stepaf_fabric_check_peers(struct stepaf_transport *transport)
         if (!link->used || link->base.dead)
             continue;
         if (link->taken != link->told && link->proof.state == STEPAF_FABRIC_PROVEN)
-            (void)fabric->calls->control(link, STEPAF_FABRIC_CREDIT);
+            ask_by_credit(fabric, link);
         if (!link->base.dead)
             look_after_fabric(fabric, link, now, anew);
     }

@@ -147,6 +147,7 @@ struct stepaf_ofi {
     bool ends_together;  /* end.c */
     bool settled;        /* the first commit is done: libfabric has opened what it needs */
     bool is_due;         /* progress does more than read, as always before that */
+    bool has_aside;      /* such as to deliver what a look has set aside */
     struct stepaf_ofi_socket *sockets;
     unsigned n_sockets;
 };

@@ -35,6 +35,12 @@ static __attribute__((noinline, cold)) void note_came(struct stepaf_ofi_link *li
     came->last = now;
 }
 
+static inline void set_aside(struct stepaf_ofi *ofi)
+{
+    ofi->is_due = true;
+    ofi->has_aside = true;
+}
+
 /* A piece or a message of the link's is counted, that of @a number, which has come by a rail. */
 static inline __attribute__((always_inline)) void follow(struct stepaf_ofi_link *link,
                                                          unsigned rail, uint32_t number,
@@ -45,7 +51,7 @@ static inline __attribute__((always_inline)) void follow(struct stepaf_ofi_link 
     if (delivers)
         stepaf_fabric_deliver(&link->shared);
     else
-        ((struct stepaf_ofi *)link->shared.base.transport)->is_due = true;
+        set_aside((struct stepaf_ofi *)link->shared.base.transport);
 }
 
 /* The number of a message that is due, of which the bits of @a mask are told. */
@@ -240,6 +246,7 @@ static __attribute__((noinline, cold)) unsigned ofi_do_due(struct stepaf_ofi *of
 {
     unsigned n = stepaf_fabric_deliver_all(&ofi->shared);
 
+    ofi->has_aside = false;
     if (!ofi->settled)
         return n + take_in_guarded(ofi);
     ofi->is_due = false;

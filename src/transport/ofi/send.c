@@ -27,6 +27,16 @@ static inline uint64_t finish_data(const struct stepaf_ofi_link *link, uint32_t 
     return (uint64_t)imm << STEPAF_OFI_IMM_SHIFT | imm_make(link, STEPAF_FABRIC_MESSAGE, low);
 }
 
+/* A write was refused for good. What the peer has said before is delivered first: where a look has
+ * set that aside, the next progress does it, and the post is offered again. */
+static __attribute__((noinline, cold)) void refuse_write(struct stepaf_ofi_link *link, int error)
+{
+    struct stepaf_ofi *ofi = (struct stepaf_ofi *)link->shared.base.transport;
+
+    if (!ofi->has_aside || ofi->shared.asked == &link->shared)
+        stepaf_fabric_lose(&link->shared, error);
+}
+
 /* One write. False: there is no room for it now, or the link is lost. @a more: another one follows
  * at once, which rings for both; but the last for which there is room rings itself, as does one of
  * a few. */
@@ -58,7 +68,7 @@ static inline __attribute__((always_inline)) bool ofi_write(
         fi_writemsg(rail->ep, &msg, FI_REMOTE_CQ_DATA | FI_COMPLETION | (more ? FI_MORE : 0));
     if (error) {
         if (error != -FI_EAGAIN)
-            stepaf_fabric_lose(&link->shared, (int)-error);
+            refuse_write(link, (int)-error);
         return false;
     }
     rail->more_run = more ? rail->more_run + 1 : 0;

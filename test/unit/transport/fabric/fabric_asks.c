@@ -130,6 +130,28 @@ void fabric_ask_last_words(struct side *one, struct side *dying, struct side *ot
     close(ends[1]);
 }
 
+void fabric_ask_words_before_refusal(struct side *one, struct side *closing, void (*refuse)(void))
+{
+    unsigned before = one->n_messages;
+
+    CU_ASSERT_EQUAL(side_say(closing, 0, 1), STEPAF_POST_SENT);
+    CU_ASSERT_TRUE(fabric_until_messages(one, closing, before + 1));
+    fabric_link(one, 0)->told = fabric_link(one, 0)->taken;
+    CU_ASSERT_EQUAL(side_say(closing, 0, 2), STEPAF_POST_SENT);
+    for (int i = 0; i < 300; i++) { /* until all has landed */
+        (void)side_progress(closing);
+        fabric_of(one)->looked_ns = 0;
+        side_ops->check_peers(one->transport);
+    }
+    CU_ASSERT(one->n_messages == before + 1 && !one->n_lost);
+    refuse();
+    fabric_link(one, 0)->told--; /* it is to be told of the first */
+    fabric_of(one)->looked_ns = 0;
+    side_ops->check_peers(one->transport);
+    CU_ASSERT_EQUAL(one->n_lost, 1);
+    CU_ASSERT_EQUAL(one->n_messages, before + 2);
+}
+
 const char *fabric_connect_spoilt(struct side *one, struct side *other,
                                   void (*spoil)(struct stepaf_pack *pack))
 {

@@ -43,6 +43,9 @@ void fabric_ask_unread_lives(struct side *one, struct side *other);
 void fabric_ask_unseen_lives(struct side *side);
 /* Of what has come, only what the peer has said whose process has ended is delivered by a look. */
 void fabric_ask_last_words(struct side *one, struct side *dying, struct side *other);
+/* The peer has written, and closed: its last message is delivered though what a look writes to it is
+ * refused. @a refuse: let all that is written from now on be refused. */
+void fabric_ask_words_before_refusal(struct side *one, struct side *closing, void (*refuse)(void));
 /* Why an address that was spoilt is refused; "": it is not. */
 const char *fabric_connect_spoilt(struct side *one, struct side *other,
                                   void (*spoil)(struct stepaf_pack *pack));

@@ -129,6 +129,40 @@ static void last_words_are_delivered(void)
     end();
 }
 
+static void refuse_all(void)
+{
+    ofi_fabric.refuse_write = FI_ECONNRESET;
+}
+
+static void last_words_come_before_a_refused_credit(void)
+{
+    begin();
+    fabric_ask_words_before_refusal(&a, &b, refuse_all);
+    UNIT_STRING(a.lost_reason, "efa: the connection was reset");
+    end();
+}
+
+/* A look has set them aside. */
+static void last_words_come_before_a_refused_post(void)
+{
+    begin();
+    CU_ASSERT_EQUAL(side_say(&b, 0, 2), STEPAF_POST_SENT);
+    for (int i = 0; i < 300; i++) {
+        (void)side_progress(&b);
+        fabric_of(&a)->looked_ns = 0;
+        side_ops->check_peers(a.transport);
+    }
+    refuse_all();
+    CU_ASSERT_EQUAL(side_say(&a, 0, 3), STEPAF_POST_QUEUED);
+    CU_ASSERT_EQUAL(a.n_messages + a.n_lost, 0);
+    (void)side_progress(&a);
+    CU_ASSERT_EQUAL(a.n_messages, 1);
+    CU_ASSERT_EQUAL(side_say(&a, 0, 3), STEPAF_POST_SENT); /* to nobody */
+    CU_ASSERT_EQUAL(a.n_lost, 1);
+    UNIT_STRING(a.lost_reason, "efa: the connection was reset");
+    end();
+}
+
 /* A link that is closed while its peer is to be told how much has been taken, for which there was
  * no room. What comes by the other one is set aside by a look, so that all links are gone through
  * behind it. */
@@ -272,6 +306,8 @@ int main(void)
         {"a process that ends is lost", a_process_that_ends_is_lost},
         {"who is not read is not lost", who_is_not_read_is_not_lost},
         {"last words are delivered", last_words_are_delivered},
+        {"last words come before a refused credit", last_words_come_before_a_refused_credit},
+        {"last words come before a refused post", last_words_come_before_a_refused_post},
         {"a link that is closed is not written to", a_link_that_is_closed_is_not_written_to},
         {"a long post goes through", a_long_post_goes_through},
         {"quiet is when all is acknowledged", quiet_is_when_all_is_acknowledged},

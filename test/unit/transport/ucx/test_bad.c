@@ -393,6 +393,18 @@ static void last_words_are_delivered(void)
     end();
 }
 
+static void refuse_all(void)
+{
+    ucx_fabric.refuse = UCS_ERR_CONNECTION_RESET;
+}
+
+static void last_words_come_before_a_refused_credit(void)
+{
+    begin();
+    fabric_ask_words_before_refusal(&a, &b, refuse_all);
+    end();
+}
+
 /* An error that UCX tells of while links are not read is noticed by looking. */
 static void an_error_is_noticed_unread(void)
 {
@@ -490,6 +502,7 @@ int main(void)
         {"what connects is not cut", what_connects_is_not_cut},
         {"who is not read is not lost", who_is_not_read_is_not_lost},
         {"last words are delivered", last_words_are_delivered},
+        {"last words come before a refused credit", last_words_come_before_a_refused_credit},
         {"an error is noticed unread", an_error_is_noticed_unread},
         {"a process that ends is lost", a_process_that_ends_is_lost},
         {"bad addresses are refused", bad_addresses_are_refused},
