@@ -170,6 +170,10 @@ static void take_rail_facts(struct stepaf_ofi *ofi)
     ofi->is_wide = info->domain_attr->cq_data_size >= sizeof(uint64_t);
     ofi->ends_together = stepaf_ofi_ends_together(info);
     ofi->share_min = STEPAF_OFI_SHARE_MIN;
+    /* What waits for a doorbell is never all that the provider has room for. */
+    ofi->more_max = STEPAF_OFI_MORE_MAX - 1;
+    if (info->tx_attr && info->tx_attr->size && info->tx_attr->size <= ofi->more_max)
+        ofi->more_max = (unsigned)info->tx_attr->size - 1;
     ofi->piece_max = info->ep_attr->max_msg_size;
     if (ofi->piece_max > 1U << 30)
         ofi->piece_max = 1U << 30;

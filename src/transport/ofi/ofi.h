@@ -140,6 +140,7 @@ struct stepaf_ofi {
         char why[STEPAF_REASON_MAX];   /* staged */
     } gpu;
     uint64_t piece_max;  /* of one write */
+    unsigned more_max;   /* writes in a row with FI_MORE, behind which one rings */
     uint64_t share_min;  /* tensors of twice as much, or more, go by several rails */
     int64_t end_said_ns; /* end.c: when this side last said so; 0: never */
     bool is_open;        /* all rails */
@@ -206,6 +207,8 @@ bool stepaf_ofi_sockets_are_open(const struct stepaf_ofi *ofi);
 /* send.c */
 unsigned stepaf_ofi_post(struct stepaf_post *const *posts, unsigned n);
 bool stepaf_ofi_control(struct stepaf_fabric_link *link, enum stepaf_fabric_kind kind);
+/* Ring for writes that carried FI_MORE and behind which none has come. False: there is no room. */
+bool stepaf_ofi_ring(struct stepaf_ofi *ofi);
 
 /* end.c. Whether this provider needs ends to be agreed upon; do so, and wait for the peers: links are
  * disconnected then. */

@@ -241,7 +241,7 @@ static unsigned take_in_guarded(struct stepaf_ofi *ofi)
     return n;
 }
 
-/* Deliver what was set aside, and read once. */
+/* Deliver what was set aside, ring where it is owed, and read once. */
 static __attribute__((noinline, cold)) unsigned ofi_do_due(struct stepaf_ofi *ofi)
 {
     unsigned n = stepaf_fabric_deliver_all(&ofi->shared);
@@ -249,7 +249,7 @@ static __attribute__((noinline, cold)) unsigned ofi_do_due(struct stepaf_ofi *of
     ofi->has_aside = false;
     if (!ofi->settled)
         return n + take_in_guarded(ofi);
-    ofi->is_due = false;
+    ofi->is_due = !stepaf_ofi_ring(ofi);
     return n + take_in(ofi);
 }
 

@@ -27,12 +27,18 @@ static inline uint64_t finish_data(const struct stepaf_ofi_link *link, uint32_t 
     return (uint64_t)imm << STEPAF_OFI_IMM_SHIFT | imm_make(link, STEPAF_FABRIC_MESSAGE, low);
 }
 
-/* A write was refused for good. What the peer has said before is delivered first: where a look has
- * set that aside, the next progress does it, and the post is offered again. */
-static __attribute__((noinline, cold)) void refuse_write(struct stepaf_ofi_link *link, int error)
+/* A write was refused. Those before it that carried FI_MORE are to be rung for: progress does that. If
+ * it was for good the link is lost, but what the peer has said before is delivered first: where a look
+ * has set that aside, the next progress does it, and the post is offered again. */
+static __attribute__((noinline, cold)) void refuse_write(struct stepaf_ofi_link *link,
+                                                         const struct stepaf_ofi_rail *rail,
+                                                         int error)
 {
     struct stepaf_ofi *ofi = (struct stepaf_ofi *)link->shared.base.transport;
 
+    ofi->is_due = ofi->is_due || rail->more_run;
+    if (error == FI_EAGAIN)
+        return;
     if (!ofi->has_aside || ofi->shared.asked == &link->shared)
         stepaf_fabric_lose(&link->shared, error);
 }
@@ -63,12 +69,11 @@ static inline __attribute__((always_inline)) bool ofi_write(
 
     if (!op)
         return false;
-    more = more && op->next && rail->more_run < STEPAF_OFI_MORE_MAX - 1;
+    more = more && op->next && rail->more_run < ofi->more_max;
     ssize_t error =
         fi_writemsg(rail->ep, &msg, FI_REMOTE_CQ_DATA | FI_COMPLETION | (more ? FI_MORE : 0));
     if (error) {
-        if (error != -FI_EAGAIN)
-            refuse_write(link, (int)-error);
+        refuse_write(link, rail, (int)-error);
         return false;
     }
     rail->more_run = more ? rail->more_run + 1 : 0;
@@ -95,6 +100,10 @@ static bool write_slot(struct stepaf_fabric_flight *flight, unsigned path, uint3
 
 static bool write_control(struct stepaf_ofi_link *link, unsigned path, uint32_t data)
 {
+    struct stepaf_ofi *ofi = (struct stepaf_ofi *)link->shared.base.transport;
+
+    stepaf_ofi_slot(ofi, true, link->shared.base.peer, STEPAF_FABRIC_RING)->token =
+        link->shared.token;
     return write_slot(&link->shared.control, path, STEPAF_FABRIC_RING, sizeof(link->shared.token),
                       data);
 }
@@ -115,16 +124,12 @@ static bool say_hello_by_paths(struct stepaf_ofi_link *link)
     return true;
 }
 
-/* Credits, by which idle links are tried, go by each path in turn: one that is silent shows, and a
- * doorbell that is owed there is rung. */
+/* Credits, by which idle links are tried, go by each path in turn: one that is silent shows. */
 bool stepaf_ofi_control(struct stepaf_fabric_link *shared, enum stepaf_fabric_kind kind)
 {
     struct stepaf_ofi_link *link = (struct stepaf_ofi_link *)shared;
-    struct stepaf_ofi *ofi = (struct stepaf_ofi *)link->shared.base.transport;
     uint32_t taken = link->shared.taken;
 
-    stepaf_ofi_slot(ofi, true, link->shared.base.peer, STEPAF_FABRIC_RING)->token =
-        link->shared.token;
     if (kind == STEPAF_FABRIC_HELLO)
         return say_hello_by_paths(link);
     if (!write_control(link, link->turn, imm_make(link, kind, taken)))
@@ -132,6 +137,30 @@ bool stepaf_ofi_control(struct stepaf_fabric_link *shared, enum stepaf_fabric_ki
     link->turn = link->turn + 1 < link->n_paths ? link->turn + 1 : 0;
     link->shared.told = taken;
     return true;
+}
+
+/* A rail's doorbell is one for all peers. Of a lost one no more is asked than to ring. */
+static void ring_rail(struct stepaf_ofi *ofi, unsigned r, bool by_lost)
+{
+    for (uint32_t p = 0; p < ofi->shared.n_peers && ofi->rails[r].more_run; p++) {
+        struct stepaf_ofi_link *link = &ofi->links[p];
+        bool is_live = link->shared.used && !link->shared.base.dead;
+        if (link->shared.proof.state == STEPAF_FABRIC_PROVEN && r < link->n_paths &&
+            is_live != by_lost)
+            (void)write_control(link, r, imm_make(link, STEPAF_FABRIC_CREDIT, link->shared.taken));
+    }
+}
+
+bool stepaf_ofi_ring(struct stepaf_ofi *ofi)
+{
+    bool is_owed = false;
+
+    for (unsigned r = 0; r < ofi->n_rails; r++) {
+        ring_rail(ofi, r, false);
+        ring_rail(ofi, r, true);
+        is_owed |= ofi->rails[r].more_run > 0;
+    }
+    return !is_owed;
 }
 
 /* The path of a post, but for the shares of large tensors: one doorbell rings for one path. */

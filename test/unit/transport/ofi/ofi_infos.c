@@ -80,6 +80,7 @@ static struct fi_info *make_info(const char *provider, unsigned at)
     info->domain_attr->mr_key_size = ofi_fabric.key_bytes;
     info->domain_attr->cq_data_size = ofi_fabric.cq_data_size;
     info->ep_attr->max_msg_size = ofi_fabric.max_msg;
+    info->tx_attr->size = ofi_fabric.depth;
     if (ofi_fabric.nics) {
         struct whole *whole = (struct whole *)info;
         whole->bus.bus_type = FI_BUS_PCI;
