@@ -95,7 +95,7 @@ static void ofi_close(struct stepaf_transport *transport)
     stepaf_ofi_sockets_forget(ofi);
     close_rails(ofi);
     free(ofi->slots);
-    free(ofi->ops);
+    stepaf_ofi_close_room(ofi);
     free(ofi->links);
     free(ofi);
 }
@@ -142,9 +142,8 @@ static bool ofi_make_room(struct stepaf_ofi *ofi, unsigned n_peers)
     size_t bytes = (size_t)2 * n_peers * STEPAF_OFI_PLACES * STEPAF_FABRIC_SLOT;
 
     bytes = (bytes + PAGE - 1) / PAGE * PAGE;
-    ofi->ops = calloc(STEPAF_OFI_OPS, sizeof(*ofi->ops));
     ofi->slots = aligned_alloc(PAGE, bytes);
-    if (!ofi->ops || !ofi->slots ||
+    if (!stepaf_ofi_open_room(ofi) || !ofi->slots ||
         stepaf_fabric_open(&ofi->shared, n_peers, sizeof(*ofi->links)) != 0)
         return false;
     ofi->links = ofi->shared.links;
@@ -153,10 +152,6 @@ static bool ofi_make_room(struct stepaf_ofi *ofi, unsigned n_peers)
     ofi->is_due = true;
     memset(ofi->slots, 0, bytes);
     ofi->slots_mem = (struct stepaf_mem){.base = ofi->slots, .bytes = bytes, .fd = -1};
-    for (int i = 0; i < STEPAF_OFI_OPS; i++) {
-        ofi->ops[i].next = ofi->free_op;
-        ofi->free_op = &ofi->ops[i];
-    }
     return true;
 }
 
@@ -343,7 +338,7 @@ const struct stepaf_transport_ops stepaf_ofi_ops = {
     .post = stepaf_ofi_post,
     .retire = stepaf_fabric_retire,
     .progress = stepaf_ofi_progress,
-    .check_peers = stepaf_fabric_check_peers,
+    .check_peers = stepaf_ofi_check_peers,
     .count_rails = ofi_count_rails,
     .query_memory = ofi_query_memory,
 };

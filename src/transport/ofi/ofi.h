@@ -11,6 +11,8 @@ enum {
     STEPAF_OFI_ADDRESS = 256,                   /* the longest address of a provider */
     STEPAF_OFI_PROVIDER = 64,
     STEPAF_OFI_OPS = 512,     /* writes under way at most */
+    STEPAF_OFI_RESERVE = 128, /* and more: credits, and half of them of links with less than FEW */
+    STEPAF_OFI_FEW = 8,
     STEPAF_OFI_MORE_MAX = 16, /* writes of one doorbell */
     STEPAF_OFI_SHARE_MIN = 64 << 10,
     STEPAF_OFI_SHARE_ALIGN = 64
@@ -45,6 +47,20 @@ struct stepaf_ofi_op {
     struct fi_context2 context; /* the provider's: first */
     struct stepaf_fabric_flight *flight;
     struct stepaf_ofi_op *next; /* while it is free */
+};
+
+/* What is under way to lost peers may never end: others get as much again. */
+struct stepaf_ofi_more_ops {
+    struct stepaf_ofi_more_ops *next;
+    struct stepaf_ofi_op ops[STEPAF_OFI_OPS];
+};
+
+struct stepaf_ofi_pool {
+    struct stepaf_ofi_op *ops; /* STEPAF_OFI_OPS and STEPAF_OFI_RESERVE */
+    struct stepaf_ofi_op *reserve;
+    unsigned n_reserve;
+    struct stepaf_ofi_more_ops *more;
+    uint32_t n_more; /* ops of them */
 };
 
 /* A rail to a peer: from an endpoint of this rank to the one of the same number there. */
@@ -129,7 +145,8 @@ struct stepaf_ofi {
     struct stepaf_ofi_rail rails[STEPAF_OFI_RAILS]; /* alike but for their domains and addresses */
     unsigned n_rails;
     struct stepaf_ofi_link *links; /* shared.links */
-    struct stepaf_ofi_op *ops, *free_op;
+    struct stepaf_ofi_op *free_op;
+    struct stepaf_ofi_pool pool;
     uint8_t *slots; /* n_peers times STEPAF_OFI_PLACES in, as many out */
     struct stepaf_mem slots_mem;
     struct stepaf_ofi_registration *registrations;
@@ -203,6 +220,24 @@ void stepaf_ofi_sockets_find(struct stepaf_ofi *ofi);
 void stepaf_ofi_sockets_forget(struct stepaf_ofi *ofi);
 void stepaf_ofi_sockets_cut(struct stepaf_ofi *ofi);
 bool stepaf_ofi_sockets_are_open(const struct stepaf_ofi *ofi);
+
+/* room.c. Those under way are bounded, for all peers together. */
+bool stepaf_ofi_open_room(struct stepaf_ofi *ofi);
+void stepaf_ofi_close_room(struct stepaf_ofi *ofi);
+/* If there is no free_op, have one of the reserve in its place. False: there is some, or none for this
+ * link. Behind the write it is taken back if that was refused. */
+bool stepaf_ofi_lend(struct stepaf_ofi *ofi, const struct stepaf_fabric_link *link,
+                     bool for_control);
+void stepaf_ofi_take_back(struct stepaf_ofi *ofi);
+void stepaf_ofi_free_op(struct stepaf_ofi *ofi, struct stepaf_ofi_op *op);
+/* Whether this is an op at all. */
+static inline bool stepaf_ofi_is_usual_op(const struct stepaf_ofi *ofi, const void *context)
+{
+    return (uintptr_t)context - (uintptr_t)ofi->pool.ops < STEPAF_OFI_OPS * sizeof(*ofi->pool.ops);
+}
+bool stepaf_ofi_is_op(const struct stepaf_ofi *ofi, const void *context);
+/* And replace what lost peers hold, where others need it. */
+void stepaf_ofi_check_peers(struct stepaf_transport *transport);
 
 /* send.c */
 unsigned stepaf_ofi_post(struct stepaf_post *const *posts, unsigned n);

@@ -125,7 +125,7 @@ static inline __attribute__((always_inline)) bool take_write(struct stepaf_ofi *
     return true;
 }
 
-static struct stepaf_fabric_flight *end_op(struct stepaf_ofi *ofi, struct stepaf_ofi_op *op)
+static inline struct stepaf_fabric_flight *end_op(struct stepaf_ofi *ofi, struct stepaf_ofi_op *op)
 {
     struct stepaf_fabric_flight *flight = op->flight;
 
@@ -135,10 +135,17 @@ static struct stepaf_fabric_flight *end_op(struct stepaf_ofi *ofi, struct stepaf
     return flight;
 }
 
-static bool is_op(const struct stepaf_ofi *ofi, const void *context)
+/* One of the others, or none at all. */
+static __attribute__((noinline, cold)) unsigned end_other_op(struct stepaf_ofi *ofi, void *context)
 {
-    const struct stepaf_ofi_op *op = context;
-    return op >= ofi->ops && op < ofi->ops + STEPAF_OFI_OPS;
+    struct stepaf_ofi_op *op = context;
+
+    if (!stepaf_ofi_is_op(ofi, op))
+        return 0;
+    struct stepaf_fabric_flight *flight = op->flight;
+    stepaf_ofi_free_op(ofi, op);
+    stepaf_fabric_end_send(flight);
+    return flight != &flight->link->control;
 }
 
 /* Provider sockets says of own writes, too, that they have carried data. */
@@ -156,13 +163,13 @@ static bool take_error(struct stepaf_ofi *ofi, const struct stepaf_ofi_rail *rai
     if (fi_cq_readerr(rail->cq, &entry, 0) != 1)
         return false;
     struct stepaf_ofi_op *op = entry.op_context;
-    if (!is_op(ofi, op)) {
+    if (!stepaf_ofi_is_op(ofi, op)) {
         ofi->shared.base.up->dropped_malformed++;
         return true;
     }
     struct stepaf_fabric_link *link = op->flight->link;
     op->flight->post = NULL; /* it has not been sent */
-    (void)end_op(ofi, op);
+    (void)end_other_op(ofi, op);
     stepaf_fabric_deliver(link); /* what was set aside */
     stepaf_fabric_lose(link, entry.err);
     return true;
@@ -194,9 +201,11 @@ static inline __attribute__((always_inline)) unsigned read_queue(struct stepaf_o
             ofi->shared.base.up->dropped_malformed +=
                 !take_write(ofi, (unsigned)(rail - ofi->rails), data, delivers);
             counted += (uint32_t)data >> STEPAF_OFI_KIND_SHIFT < STEPAF_FABRIC_CREDIT;
-        } else if (is_op(ofi, entries[i].op_context)) {
+        } else if (stepaf_ofi_is_usual_op(ofi, entries[i].op_context)) {
             const struct stepaf_fabric_flight *flight = end_op(ofi, entries[i].op_context);
             counted += flight != &flight->link->control;
+        } else {
+            counted += end_other_op(ofi, entries[i].op_context);
         }
     }
     return counted;

@@ -104,8 +104,12 @@ static bool write_control(struct stepaf_ofi_link *link, unsigned path, uint32_t 
 
     stepaf_ofi_slot(ofi, true, link->shared.base.peer, STEPAF_FABRIC_RING)->token =
         link->shared.token;
-    return write_slot(&link->shared.control, path, STEPAF_FABRIC_RING, sizeof(link->shared.token),
-                      data);
+    bool is_lent = stepaf_ofi_lend(ofi, &link->shared, true);
+    bool done = write_slot(&link->shared.control, path, STEPAF_FABRIC_RING,
+                           sizeof(link->shared.token), data);
+    if (is_lent)
+        stepaf_ofi_take_back(ofi);
+    return done;
 }
 
 /* By each path, with its number: a link is proven if by each of them something gets through. All
@@ -323,6 +327,21 @@ static inline bool ofi_post_quick(struct stepaf_ofi_link *link, struct stepaf_po
     return true;
 }
 
+/* It could not be sent, or not all of it. Where peers hold all there is, those that are not among
+ * them have some of the reserve, for one write, and so on. Returns whether it is QUEUED. */
+static __attribute__((noinline, cold)) unsigned queue_post(struct stepaf_ofi_link *link,
+                                                           struct stepaf_post *post)
+{
+    struct stepaf_ofi *ofi = (struct stepaf_ofi *)link->shared.base.transport;
+
+    post->state = STEPAF_POST_QUEUED;
+    if (!stepaf_ofi_lend(ofi, &link->shared, false))
+        return 1;
+    unsigned n_queued = stepaf_ofi_post(&post, 1);
+    stepaf_ofi_take_back(ofi);
+    return n_queued;
+}
+
 unsigned stepaf_ofi_post(struct stepaf_post *const *posts, unsigned n)
 {
     unsigned n_queued = 0;
@@ -334,8 +353,7 @@ unsigned stepaf_ofi_post(struct stepaf_post *const *posts, unsigned n)
             continue;
         if (link->shared.base.dead || ofi_send_post(link, posts[i]) || link->shared.base.dead)
             continue;
-        posts[i]->state = STEPAF_POST_QUEUED;
-        n_queued++;
+        n_queued += queue_post(link, posts[i]);
     }
     return n_queued;
 }

@@ -71,7 +71,7 @@ static void errors_of_nobody_are_counted(void)
 {
     begin();
     ofi_fabric_say_error(&a, NULL, FI_EIO);
-    ofi_fabric_say_error(&a, ofi_of(&a)->ops + STEPAF_OFI_OPS, FI_EIO);
+    ofi_fabric_say_error(&a, ofi_of(&a)->pool.ops + STEPAF_OFI_OPS + STEPAF_OFI_RESERVE, FI_EIO);
     take_in_all();
     CU_ASSERT_EQUAL(a.up.dropped_malformed, 2);
     CU_ASSERT_EQUAL(a.n_lost, 0);
