@@ -56,6 +56,7 @@ static bool is_own_lack(int error, const struct stepaf_control_address *address)
 void stepaf_member_net_call_anew(struct stepaf_member_net *net, int rank)
 {
     net->others[rank].at = 0;
+    net->others[rank].is_refused = false;
     net->others[rank].spent_ns = net->others[rank].again_ns = 0;
 }
 
@@ -72,8 +73,9 @@ static void call_later(struct member_other *other, bool lacks)
     other->again_ns = stepaf_monotonic_ns() + CALL_AGAIN_NS;
 }
 
-static void note_call_trouble(struct member_other *other, const char *why)
+static void note_call_trouble(struct member_other *other, const char *why, int error)
 {
+    other->is_refused = other->is_refused || error == ECONNREFUSED;
     snprintf(other->trouble, sizeof other->trouble, "it cannot be called: %s", why);
 }
 
@@ -96,7 +98,7 @@ static bool call_next(struct stepaf_member_net *net, int rank)
             return true;
         }
         int error = fd >= 0 ? ENOMEM : errno;
-        note_call_trouble(other, stepaf_why(error));
+        note_call_trouble(other, stepaf_why(error), error);
         if (fd >= 0)
             stepaf_control_socket_close(fd);
         if (is_own_lack(error, &address)) {
@@ -120,7 +122,8 @@ static void judge_call(struct stepaf_member_net *net, int rank)
     if (!link->has_been_up) { /* else something has been said, and it may be called at once */
         (void)stepaf_consensus_address_at(&net->own, &other->addresses, other->at, &address);
         bool lacks = (link->trouble && !link->error) || is_own_lack(link->error, &address);
-        note_call_trouble(other, link->trouble ? link->trouble : stepaf_why(link->error));
+        note_call_trouble(other, link->trouble ? link->trouble : stepaf_why(link->error),
+                          link->error);
         if (!lacks && (!link->hello.magic || other->spent_ns >= MEMBER_CONNECT_NS))
             leave_address(other);
         else
@@ -200,7 +203,8 @@ static void give_up_calling(struct stepaf_member_net *net, int rank)
     struct member_other *other = &net->others[rank];
 
     stepaf_member_net_drop(net, rank);
-    if (net->control.guests.is_one || /* who is no member loses nobody, and calls again */
+    other->is_over = other->is_refused; /* else it may be stopped, or its network slow */
+    if (net->control.guests.is_one ||   /* who is no member loses nobody, and calls again */
         stepaf_consensus_has_lost(&net->consensus, rank))
         return;
     memcpy(other->reason, other->trouble, sizeof other->reason);
@@ -216,6 +220,7 @@ void stepaf_member_net_look_after(struct stepaf_member_net *net, int rank)
     struct member_other *other = &net->others[rank];
 
     if (way) {
+        other->is_refused = other->is_over = false;
         say_queued(net, rank, way);
         return;
     }

@@ -53,6 +53,20 @@ void stepaf_member_net_counts(const struct stepaf_member_net *net, uint32_t *epo
     *n_commits_p = net->n_commits;
 }
 
+const char *stepaf_member_net_members_over(const struct stepaf_member_net *net)
+{
+    const char *why = NULL;
+
+    for (int r = 0; r < net->consensus.size; r++) {
+        if (r == net->consensus.rank || !net->consensus.is_member[r])
+            continue;
+        if (!net->others[r].is_over)
+            return NULL;
+        why = net->others[r].trouble;
+    }
+    return why;
+}
+
 /* ---- what members say ---- */
 
 /* One rank, as a member tells of it. */

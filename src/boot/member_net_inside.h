@@ -38,6 +38,8 @@ struct member_other {
     int64_t looked_ns;                  /* when that was, last */
     int64_t again_ns;                   /* when to call there again; 0: it has not been */
     bool lacks;                         /* this rank itself lacks what it takes to call */
+    bool is_refused;                    /* nobody listens at an address that was called */
+    bool is_over;                       /* at a guest: so it was when all had been called */
     uint32_t called;                    /* the rank's life in which it was called last */
     struct member_queued *queue, *last; /* what is to be said to it, in order; its end */
     bool awaits_losses;   /* it is to hear then who is lost: as it is known by that time */

@@ -108,6 +108,7 @@ static stepaf_status_t begin_asking(struct stepaf_ctx *ctx, const void *advert, 
 static stepaf_status_t not_admitted(const struct stepaf_ctx *ctx)
 {
     const char *answer = stepaf_member_net_answer(ctx->job.members.net);
+    const char *why_over = stepaf_member_net_members_over(ctx->job.members.net);
 
     if (atomic_load(&ctx->threads.closing))
         return stepaf_error_set(STEPAF_ERR_HANDLE, STEPAF_PHASE_COMMIT,
@@ -117,6 +118,12 @@ static stepaf_status_t not_admitted(const struct stepaf_ctx *ctx)
                                 "the members do not let this process take the place of world rank "
                                 "%d: %.200s",
                                 ctx->job.boot.rank, answer);
+    if (why_over)
+        return stepaf_error_set(
+            STEPAF_ERR_PEER_LOST, STEPAF_PHASE_COMMIT,
+            "no member is there any more that could admit this process as world "
+            "rank %d: %.160s",
+            ctx->job.boot.rank, why_over);
     return stepaf_error_set(STEPAF_ERR_TIMEOUT, STEPAF_PHASE_COMMIT,
                             "no commit of the members has admitted this process as world rank %d%s"
                             "%.160s: they have to commit with STEPAF_COMMIT_ADMIT, or "
@@ -133,8 +140,8 @@ stepaf_status_t stepaf_return_ask(struct stepaf_ctx *ctx, const void *advert, si
     stepaf_status_t status = begin_asking(ctx, advert, bytes);
 
     while (!status && stepaf_member_net_admission(net) == STEPAF_MEMBER_WAITS &&
-           stepaf_monotonic_ns() < deadline_ns && !atomic_load(&ctx->threads.closing) &&
-           !stepaf_interrupted()) {
+           !stepaf_member_net_members_over(net) && stepaf_monotonic_ns() < deadline_ns &&
+           !atomic_load(&ctx->threads.closing) && !stepaf_interrupted()) {
         (void)poll(&polled, 1, LOOK_MS);
         stepaf_member_net_pump(net);
     }

@@ -226,6 +226,30 @@ static void the_end_of_its_context_ends_its_wait(void)
     free(ctx);
 }
 
+/* All members end while it waits: no deadline has passed. */
+static void all_members_end(void)
+{
+    struct stepaf_ctx *ctx = calloc(1, sizeof(*ctx));
+    struct look look;
+    struct job job;
+
+    CU_ASSERT_PTR_NOT_NULL_FATAL(ctx);
+    begin_job(&job, true);
+    struct stepaf_member_net *guest = look_as(&job, LOST, secret, LIMIT_MS, &look);
+    CU_ASSERT_EQUAL_FATAL(look.status, STEPAF_OK);
+    CU_ASSERT_FATAL(stepaf_member_net_ask(guest, "my words", 8));
+    PUMP_UNTIL(&job, (pump_with(&job, guest), is_listed(&job)));
+    CU_ASSERT_PTR_NULL(stepaf_member_net_members_over(guest));
+    end_job(&job);
+    ctx->job.members.net = guest;
+    ctx->job.boot.rank = LOST;
+    CU_ASSERT_EQUAL(stepaf_return_ask(ctx, "my words", 8, NULL, NULL, INT64_MAX),
+                    STEPAF_ERR_PEER_LOST);
+    CU_ASSERT_PTR_NOT_NULL(strstr(stepaf_last_error()->text, "no member is there any more"));
+    stepaf_member_net_close(guest);
+    free(ctx);
+}
+
 int main(void)
 {
     CU_TestInfo tests[] = {
@@ -235,6 +259,7 @@ int main(void)
         {"its home is lost", home_is_lost},
         {"one place is another job's", one_place_is_another_jobs},
         {"another one is admitted with it", another_is_admitted_with_it},
+        {"all members end", all_members_end},
         {"the end of its context ends its wait", the_end_of_its_context_ends_its_wait},
         CU_TEST_INFO_NULL,
     };
