@@ -10,6 +10,7 @@
 #include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "base/fd.h"
@@ -18,6 +19,7 @@
 
 enum {
     LINE_MAX_BYTES = 1024,
+    TIME_BYTES = sizeof "2026-01-01T00:00:00.000Z",
     PIECE_BYTES = 4096, /* what a pipe that has any room takes without a wait */
     ROOM_MS = 1000      /* to wait for room, once */
 };
@@ -102,6 +104,20 @@ static void join_lines(char *text)
             *text = ' ';
 }
 
+/* UTC, so that lines of several hosts can be put in order, and beside those of others. */
+static void print_time(char text_p[TIME_BYTES])
+{
+    struct timespec now = {0};
+    struct tm parts = {0};
+    char seconds[TIME_BYTES - sizeof ".999Z" + 1];
+
+    (void)clock_gettime(CLOCK_REALTIME, &now);
+    (void)gmtime_r(&now.tv_sec, &parts);
+    if (!strftime(seconds, sizeof seconds, "%Y-%m-%dT%H:%M:%S", &parts))
+        seconds[0] = '\0';
+    snprintf(text_p, TIME_BYTES, "%s.%03uZ", seconds, (unsigned)(now.tv_nsec / 1000000) % 1000);
+}
+
 /* The host name is asked for anew each time, because a process may change its UTS namespace; at
  * this rate the cost does not matter. */
 static void write_message(stepaf_log_level_t level, const char *file, int line, const char *message)
@@ -114,9 +130,12 @@ static void write_message(stepaf_log_level_t level, const char *file, int line, 
     if (sink.rank >= 0)
         snprintf(rank, sizeof rank, "%d", sink.rank);
 
+    char time[TIME_BYTES];
+    print_time(time);
+
     char text[LINE_MAX_BYTES];
-    int n = snprintf(text, sizeof text - 1, "[%s:%ld %s] %s:%d %s %s", host, (long)getpid(), rank,
-                     file, line, level_name(level), message);
+    int n = snprintf(text, sizeof text - 1, "%s [%s:%ld %s] %s:%d %s %s", time, host,
+                     (long)getpid(), rank, file, line, level_name(level), message);
     if (n < 0)
         return;
     size_t bytes = (size_t)n < sizeof text - 1 ? (size_t)n : sizeof text - 2;

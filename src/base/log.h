@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Log lines: "[host:pid rank] file:line LEVEL message", one write() each, to standard error, to
+/* Log lines: "time [host:pid rank] file:line LEVEL message", one write() each, to standard error, to
  * STEPAF_LOG_FILE, or to the user's callback. Never on the hot path. */
 #ifndef STEPAF_BASE_LOG_H
 #define STEPAF_BASE_LOG_H

@@ -12,6 +12,8 @@
 #include "base/log.h"
 #include "unit.h"
 
+#define TIME "[0-9]{4}-[01][0-9]-[0-3][0-9]T[0-2][0-9]:[0-5][0-9]:[0-6][0-9]\\.[0-9]{3}Z "
+
 struct seen {
     int count;
     int inside; /* of the callback, now */
@@ -123,8 +125,9 @@ static void file_gets_lines(void)
     stepaf_log_configure(STEPAF_LOG_WARN, "");
 
     CU_ASSERT_EQUAL(take_file(path, text, sizeof text), 2);
-    CU_ASSERT(matches(text, "^\\[[^:]+:[0-9]+ -\\] test_log\\.c:[0-9]+ INFO before\n"));
-    CU_ASSERT(matches(text, "\n\\[[^:]+:[0-9]+ 7\\] test_log\\.c:[0-9]+ ERROR after that\n$"));
+    CU_ASSERT(matches(text, "^" TIME "\\[[^:]+:[0-9]+ -\\] test_log\\.c:[0-9]+ INFO before\n"));
+    CU_ASSERT(
+        matches(text, "\n" TIME "\\[[^:]+:[0-9]+ 7\\] test_log\\.c:[0-9]+ ERROR after that\n$"));
 }
 
 static void long_messages_are_cut(void)
@@ -325,8 +328,8 @@ static void threads_do_not_mix(void)
     stepaf_log_configure(STEPAF_LOG_WARN, NULL);
     CU_ASSERT_EQUAL(take_file(path, text, sizeof text), THREADS * MESSAGES);
     for (char *rest = text, *line; (line = strsep(&rest, "\n")) && *line;)
-        CU_ASSERT(
-            matches(line, "^\\[[^]]+\\] test_log.c:[0-9]+ WARN thread [0-9] message [0-9]+$"));
+        CU_ASSERT(matches(line, "^" TIME
+                                "\\[[^]]+\\] test_log.c:[0-9]+ WARN thread [0-9] message [0-9]+$"));
 }
 
 int main(void)
