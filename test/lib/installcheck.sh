@@ -51,7 +51,7 @@ grep -qx "prepend-path PATH $bindir" "$module"
 if command -v tclsh >/dev/null; then
     # The words of a modulefile, as far as this one has them.
     {
-        echo 'foreach word {module-whatis conflict setenv prepend-path} { proc $word args {} }'
+        echo 'foreach word {module-whatis conflict setenv prepend-path append-path} { proc $word args {} }'
         cat "$module"
     } >"$directory/module.tcl"
     tclsh "$directory/module.tcl"
