@@ -1,7 +1,8 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
 # What "make install" leaves: a modulefile that leaves the system's manual pages to be found, and sets what
-# docs/install.md says.
+# docs/install.md says, and files that all can read, whatever the umask. "make uninstall" takes the project's own
+# directories as well.
 set -u
 : "${top_srcdir:=.}" "${top_builddir:=.}"
 if [ -n "${SANITIZERS:-}" ]; then
@@ -13,6 +14,7 @@ top_builddir=$(cd "$top_builddir" && pwd)
 directory=$(mktemp -d) || exit 99
 trap 'rm -rf "$directory"' EXIT
 log=$directory/log
+umask 077
 . "$top_srcdir/test/lib/staged.sh"
 failed=0
 
@@ -58,5 +60,11 @@ if command -v tclsh >/dev/null; then
     *) fail "the modulefile hides the system's manual pages: $(echo "$loaded" | grep MANPATH)" ;;
     esac
 fi
+
+find "$directory/staged" -type f ! -perm -044 >"$log"
+[ ! -s "$log" ] || fail "not for all to read: $(wc -l <"$log") files, $(sed "s,^$directory/staged,,; 1q" "$log") first"
+make_in uninstall DESTDIR="$directory/staged" || fail "make uninstall: $(tail -n 5 "$log")"
+find "$directory/staged" ! -type d -o -path '*stepaf*' ! -path "$directory/staged" >"$log"
+[ ! -s "$log" ] || fail "make uninstall leaves $(sed "s,^$directory/staged,," "$log")"
 
 [ $failed -eq 0 ] || exit 1
