@@ -44,6 +44,13 @@ ldd_says()
         LD_LIBRARY_PATH=$root$1 "$root/usr/bin/stepaf_info" --version
 }
 
+# no_module: a modulefile of /usr puts the system's directories in front of a site's.
+no_module()
+{
+    module=$(find "$root" -path '*modulefiles*')
+    [ -z "$module" ] || { echo "$module"; return 1; }
+}
+
 # nothing_left: of what was under $root, apart from the package system's own.
 nothing_left()
 {

@@ -71,6 +71,7 @@ else
     step SKIP "debian: lintian: it is not installed"
 fi
 if try "debian: install" install; then
+    try "debian: no modulefile" no_module
     if command -v mpirun >/dev/null; then
         try "debian: program and exchange" consumer "/usr/lib/$(dpkg-architecture -q DEB_HOST_MULTIARCH)"
     else

@@ -37,6 +37,7 @@ complete()
 
 try "rpm: rpmbuild" build "$@" && try "rpm: the packages" complete || exit 1
 if try "rpm: install" install; then
+    try "rpm: no modulefile" no_module
     if command -v mpirun >/dev/null; then
         try "rpm: program and exchange" consumer "$(rpm --eval '%{_libdir}')"
     else
