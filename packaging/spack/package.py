@@ -16,6 +16,8 @@ class Libstepaf(AutotoolsPackage, CudaPackage):
     variant("mpi", default=True, description="Start by MPI; stepaf_perf and stepaf_decode")
     variant("pmix", default=True, description="Start by PMIx, without MPI")
     variant("rdma", default=True, description="Transport by RDMA")
+    variant("ofi", default=False, description="Transport by libfabric")
+    variant("ucx", default=False, description="Transport by UCX")
     variant("static", default=False, description="Archives as well")
 
     depends_on("c", type="build")
@@ -30,17 +32,22 @@ class Libstepaf(AutotoolsPackage, CudaPackage):
     depends_on("openblas", when="+mpi")
     depends_on("pmix@4:", when="+pmix")
     depends_on("rdma-core", when="+rdma")
+    depends_on("libfabric@1.17:", when="+ofi")
+    depends_on("ucx@1.13:", when="+ucx")
     depends_on("cuda@12:", when="+cuda")
 
     def autoreconf(self, spec, prefix):
         Executable("./autogen.sh")()
 
     def configure_args(self):
-        args = []
-        for variant in ("mpi", "pmix", "cuda"):
+        args = ["--with-hwloc=yes", "--with-sodium=yes", "--without-nccl", "--without-cunit", "--without-python"]
+        for variant in ("mpi", "pmix", "ofi", "ucx", "cuda"):
             args += self.with_or_without(variant)
-        args += self.with_or_without("verbs", variant="rdma")
-        args += self.with_or_without("rdmacm", variant="rdma")
+        for package in ("verbs", "rdmacm", "mlx5"):
+            args += self.with_or_without(package, variant="rdma")
+        for package in ("jansson", "openblas"):
+            args += self.with_or_without(package, variant="mpi")
+        args += self.with_or_without("cudart", variant="cuda")
         args += self.enable_or_disable("static")
         if "+mpi" in self.spec:
             args.append("MPICC=" + self.spec["mpi"].mpicc)

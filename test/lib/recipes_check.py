@@ -10,7 +10,10 @@ tree, help_file = sys.argv[1:]
 bad = []
 OPTION = re.compile(r"--(?:with|without|enable|disable)-([a-z0-9]+(?:-[a-z0-9]+)*)")
 with open(help_file) as file:
-    known = set(OPTION.findall(file.read())) | {"dependency-tracking", "maintainer-mode", "rpath"}
+    options = file.read()
+known = set(OPTION.findall(options)) | {"dependency-tracking", "maintainer-mode", "rpath"}
+# What configure takes if it happens to be there, unless it is told.
+looked_for = set(re.findall(r"--with-([a-z0-9]+)=check\|", options))
 
 
 def read(name):
@@ -23,11 +26,17 @@ def wrong(name, words):
 
 
 def check_options(name, text):
-    """What @text gives to configure."""
+    """What @text gives to configure: each package by yes or no, or what is built depends on the machine."""
     found = OPTION.findall(text)
     for option in found:
         if option not in known:
             wrong(name, f"configure has no option for {option}")
+    chance = looked_for - set(found)
+    # These follow from CUDA.
+    if "--without-cuda" in text:
+        chance -= {"cudart", "nccl"}
+    if found and chance:
+        wrong(name, f"left to chance: {', '.join(sorted(chance))}")
     return len(found)
 
 

@@ -31,7 +31,7 @@ build()
 {
     eb "$top/packaging/easybuild/libstepaf.eb" --prefix="$work/prefix" --sourcepath="$work/sources" --modules-tool=Lmod \
         --try-toolchain=system,system --disable-map-toolchains \
-        --filter-deps=hwloc,libsodium,Jansson,PMIx,pkgconf --parallel="$(nproc)" \
+        --filter-deps=hwloc,libsodium,Jansson,PMIx,libfabric,UCX,OpenBLAS,pkgconf --parallel="$(nproc)" \
         $([ "$(id -u)" -ne 0 ] || echo --allow-use-as-root-and-accept-consequences)
 }
 
