@@ -51,4 +51,7 @@ class Libstepaf(AutotoolsPackage, CudaPackage):
         args += self.enable_or_disable("static")
         if "+mpi" in self.spec:
             args.append("MPICC=" + self.spec["mpi"].mpicc)
+        archs = [arch for arch in self.spec.variants["cuda_arch"].value if arch != "none"]
+        if "+cuda" in self.spec and archs:
+            args.append("STEPAF_CUDA_ARCHS=" + " ".join(archs))
         return args

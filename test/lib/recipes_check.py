@@ -78,14 +78,15 @@ def check_docker(name):
 # ---- Spack ----
 
 class Spec:
-    """With @variants, and an MPI."""
+    """With the variants @chosen, code for GPUs of @cuda_arch, and an MPI."""
 
-    def __init__(self, variants):
-        self.variants = variants
+    def __init__(self, chosen, cuda_arch=("none",)):
+        self.chosen = chosen
+        self.variants = {"cuda_arch": types.SimpleNamespace(value=cuda_arch)}
         self.mpicc = "/mpi/bin/mpicc"
 
     def __contains__(self, word):
-        return word[0] == "+" and word[1:] in self.variants
+        return word[0] == "+" and word[1:] in self.chosen
 
     def __getitem__(self, name):
         return self
@@ -124,6 +125,11 @@ def check_spack(name):
             wrong(name, f"a variant without an option: {args}")
         if ("MPICC=/mpi/bin/mpicc" in args) != ("mpi" in chosen):
             wrong(name, f"variants {sorted(chosen)}, but {args}")
+    for chosen, cuda_arch, expected in (("cuda", ("80", "90"), ["STEPAF_CUDA_ARCHS=80 90"]), ("cuda", ("none",), []),
+                                        ("mpi", ("80",), [])):
+        recipe.spec = Spec({chosen}, cuda_arch)
+        if [word for word in recipe.configure_args() if word.startswith("STEPAF_CUDA_ARCHS")] != expected:
+            wrong(name, f"cuda_arch {cuda_arch} with variant {chosen}, but {recipe.configure_args()}")
 
 
 # ---- conda ----
