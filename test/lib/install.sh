@@ -53,6 +53,8 @@ for name in $(sed -n 's/^\(setenv\|prepend-path\|append-path\) \([A-Za-z_]*\) .*
     sed -n '/brings a modulefile/,/^```/p' "$top_srcdir/docs/install.md" | grep -qw "$name" ||
         fail "docs/install.md does not say that the modulefile sets $name"
 done
+# A name that begins so is a setting to the library, which warns of what it does not know.
+! grep '^[a-z-]* STEPAF_' "$module" || fail "the modulefile sets what the library takes for a setting"
 if command -v tclsh >/dev/null; then
     loaded=$(unset MANPATH && module_load "$module") || fail "the modulefile: $loaded"
     case $(echo "$loaded" | sed -n 's/^MANPATH=//p') in
