@@ -313,18 +313,23 @@ class Connector(job.TestCase):
     def test_topology(self):
         for attn in range(1, 9):
             for ffn in range(1, 9):
-                ranks = [Topology(f, r, attn, ffn, False) for f in (False, True)
-                         for r in range(ffn if f else attn)]
-                self.assertEqual(sorted(t.world_rank() for t in ranks), list(range(attn + ffn)))
-                for t in ranks:
-                    for peer in t.peers():
-                        other = Topology(not t.is_ffn, peer, attn, ffn, False)
-                        self.assertIn(t.role_rank, other.peers())
-                        self.assertEqual(t.library_rank() % t.lanes, other.library_rank() % t.lanes)
+                for full in (False, True):
+                    self.check_topology(attn, ffn, full)
         for rows in range(1, 9):
             for count in range(1, 5):
                 self.assertEqual(sum(own for _, _, own in parts(rows, count)), rows)
                 self.assertTrue(all(end > begin for begin, end, _ in parts(rows, count)))
+
+    def check_topology(self, attn, ffn, full):
+        ranks = [Topology(f, r, attn, ffn, full) for f in (False, True)
+                 for r in range(ffn if f else attn)]
+        self.assertEqual(sorted(t.world_rank() for t in ranks), list(range(attn + ffn)))
+        self.assertEqual(Topology(True, 0, attn, ffn, full).world_rank(), 0)  # who is at "host"
+        for t in ranks:
+            for peer in t.peers():
+                other = Topology(not t.is_ffn, peer, attn, ffn, full)
+                self.assertIn(t.role_rank, other.peers())
+                self.assertEqual(t.library_rank() % t.lanes, other.library_rank() % t.lanes)
 
     def test_operators_have_fakes(self):
         self.run_apart(self.use_fakes)

@@ -43,9 +43,8 @@ class Topology(NamedTuple):
         return place * self.lanes + group
 
     def world_rank(self) -> int:
-        """The meeting point is at FFN rank 0, in a full mesh at attention rank 0."""
-        first = self.attention if self.full else self.ffn
-        return self.library_rank() + (0 if self.is_ffn != self.full else first)
+        """FFN ranks come first: all ranks meet at FFN rank 0."""
+        return self.library_rank() + (0 if self.is_ffn else self.ffn)
 
     def peers(self) -> List[int]:
         """The role ranks of the peers, in the library's order."""
