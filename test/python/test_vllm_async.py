@@ -163,7 +163,11 @@ class Async(job.TestCase):
                 assert time.monotonic() - began < 30
                 barrier()
                 buffer = torch.zeros(TOKENS, HIDDEN)
-                got = connector.recv_attn_output(routed_out=buffer, timeout_ms=60000)
+                for args, kwargs, word in (((buffer,), {}, "routed_out="), ((0, buffer), {}, "positional"),
+                                           ((), {"routed": buffer}, "routed")):
+                    with self.assertRaisesRegex(TypeError, word):
+                        connector.recv_attn_output(*args, **kwargs)
+                got = connector.recv_attn_output(ubatch_idx=1, routed_out=buffer, timeout_ms=60000)
                 assert got.hidden_states.data_ptr() == buffer.data_ptr() and buffer[1].eq(4).all()
                 assert got.context.metadata.layer_idx == 9 and got.context.metadata.seq_lens == [2]
                 with self.assertRaisesRegex(stepaf.InvalidError, "to 2 rows"):

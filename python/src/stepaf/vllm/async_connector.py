@@ -107,14 +107,16 @@ class StepafAsyncAFDConnector(Connector):
 
     # ---- FFN ranks
 
-    def recv_attn_output(self, ubatch_idx: int = 0, **kwargs: Any) -> AFDA2FTransferPayload:
-        """Receive the next batch of any attention rank and stage; the context says which. routed_out: where
-        the rows are copied to. timeout_ms: TimeoutError after that; without it, close() ends the wait."""
+    def recv_attn_output(self, ubatch_idx: int = 0, *, routed_out: Optional[torch.Tensor] = None,
+                         timeout_ms: Optional[float] = None) -> AFDA2FTransferPayload:
+        """Receive the next batch of any attention rank and stage; the context says which. ubatch_idx changes
+        nothing. routed_out: where the rows are copied to. timeout_ms: TimeoutError after that; without it,
+        close() ends the wait."""
+        if not isinstance(ubatch_idx, int):
+            raise TypeError(f"ubatch_idx is a {type(ubatch_idx).__name__}, not a number: a buffer is routed_out=")
         stages = self._need(self._stages)
-        timeout_ms = kwargs.get("timeout_ms")
         arrival = stages.recv(None if timeout_ms is None else timeout_ms / 1000)
         rows, hidden = arrival.hidden.shape[0], arrival.hidden
-        routed_out = kwargs.get("routed_out")
         if routed_out is not None:
             hidden = routed_out[:rows].copy_(arrival.hidden)
         place, size = self.role_rank, self.ffn_size
