@@ -127,6 +127,12 @@ static PyObject *request_test(request_obj *self, PyObject *unused)
     return true_unless_in_progress(status);
 }
 
+/* An operation of the host's: what else cannot be canceled is a mistake. */
+static bool can_be_canceled(const request_obj *self)
+{
+    return self->pulls && !(self->plan && (((plan_obj *)self->plan)->flags & STEPAF_PLAN_STREAM));
+}
+
 static PyObject *request_cancel(request_obj *self, PyObject *unused)
 {
     stepaf_status_t status;
@@ -135,10 +141,12 @@ static PyObject *request_cancel(request_obj *self, PyObject *unused)
     if (!stepaf_py_is_open(self->ctx))
         return NULL;
     BRIEFLY(self->ctx, status = LIB(cancel)(self->handle));
+    if (status == STEPAF_ERR_STATE && can_be_canceled(self)) /* it was complete before */
+        Py_RETURN_FALSE;
     if (status)
         return stepaf_py_raise(status);
     let_slot_go(self);
-    Py_RETURN_NONE;
+    Py_RETURN_TRUE;
 }
 
 static PyObject *request_peer(request_obj *self, PyObject *rank)
@@ -407,7 +415,8 @@ static PyMethodDef methods[] = {
     {"test", (PyCFunction)request_test, METH_NOARGS,
      "Whether the request is complete. Once it is, it ends as after wait. Does not block."},
     {"cancel", (PyCFunction)request_cancel, METH_NOARGS,
-     "Cancel the operation; wait then raises CanceledError, unless it was complete."},
+     "Cancel the operation: True, and wait then raises CanceledError. False if it was complete "
+     "before;\nwait then has its result."},
     {"peer", (PyCFunction)request_peer, METH_O, "Whether this FFN rank has answered."},
     {"answers", (PyCFunction)request_answers, METH_NOARGS,
      "Whose tensors are valid: a bool for each peer, in the order of the plan's destinations."},

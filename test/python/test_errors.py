@@ -113,7 +113,8 @@ def late(ctx):
             batch.respond(ctx.alloc(65))
         with Raises(stepaf.UnregisteredError):
             batch.respond(bytearray(64))
-        batch.respond(memory[0], release=False)
+        with Raises(stepaf.StateError, "cannot be canceled"):
+            batch.respond(memory[0], release=False).cancel()
         with Raises(stepaf.StateError):
             batch.respond(memory[0])
         batch.release()
@@ -136,14 +137,21 @@ def late(ctx):
         plan.start(wait=True, timeout=0.01)
     with Raises(stepaf.StateError):
         plan.destroy()
-    request.cancel()
+    assert request.cancel() is True
+    assert request.cancel() is False
     with Raises(stepaf.CanceledError):
         request.wait()
     with Raises(stepaf.StateError, "waited for already"):
         request.wait()
     ctx.barrier()
     old, request = request, plan.start(wait=True)
+    while not request.peer(0):
+        ctx.progress()
+    assert request.cancel() is False  # the answer came before
     request.wait()
+    assert request.cancel() is False
+    with Raises(stepaf.HandleError, "slot has been started again"):
+        old.cancel()
     with Raises(stepaf.HandleError, "slot has been started again"):
         old.wait()
     with Raises(stepaf.InvalidError):
