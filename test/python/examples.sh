@@ -72,6 +72,9 @@ if "$PYTHON" -c 'import torch.distributed.run' 2>/dev/null; then
 else
     expect "$answers" "torch" alone "$exchange" 3
 fi
+STEPAF_SPLIT=attn=2,ffn=2
+expect "attention rank 0: 206 rows, as computed alone" "an engine with experts" \
+    alone "$top_srcdir/examples/python/engine.py" 4
 if ls /dev/nvidia[0-9]* >/dev/null 2>&1; then
     STEPAF_SPLIT=attn=1,ffn=1
     expect 'replay 0: 4
