@@ -105,7 +105,7 @@ static int answer_keys(batch_obj *self, struct typed_key *keys)
             (void)stepaf_py_raise(status);
             return -1;
         }
-        keys[i] = (struct typed_key){.key = info.key, .dtype = (int)info.dtype};
+        stepaf_py_key_of_info(&info, &keys[i]);
     }
     return n;
 }
@@ -173,7 +173,8 @@ static PyObject *batch_respond_tensor(batch_obj *self, PyObject *args, PyObject 
     BRIEFLY(ctx, status = LIB(batch_answer)(self->hold->batch, index, &info));
     if (status)
         return stepaf_py_raise(status);
-    const struct typed_key key = {.key = info.key, .dtype = (int)info.dtype};
+    struct typed_key key;
+    stepaf_py_key_of_info(&info, &key);
     if (!stepaf_py_tensors_of(&tensors, object, &key, 1))
         return NULL;
     BRIEFLY(ctx, status = LIB(respond_tensor)(self->hold->batch, index, tensors.array));

@@ -122,7 +122,7 @@ static void context_dealloc(context_obj *self)
     /* No tensor, plan, request or batch is left: each has a reference. */
     if (self->handle)
         leave_job(self);
-    Py_XDECREF(self->dtypes);
+    Py_XDECREF(self->keys);
     ((freefunc)PyType_GetSlot(type, Py_tp_free))(self);
     Py_DECREF(type);
 }

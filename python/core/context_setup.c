@@ -1,24 +1,35 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Contexts: keys, barrier. */
+#include <string.h>
+
 #include "core.h"
 
-int stepaf_py_key_dtype(context_obj *ctx, uint64_t key)
+void stepaf_py_key(const context_obj *ctx, uint64_t key, struct typed_key *typed_p)
 {
-    PyObject *number = ctx->dtypes ? PyLong_FromUnsignedLongLong(key) : NULL;
-    PyObject *dtype = number ? PyDict_GetItem(ctx->dtypes, number) : NULL;
+    PyObject *number = ctx->keys ? PyLong_FromUnsignedLongLong(key) : NULL;
+    PyObject *bytes = number ? PyDict_GetItem(ctx->keys, number) : NULL;
 
     Py_XDECREF(number);
-    return dtype ? (int)PyLong_AsLong(dtype) : -1;
+    if (bytes) {
+        memcpy(typed_p, PyBytes_AsString(bytes), sizeof(*typed_p));
+    } else {
+        typed_p->key = key;
+        typed_p->dtype = -1;
+        typed_p->ndim = 0;
+    }
 }
 
-/* Without it, only the comparison of types is left out. */
-static void keep_dtype(context_obj *ctx, uint64_t key, int dtype)
+/* Without it, only the comparison of types and shapes is left out. */
+static void keep_key(context_obj *ctx, uint64_t key, const stepaf_key_params_t *params)
 {
-    PyObject *number = PyLong_FromUnsignedLongLong(key), *value = PyLong_FromLong(dtype);
+    struct typed_key typed = {.key = key, .dtype = (int)params->dtype, .ndim = (int)params->ndim};
 
-    if (!ctx->dtypes)
-        ctx->dtypes = PyDict_New();
-    if (!ctx->dtypes || !number || !value || PyDict_SetItem(ctx->dtypes, number, value))
+    memcpy(typed.shape, params->shape, sizeof(typed.shape));
+    PyObject *number = PyLong_FromUnsignedLongLong(key);
+    PyObject *value = PyBytes_FromStringAndSize((const char *)&typed, sizeof(typed));
+    if (!ctx->keys)
+        ctx->keys = PyDict_New();
+    if (!ctx->keys || !number || !value || PyDict_SetItem(ctx->keys, number, value))
         PyErr_Clear();
     Py_XDECREF(value);
     Py_XDECREF(number);
@@ -49,7 +60,7 @@ static PyObject *context_declare(context_obj *self, PyObject *args)
     BRIEFLY(self, status = LIB(key_declare)(self->handle, key, (stepaf_direction_t)direction,
                                             max_bytes, &params));
     if (!status)
-        keep_dtype(self, key, dtype);
+        keep_key(self, key, &params);
     return stepaf_py_done(status);
 }
 

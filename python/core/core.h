@@ -91,7 +91,7 @@ typedef struct {
     struct hold *dropped; /* allocations that nobody refers to any more */
     struct hold *registered;
     int64_t timeout_us; /* the default */
-    PyObject *dtypes;   /* {key: its stepaf_dtype_t}; NULL: no key is declared */
+    PyObject *keys;     /* {key: the bytes of its struct typed_key}; NULL: no key is declared */
 } context_obj;
 
 /* Whether @a ctx can be called; if not, the exception is set. */
@@ -104,8 +104,10 @@ static inline bool stepaf_py_is_there(const context_obj *ctx)
     return ctx->handle && ctx->forks == stepaf_py_forks;
 }
 
-/* The element type of a key that was declared through @a ctx; -1 if none was. */
-int stepaf_py_key_dtype(context_obj *ctx, uint64_t key);
+struct typed_key;
+
+/* The type and shape of a key, as it was declared through @a ctx; if it was not, they are not known. */
+void stepaf_py_key(const context_obj *ctx, uint64_t key, struct typed_key *typed_p);
 
 /* Free the allocations that nobody refers to any more. Only while nothing is in flight. */
 void stepaf_py_sweep(context_obj *ctx);
@@ -273,11 +275,24 @@ int stepaf_py_gpu_of(const void *data);
 /* Up to this many tensors are passed to the library without an allocation. */
 enum { FEW_TENSORS = 16 };
 
-/* A key, and the element type of its tensors: a stepaf_dtype_t, or -1, which is not known. */
+/* A key, and of its tensors the element type: a stepaf_dtype_t, or -1, which is not known; and the
+ * shape of the largest. */
 struct typed_key {
     uint64_t key;
     int dtype;
+    int ndim; /* 0: the shape is not known */
+    int64_t shape[STEPAF_MAX_DIMS];
 };
+
+/* The key that the library describes an answer by. */
+static inline void stepaf_py_key_of_info(const stepaf_tensor_info_t *info, struct typed_key *key_p)
+{
+    key_p->key = info->key;
+    key_p->dtype = (int)info->dtype;
+    key_p->ndim = info->ndim;
+    for (int i = 0; i < info->ndim; i++)
+        key_p->shape[i] = info->shape[i];
+}
 
 /* Tensors as the library takes them, and what keeps them. Not to be copied. */
 struct tensors {
@@ -289,7 +304,7 @@ struct tensors {
 };
 
 /* Read (key, tensor) pairs, or a mapping of them. False, with InvalidError set: a tensor's element
- * type is not its key's, or one that is written is read-only. */
+ * type or rows are not its key's, or one that is written is read-only. */
 bool stepaf_py_tensors_of_pairs(struct tensors *tensors, context_obj *ctx, PyObject *pairs,
                                 bool is_written);
 

@@ -36,8 +36,7 @@ static plan_obj *made(plan_obj *plan, stepaf_status_t status)
 
 static void add_key(plan_obj *plan, uint64_t key)
 {
-    plan->keys[plan->n_keys].key = key;
-    plan->keys[plan->n_keys++].dtype = stepaf_py_key_dtype(plan->ctx, key);
+    stepaf_py_key(plan->ctx, key, &plan->keys[plan->n_keys++]);
 }
 
 /* _plan(push, pull, flags): an attention rank's. */

@@ -72,7 +72,7 @@ static int many_keys(const struct many *many, struct typed_key *keys)
         BRIEFLY(many->ctx, status = LIB(batch_answer)(many->handles[i], k, &info));
         if (status)
             return 0;
-        keys[k] = (struct typed_key){.key = info.key, .dtype = (int)info.dtype};
+        stepaf_py_key_of_info(&info, &keys[k]);
     }
     return n;
 }

@@ -62,6 +62,46 @@ static void refuse_type(const tensor_obj *tensor, const struct typed_key *key)
         (unsigned long long)key->key, LIB(dtype_name)((stepaf_dtype_t)key->dtype));
 }
 
+/* Only the first size may differ from the key's. What is bytes, or has another number of dimensions, has
+ * been given its shape by somebody who knows. */
+static bool has_rows_of(const tensor_obj *tensor, const struct typed_key *key)
+{
+    if (key->ndim != tensor->ndim || !tensor->bytes || key->dtype == STEPAF_U8 ||
+        tensor->dtype == STEPAF_U8)
+        return true;
+    for (int i = 1; i < key->ndim; i++)
+        if (tensor->shape[i] != key->shape[i])
+            return false;
+    return true;
+}
+
+enum { SHAPE_TEXT = 24 * STEPAF_MAX_DIMS };
+
+/* Write a shape as Python does. */
+static const char *shape_text(char *text, const int64_t *shape, int ndim)
+{
+    int n = 0;
+
+    for (int i = 0; i < ndim; i++)
+        n += PyOS_snprintf(text + n, (size_t)(SHAPE_TEXT - n), "%s%lld", i ? ", " : "",
+                           (long long)shape[i]);
+    return text;
+}
+
+static void refuse_rows(const tensor_obj *tensor, const struct typed_key *key)
+{
+    char its[SHAPE_TEXT], keys[SHAPE_TEXT];
+    int64_t shape[STEPAF_MAX_DIMS];
+
+    for (int i = 0; i < tensor->ndim; i++)
+        shape[i] = tensor->shape[i];
+    (void)stepaf_py_refuse(STEPAF_ERR_INVALID,
+                           "the tensor's shape is (%s), that of key %llu (%s): only the first size "
+                           "may differ; if this is meant, pass stepaf.view(tensor, shape)",
+                           shape_text(its, shape, tensor->ndim), (unsigned long long)key->key,
+                           shape_text(keys, key->shape, key->ndim));
+}
+
 /* None is a tensor of no bytes; an integer, so many bytes of the planned source. */
 static bool append(struct tensors *tensors, const struct typed_key *key, PyObject *object)
 {
@@ -76,8 +116,12 @@ static bool append(struct tensors *tensors, const struct typed_key *key, PyObjec
         tensor = stepaf_py_acquire(object);
         if (!tensor)
             return false;
-        if (!has_type_of(tensor, key)) {
-            refuse_type(tensor, key);
+        bool has_type = has_type_of(tensor, key);
+        if (!has_type || !has_rows_of(tensor, key)) {
+            if (has_type)
+                refuse_rows(tensor, key);
+            else
+                refuse_type(tensor, key);
             Py_DECREF((PyObject *)tensor);
             return false;
         }
@@ -94,18 +138,19 @@ static bool append_pair(struct tensors *tensors, context_obj *ctx, PyObject *pai
     PyObject *key = PySequence_GetItem(pair, 0);
     PyObject *object = key ? PySequence_GetItem(pair, 1) : NULL;
     PyObject *number = object ? PyNumber_Index(key) : NULL;
-    struct typed_key typed = {.key = number ? PyLong_AsUnsignedLongLong(number) : 0};
+    const uint64_t id = number ? PyLong_AsUnsignedLongLong(number) : 0;
+    struct typed_key typed;
     bool done = number && !PyErr_Occurred();
 
     if (done) {
-        typed.dtype = stepaf_py_key_dtype(ctx, typed.key);
+        stepaf_py_key(ctx, id, &typed);
         done = append(tensors, &typed, object);
     }
     if (done && is_written && tensors->owners[tensors->n - 1] &&
         tensors->owners[tensors->n - 1]->readonly) {
         (void)stepaf_py_refuse(STEPAF_ERR_INVALID,
                                "the tensor that is to receive key %llu is read-only",
-                               (unsigned long long)typed.key);
+                               (unsigned long long)id);
         done = false;
     }
     Py_XDECREF(number);

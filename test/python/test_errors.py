@@ -251,6 +251,51 @@ def other_elements(ctx):
     ctx.barrier()
 
 
+def other_rows(ctx):
+    """Rows of another shape than the key's are refused wherever a tensor is passed; what has another number of
+    dimensions, bytes and nothing at all are not."""
+    x_key, y_key = ctx.push_key(X, (4, 8), "f32"), ctx.pull_key(Y, (4, 8), "f32")
+    flat_key = ctx.push_key(3, (4, 32))
+    x, y = ctx.alloc((4, 8), "f32"), ctx.alloc((4, 8), "f32")
+    wide, short = stepaf.view(x, (2, 16)), stepaf.view(x, (3, 4))
+    words = "shape is (2, 16)", "key 1 (4, 8)", "stepaf.view"
+    good = [x, x[:3], stepaf.view(x, 32), stepaf.view(x, (2, 2, 8)), stepaf.view(x, (2, 64), "u8"),
+            stepaf.view(x, (0, 16)), stepaf.view(wide, (4, 8)), None]
+    if ctx.role == stepaf.Role.FFN:
+        ctx.commit()
+        batch = ctx.recv()
+        for tensor in (stepaf.view(y, (2, 16)), stepaf.view(y, (8, 4))):
+            with Raises(stepaf.InvalidError, "key 2 (4, 8)"):
+                batch.respond([tensor])
+            with Raises(stepaf.InvalidError, "key 2 (4, 8)"):
+                batch.respond_tensor(0, tensor)
+            with Raises(stepaf.InvalidError, "key 2 (4, 8)"):
+                stepaf.respond_many([batch], tensor)
+        batch.respond(y)
+        for _ in good[1:]:
+            ctx.recv().respond(y)
+        ctx.recv().release()
+        ctx.barrier()
+        return
+    for tensor in (wide, short):
+        with Raises(stepaf.InvalidError, "key 1 (4, 8)"):
+            ctx.plan({x_key: tensor}, {y_key: y})
+        with Raises(stepaf.InvalidError, "key 2 (4, 8)"):
+            ctx.plan({x_key: x}, {y_key: tensor})
+        with Raises(stepaf.InvalidError, "key 1 (4, 8)"):
+            ctx.push_pull({X: tensor}, {Y: y})
+    plan, flat = ctx.plan({x_key: x}, {y_key: y}), ctx.plan({flat_key: x})
+    ctx.commit()
+    with Raises(stepaf.InvalidError, *words):
+        plan.start([wide])
+    with Raises(stepaf.InvalidError, "shape is (3, 4)"):
+        plan.start(short)
+    for tensor in good:
+        plan.start([tensor], wait=True).wait()
+    flat.start([wide]).wait()  # a key of bytes takes everything
+    ctx.barrier()
+
+
 def too_many(ctx):
     with Raises(stepaf.LimitError):
         for key in range(70000):
@@ -272,6 +317,9 @@ class Errors(job.TestCase):
 
     def test_mismatched(self):
         self.run_job(mismatched)
+
+    def test_other_rows(self):
+        self.run_job(other_rows)
 
     def test_other_elements(self):
         self.run_job(other_elements)
