@@ -7,6 +7,7 @@
 #include "core/plan.h"
 #include "core/plan_announce.h"
 #include "core/plan_end.h"
+#include "core/plan_ready.h"
 #include "core/progress.h"
 #include "core/start.h"
 #include "core/start_check.h"

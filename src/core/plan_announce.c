@@ -1,47 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Plans, attention side: whether the FFN ranks can know all that a plan names; then what its starts
- * have in common is put together, and the FFN ranks are told. */
+/* Plans, attention side: once FFN ranks can know all that a plan names, what its starts have in
+ * common is put together, and they are told. */
 #include <stdlib.h>
 
 #include "core/ctx.h"
 #include "core/key.h"
 #include "core/plan.h"
 #include "core/plan_announce.h"
+#include "core/plan_ready.h"
 #include "core/region.h"
 #include "core/send.h"
 #include "core/start.h"
 #include "core/table.h"
 #include "core/trace.h"
-
-/* Whether every peer of the plan receives the key where links reach. */
-static bool is_reached(const struct stepaf_plan_obj *plan, const struct stepaf_key *key)
-{
-    for (uint32_t p = 0; p < plan->ctx->n_peers; p++)
-        if (!plan->ctx->peers[p].lost && !stepaf_plan_leaves_out(plan, p) && !key->remote[p].rmem)
-            return false;
-    return true;
-}
-
-bool stepaf_plan_ready(const struct stepaf_plan_obj *plan)
-{
-    const struct stepaf_ctx *ctx = plan->ctx;
-
-    if (!ctx->epoch || ctx->state == STEPAF_CTX_BROKEN || ctx->state == STEPAF_CTX_LEFT ||
-        plan->stream) /* the other side has a plan of its own */
-        return false;
-    for (int i = 0; i < plan->n_push; i++) {
-        const struct stepaf_push *push = &plan->push[i];
-        if (push->key->since > ctx->epoch || !is_reached(plan, push->key) ||
-            (push->region && !stepaf_region_is_linked(ctx, push->region)))
-            return false;
-    }
-    for (uint32_t i = 0; i < ctx->n_peers * plan->n_pull; i++) {
-        const struct stepaf_region *region = plan->pull[i].region;
-        if (region && (!region->offered || !stepaf_region_is_linked(ctx, region)))
-            return false;
-    }
-    return true;
-}
 
 static bool announce_tensor(struct stepaf_peer *peer, const struct stepaf_plan_obj *plan,
                             uint8_t index, const struct stepaf_push *push,

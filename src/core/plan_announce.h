@@ -12,7 +12,6 @@ stepaf_status_t stepaf_plan_announce(struct stepaf_plan_obj *plan);
 stepaf_status_t stepaf_plans_announce(struct stepaf_ctx *ctx);
 /* Tell the first @a n of them that it ends. */
 void stepaf_plan_announce_end(const struct stepaf_plan_obj *plan, uint32_t n);
-bool stepaf_plan_ready(const struct stepaf_plan_obj *plan);
 /* Free what transports have put together for an operation's posts. */
 void stepaf_op_drop_templates(struct stepaf_op *op);
 

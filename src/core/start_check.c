@@ -3,6 +3,7 @@
 #include "core/start_check.h"
 #include "core/ctx.h"
 #include "core/late.h"
+#include "core/plan_ready.h"
 #include "core/progress.h"
 #include "core/region.h"
 #include "core/send.h"
@@ -210,11 +211,9 @@ static stepaf_status_t check(struct stepaf_plan_obj *plan, const stepaf_start_pa
                                 ctx->state == STEPAF_CTX_LEFT ? "this rank has left the job"
                                                               : "a commit failed halfway");
     if (plan->usable != ctx->epoch || !ctx->epoch)
-        return stepaf_error_set(STEPAF_ERR_STATE, STEPAF_PHASE_START,
-                                plan->stream ? "plan %u is started on streams only"
-                                             : "plan %u has keys or memory that wait for a commit, "
-                                               "or a key that FFN ranks receive on streams",
-                                plan->index);
+        return plan->stream ? stepaf_error_set(STEPAF_ERR_STATE, STEPAF_PHASE_START,
+                                               "plan %u is started on streams only", plan->index)
+                            : stepaf_plan_refuse_unready(plan);
     stepaf_status_t status = check_overrides(plan, params);
     return status ? status : check_peers(plan, params);
 }

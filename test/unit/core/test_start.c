@@ -218,6 +218,38 @@ static void what_a_start_has_waited_for_is_asked_anew(void)
     }
 }
 
+/* Each says the one thing that the plan waits for. */
+static void a_plan_that_is_not_ready_says_why(void)
+{
+    stepaf_tensor_t push = {PUSHED, NULL, 10}, pull[PEERS];
+    stepaf_request_h request;
+    stepaf_plan_h plan;
+    void *later;
+
+    begin();
+    CU_ASSERT_EQUAL(stepaf_start(make_plan(0), &request), STEPAF_ERR_STATE);
+    UNIT_CONTAINS(stepaf_last_error()->text,
+                  "plan 0: key 1 waits for a commit: commit on all ranks");
+    commit();
+    CU_ASSERT_EQUAL_FATAL(stepaf_alloc(job->handle, 4096, STEPAF_MEM_HOST, &later), STEPAF_OK);
+    push.data = memory;
+    for (int p = 0; p < PEERS; p++)
+        pull[p] = (stepaf_tensor_t){PULLED, (uint8_t *)later + p * 1000, 10};
+    CU_ASSERT_EQUAL_FATAL(stepaf_plan_create(job->handle, &push, 1, pull, PEERS, 0, &plan),
+                          STEPAF_OK);
+    CU_ASSERT_EQUAL(stepaf_start(plan, &request), STEPAF_ERR_STATE);
+    UNIT_CONTAINS(stepaf_last_error()->text,
+                  "plan 1: the memory of pull tensor 0 (key 3) waits for a commit");
+    struct stepaf_key_remote *remote = stepaf_key_find(job->ctx, ALSO)->remote;
+    const struct stepaf_key_remote was = remote[1];
+    remote[1].rmem = NULL; /* it receives in GPU memory */
+    CU_ASSERT_EQUAL(stepaf_start(make_plan(0), &request), STEPAF_ERR_STATE);
+    UNIT_CONTAINS(stepaf_last_error()->text, "receives key 2 on streams");
+    CU_ASSERT(stepaf_last_error()->peer_rank == 1);
+    remote[1] = was;
+    end();
+}
+
 static void bad_starts_change_nothing(void)
 {
     stepaf_tensor_t good[2] = {{PUSHED, NULL, 10}, {ALSO, NULL, 10}}, bad[2];
@@ -365,6 +397,7 @@ int main(void)
         {"a release on its way is seen", a_release_on_its_way_is_seen},
         {"a start may wait", a_start_may_wait},
         {"what a start has waited for is asked anew", what_a_start_has_waited_for_is_asked_anew},
+        {"a plan that is not ready says why", a_plan_that_is_not_ready_says_why},
         {"bad starts change nothing", bad_starts_change_nothing},
         {"numbers wrap", numbers_wrap},
         {"finalize gives up what is queued", finalize_gives_up_what_is_queued},
