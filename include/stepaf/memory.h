@@ -13,7 +13,7 @@ extern "C" {
  *
  *  The memory is registered and zeroed; host memory is aligned to a page, GPU memory to 512 bytes.
  *  Peers can reach it after the next commit; it can be the source of a push or an answer at
- *  once.
+ *  once. A forked child shares host memory with its parent: what either writes, both see.
  *
  *  GPU memory is allocated on the context's GPU: the one that is current in the thread whose call
  *  is the first to need a GPU, or GPU 0. Plans without STEPAF_PLAN_STREAM can use it after the

@@ -93,10 +93,12 @@ def opened_again(ctx):
 def of_the_parent(ctx):
     plan = ctx.plan({ctx.push_key(X, 64): ctx.alloc(64)}) if ctx.role == stepaf.Role.ATTENTION else None
     tensor = ctx.alloc(64)
+    view = memoryview(tensor)
     pid = os.fork()
     if pid == 0:
         code = 1
         try:
+            view[7] = 9  # the memory is the parent's, as docs/python.md says
             assert ctx.closed and not tensor.valid
             raises(stepaf.HandleError, "parent", memoryview, tensor)
             raises(stepaf.HandleError, "parent", tensor.data_ptr)
@@ -105,7 +107,8 @@ def of_the_parent(ctx):
         finally:
             os._exit(code)
     assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
-    assert tensor.valid and not ctx.closed
+    assert tensor.valid and not ctx.closed and view[7] == 9
+    view.release()
 
 
 def long_wait(ctx, parted, call):
