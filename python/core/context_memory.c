@@ -69,6 +69,9 @@ static PyObject *context_alloc(context_obj *self, PyObject *args)
     ndim = stepaf_py_shape(sizes, shape);
     if (ndim >= 0 && !stepaf_py_bytes(LIB(dtype_bytes)((stepaf_dtype_t)dtype), ndim, shape, &bytes))
         return NULL;
+    if (ndim >= 0 && !bytes)
+        return stepaf_py_refuse(STEPAF_ERR_INVALID, "a size of 0: a tensor of no bytes takes no "
+                                                    "memory, and None stands for it");
     struct hold *hold = ndim < 0 ? NULL : stepaf_py_hold(HOLD_BLOCK, self);
     if (!hold)
         return NULL;
@@ -122,6 +125,10 @@ static PyObject *context_register(context_obj *self, PyObject *object)
 
     if (!tensor)
         return NULL;
+    if (!tensor->bytes) {
+        Py_DECREF((PyObject *)tensor);
+        return stepaf_py_refuse(STEPAF_ERR_INVALID, "a tensor of no bytes needs no registration");
+    }
     UNLOCKED(self, true, status = LIB(register)(self->handle, tensor->data, tensor->bytes));
     if (status) {
         Py_DECREF((PyObject *)tensor);
@@ -155,8 +162,13 @@ static PyObject *context_deregister(context_obj *self, PyObject *object)
     if (!tensor)
         return NULL;
     void *base = tensor->data;
+    const bool is_ours = tensor->hold->kind == HOLD_BLOCK;
     Py_DECREF((PyObject *)tensor);
     UNLOCKED(self, true, status = LIB(deregister)(self->handle, base));
+    if (status == STEPAF_ERR_UNREGISTERED)
+        return stepaf_py_refuse(status, is_ours ? "memory of alloc ends with free"
+                                                : "no registration begins where the tensor does: "
+                                                  "deregister takes what register has returned");
     if (status)
         return stepaf_py_raise(status);
     for (struct hold **link = &self->registered; *link; link = &(*link)->next) {
@@ -172,8 +184,12 @@ static PyObject *context_deregister(context_obj *self, PyObject *object)
 
 PyMethodDef stepaf_py_context_memory[] = {
     {"_alloc", (PyCFunction)context_alloc, METH_VARARGS, NULL},
-    {"free", (PyCFunction)context_free, METH_O, NULL},
-    {"register", (PyCFunction)context_register, METH_O, NULL},
-    {"deregister", (PyCFunction)context_deregister, METH_O, NULL},
+    {"free", (PyCFunction)context_free, METH_O,
+     "Free the whole allocation in which the tensor is, also if that is a view of a part."},
+    {"register", (PyCFunction)context_register, METH_O,
+     "Register a tensor's memory; returns a Tensor of it. The object is kept until deregister or "
+     "close,\nbut nobody may take its memory from under it."},
+    {"deregister", (PyCFunction)context_deregister, METH_O,
+     "End the registration of what register has returned, or of the same tensor."},
     {NULL, NULL, 0, NULL},
 };

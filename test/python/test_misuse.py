@@ -53,6 +53,9 @@ def shapes(ctx):
         def __index__(self):
             return 8
 
+    raises(stepaf.InvalidError, "size of 0", ctx.alloc, (0, 4))
+    raises(stepaf.InvalidError, "size of 0", ctx.alloc, 0)
+    raises(stepaf.InvalidError, "needs no registration", ctx.register, bytearray())
     assert ctx.alloc(Index()).shape == ctx.alloc((Index(),)).shape == (8,)
 
 
@@ -81,6 +84,22 @@ def memory(ctx):
     raises(stepaf.InvalidError, "rows of batch 0", stepaf.respond_many, [batch], y, [2**32 + 64])
     batch.respond(y).wait()
     ctx.barrier()
+
+
+def ended_memory(ctx):
+    """A registration ends by what register has returned, an allocation by any view of it."""
+    buffer = bytearray(256)
+    registered = ctx.register(buffer)
+    raises(stepaf.UnregisteredError, "what register has returned", ctx.deregister, memoryview(buffer)[64:])
+    raises(stepaf.UnregisteredError, "what register has returned", ctx.deregister, bytearray(64))
+    ctx.deregister(registered)
+    raises(stepaf.UnregisteredError, "what register has returned", ctx.deregister, registered)
+    ctx.register(buffer)
+    ctx.deregister(buffer)
+    tensor = ctx.alloc((4, 64))
+    raises(stepaf.UnregisteredError, "ends with free", ctx.deregister, tensor)
+    ctx.free(tensor[1:])
+    assert not tensor.valid
 
 
 def opened_again(ctx):
@@ -173,6 +192,9 @@ class Misuse(job.TestCase):
 
     def test_memory(self):
         self.run_job(memory)
+
+    def test_ended_memory(self):
+        self.run_job(ended_memory)
 
     def test_opened_again(self):
         self.run_job(opened_again)
