@@ -91,7 +91,9 @@ class Connector(job.TestCase):
         """What torchrun, or a launcher of the workers, says is not about the connector's ranks."""
         others = {"RANK": "7", "WORLD_SIZE": "9", "TORCHELASTIC_RUN_ID": "x", "MASTER_ADDR": "127.0.0.9",
                   "TORCHELASTIC_USE_AGENT_STORE": "True", "MASTER_PORT": "1", "STEPAF_LOCAL_SIZE": "5",
-                  "STEPAF_LOCAL_RANK": "4", "STEPAF_ROLE": "ffn", "STEPAF_LANES": "3"}
+                  "STEPAF_LOCAL_RANK": "4", "STEPAF_ROLE": "ffn", "STEPAF_LANES": "3", "STEPAF_BOOT": "mpi",
+                  "STEPAF_RANK": "7", "STEPAF_SIZE": "9", "STEPAF_MESH": "full", "STEPAF_SPLIT": "attn=4,ffn=5",
+                  "STEPAF_INIT_TIMEOUT_US": "1"}
 
         def body(connector):
             assert {name: os.environ.get(name) for name in others} == others
