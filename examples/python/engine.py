@@ -4,7 +4,7 @@ every row to the FFN ranks that have its experts, and add up what comes back. Ho
 microbatch to microbatch, and how many go to which FFN rank from layer to layer. The result is compared with the
 same model computed by one rank alone.
 
-STEPAF_SPLIT=attn=2,ffn=2 stepaf-run -n 4 python engine.py"""
+stepaf-run -a 2 -f 2 python engine.py"""
 
 import torch
 
