@@ -108,7 +108,7 @@ static void make_room(struct stepaf_ofi *ofi)
 
     for (uint32_t p = 0; p < ofi->shared.n_peers; p++)
         if (ofi->links[p].shared.base.dead)
-            n_held += pending_of(&ofi->links[p].shared);
+            n_held += pending_of(&ofi->links[p].shared) + ofi->links[p].shared.control.pending;
     if (n_held < ofi->pool.n_more + STEPAF_OFI_OPS / 2 || !(more = calloc(1, sizeof(*more))))
         return;
     more->next = ofi->pool.more;

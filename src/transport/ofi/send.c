@@ -5,6 +5,8 @@
 
 #include "transport/ofi/ofi.h"
 
+enum { RING_TRIES = 8 }; /* in one look */
+
 static uint32_t imm_make(const struct stepaf_ofi_link *link, enum stepaf_fabric_kind kind,
                          uint32_t number)
 {
@@ -146,12 +148,18 @@ bool stepaf_ofi_control(struct stepaf_fabric_link *shared, enum stepaf_fabric_ki
 /* A rail's doorbell is one for all peers. Of a lost one no more is asked than to ring. */
 static void ring_rail(struct stepaf_ofi *ofi, unsigned r, bool by_lost)
 {
-    for (uint32_t p = 0; p < ofi->shared.n_peers && ofi->rails[r].more_run; p++) {
+    unsigned tries = RING_TRIES; /* a provider that has no room has none for the others either */
+
+    for (uint32_t p = 0; p < ofi->shared.n_peers && ofi->rails[r].more_run && tries; p++) {
         struct stepaf_ofi_link *link = &ofi->links[p];
         bool is_live = link->shared.used && !link->shared.base.dead;
-        if (link->shared.proof.state == STEPAF_FABRIC_PROVEN && r < link->n_paths &&
-            is_live != by_lost)
-            (void)write_control(link, r, imm_make(link, STEPAF_FABRIC_CREDIT, link->shared.taken));
+        uint32_t taken = link->shared.taken;
+        if (link->shared.proof.state != STEPAF_FABRIC_PROVEN || r >= link->n_paths ||
+            is_live == by_lost)
+            continue;
+        if (write_control(link, r, imm_make(link, STEPAF_FABRIC_CREDIT, taken)))
+            link->shared.told = taken;
+        tries--;
     }
 }
 
