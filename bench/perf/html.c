@@ -6,7 +6,9 @@
 #include <limits.h>
 #include <spawn.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -62,17 +64,23 @@ static int run_program(char *const *argv, int quiet)
     return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
 }
 
-/* Whether @a name can be written; what is there stays, and nothing is left. -1 with a sentence. */
+/* Whether @a name can be written; what is there stays, and nothing is left. What is no regular file
+ * is not opened: a pipe may have no reader yet. -1 with a sentence. */
 static int try_file(const char *name)
 {
-    int was_there = access(name, F_OK) == 0;
-    int fd = open(name, O_WRONLY | O_CREAT | O_CLOEXEC, 0666);
+    struct stat was;
+    int was_there = stat(name, &was) == 0;
+    int is_special = was_there && !S_ISREG(was.st_mode) && !S_ISDIR(was.st_mode);
+    int fd = is_special ? -1 : open(name, O_WRONLY | O_CREAT | O_CLOEXEC, 0666);
+    char target[PATH_MAX];
 
-    if (fd < 0)
+    if (fd < 0 && (!is_special || access(name, W_OK) != 0))
         return perf_fail("--report: %s: %s", name, strerror(errno));
-    close(fd);
-    if (!was_there)
-        unlink(name);
+    if (fd >= 0)
+        close(fd);
+    /* A link to a file that is not there stays. */
+    if (!was_there && realpath(name, target) != NULL)
+        unlink(target);
     return 0;
 }
 

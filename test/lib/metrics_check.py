@@ -9,6 +9,7 @@ import re
 import select
 import signal
 import socket
+import stat
 import struct
 import subprocess
 import sys
@@ -753,6 +754,15 @@ def try_textfile():
         assert writer.wait(LIMIT_S) == 0
     with open(path, encoding="utf-8") as file:
         check_real(file.read())
+    fifo = os.path.join(directory, "pipe.prom")
+    os.mkfifo(fifo)
+    with subprocess.Popen([sys.executable, EXPORTER, "--textfile", fifo, "--interval", "0.1"]) as writer:
+        try:
+            reader = os.open(fifo, os.O_RDONLY | os.O_NONBLOCK)
+            await_that("bytes in the pipe", lambda: select.select([reader], [], [], 0.1)[0] and os.read(reader, 1))
+            assert stat.S_ISFIFO(os.lstat(fifo).st_mode), "the pipe is one no more"
+        finally:
+            writer.kill()
     assert tool(EXPORTER, "--textfile", path[:-5]).returncode == 2
     assert tool(EXPORTER, "--textfile", "/nowhere/a.prom").returncode == 1
 

@@ -157,6 +157,13 @@ END
     equal "what is asked for" "$(tr '\n' ' ' <"$directory/bin/stepaf-report.log")" \
         "--probe --output $directory/it.html -- $directory/it.json "
     tail -n 1 "$directory/it.json" | grep -qx ']' || fail "the JSON of --report is not there"
+    # What is there is only looked at: a pipe that nobody reads is not waited for, and a link stays.
+    mkfifo "$directory/pipe"
+    ln -s nothing "$directory/link"
+    for name in pipe link; do
+        expect 0 af --procs 2 --size 64 --report "$directory/$name" --json "$directory/json" $few
+    done
+    [ -p "$directory/pipe" ] && [ -h "$directory/link" ] || fail "--report has replaced a pipe or a link"
     expect 0 af --procs 2 --size 64 --report "$directory/it" --json "$directory/json" $few
     equal "what is asked for last" "$(tail -n 1 "$directory/bin/stepaf-report.log")" \
         "--output $directory/it -- $directory/json"

@@ -8,7 +8,9 @@ import io
 import json
 import os
 import re
+import stat
 import sys
+import threading
 from html.parser import HTMLParser
 
 sys.dont_write_bytecode = True
@@ -216,8 +218,46 @@ def whole_page():
     assert "default-src 'none'" in words and "#0000" not in words and "$" not in words
 
 
+def special_files():
+    """What is no regular file stays what it is, and so does a link; all of them get the page."""
+    run_file = save("run.json", [row(64)])
+    with open(out, encoding="utf-8") as file:
+        least = len(file.read()) // 2
+    fifo, link, target, device = (f"{directory}/{name}" for name in ("fifo", "link", "target", "device"))
+    os.mkfifo(fifo)
+    read = []
+
+    def reader():
+        with open(fifo, encoding="utf-8") as file:
+            read.append(file.read())
+
+    # A daemon: where nobody writes into the pipe it waits for ever.
+    thread = threading.Thread(target=reader, daemon=True)
+    thread.start()
+    assert run("-o", fifo, run_file) == (0, "")
+    assert stat.S_ISFIFO(os.lstat(fifo).st_mode), "the pipe is one no more"
+    thread.join(60)
+    assert len(read) == 1 and len(read[0]) > least, "the pipe's reader"
+    for content in ("old", None):
+        if content:
+            save("target", content)
+            os.symlink("target", link)
+        else:
+            os.unlink(target)
+        assert run("-o", link, run_file) == (0, "")
+        assert os.path.islink(link) and os.path.getsize(target) > least
+    try:
+        os.mknod(device, stat.S_IFCHR | 0o666, os.makedev(1, 3))
+    except PermissionError:
+        return
+    assert run("-o", device, run_file) == (0, "")
+    assert stat.S_ISCHR(os.lstat(device).st_mode), "the device is one no more"
+    assert not [name for name in os.listdir(directory) if name.endswith(f".{os.getpid()}")]
+
+
 refusals()
 hostile()
 verdicts()
 if importlib.util.find_spec("matplotlib"):
     whole_page()
+    special_files()
