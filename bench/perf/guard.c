@@ -8,7 +8,11 @@
 
 #include "fail.h"
 
+/* A failure is said so late: where the others fail with it, all agree on one sentence before. */
+enum { SAY_S = 1 };
+
 static char guarded[PERF_FAIL_MAX + 32];
+static volatile sig_atomic_t seconds_more; /* after the sentence */
 
 static void guard_ends(int signal)
 {
@@ -16,21 +20,32 @@ static void guard_ends(int signal)
 
     (void)written;
     (void)signal;
-    _exit(PERF_EXIT_FAILED);
+    if (seconds_more == 0)
+        _exit(PERF_EXIT_FAILED);
+    guarded[0] = '\0';
+    alarm((unsigned)seconds_more);
+    seconds_more = 0;
 }
 
-void perf_guard_say(const char *text)
+static void set_guard(unsigned seconds, unsigned more, const char *text)
 {
+    struct sigaction action = {.sa_handler = guard_ends, .sa_flags = SA_RESTART};
+
+    alarm(0);
     snprintf(guarded, sizeof(guarded), "stepaf_perf: %.*s\n", PERF_FAIL_MAX, text);
+    seconds_more = (sig_atomic_t)more;
+    sigaction(SIGALRM, &action, NULL);
+    alarm(seconds);
 }
 
 void perf_guard(unsigned seconds, const char *text)
 {
-    struct sigaction action = {.sa_handler = guard_ends};
+    set_guard(seconds, 0, text);
+}
 
-    perf_guard_say(text);
-    sigaction(SIGALRM, &action, NULL);
-    alarm(seconds);
+void perf_guard_failed(unsigned seconds, const char *text)
+{
+    set_guard(SAY_S, seconds, text);
 }
 
 void perf_unguard(void)

@@ -9,7 +9,8 @@
 void perf_guard(unsigned seconds, const char *text);
 void perf_unguard(void);
 
-/* What it would say from now on. */
-void perf_guard_say(const char *text);
+/* This process has failed, and waits for the others to hear of it. Unless perf_unguard comes
+ * first, @a text is on standard error in a second, and the process ends in @a seconds more. */
+void perf_guard_failed(unsigned seconds, const char *text);
 
 #endif

@@ -17,6 +17,7 @@
 /* The channel's own deadline: far beyond any block of operations, whose waits have theirs. */
 #define CHANNEL_TIMEOUT_US ((int64_t)3600 * 1000000)
 #define FAILED_PAUSE_NS 1000000
+#define MORE_S 4 /* than a wait may take, until those that have failed end without the others */
 
 int perf_launched(void)
 {
@@ -151,18 +152,21 @@ int perf_job_end_block(struct perf_job *job, stepaf_context_h ctx, int rc)
     int settled;
 
     leave_if_lost(job, rc);
-    /* Others may never come: then this is why. */
+    /* Others may never come: then this is why. Whoever still waits has a deadline. */
     if (rc != 0) {
         char text[PERF_FAIL_MAX];
 
         snprintf(text, sizeof(text), "rank %d failed: %.*s", job->channel.rank, PERF_FAIL_MAX - 32,
                  perf_fail_text());
-        perf_guard_say(text);
+        perf_guard_failed((unsigned)job->wait_s + MORE_S, text);
         has_failed = true;
     }
     settled = perf_job_settle(job, ctx);
     leave_if_lost(job, settled);
-    return perf_job_agree(job, rc != 0 ? rc : settled);
+    settled = perf_job_agree(job, rc != 0 ? rc : settled);
+    if (rc != 0)
+        perf_unguard();
+    return settled;
 }
 
 int perf_job_agree(struct perf_job *job, int rc)

@@ -9,6 +9,7 @@
 
 struct perf_job {
     stepaf_boot_t channel; /* rank, size, allgather, barrier */
+    double wait_s;         /* what a wait of the library may take */
     int64_t mpi_init_ns;   /* what MPI_Init took here; -1 without MPI */
     char launcher[96];     /* how the ranks have come together, in words */
     stepaf_status_t (*join)(struct perf_job *job, const stepaf_params_t *params,
@@ -58,7 +59,8 @@ void perf_job_give_way(void);
  * which all would wait in vain. -1 with a sentence if so. */
 int perf_job_idle(stepaf_context_h ctx);
 
-/* The end of a block: settle, and agree on @a rc. */
+/* The end of a block: settle, and agree on @a rc. A rank that has failed says so after a second,
+ * and ends the process here once the others' waits are over and they have not come. */
 int perf_job_end_block(struct perf_job *job, stepaf_context_h ctx, int rc);
 
 /* Wait for all, and learn whether all have come this far well: @a rc is 0, or -1 with a sentence

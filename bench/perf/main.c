@@ -39,6 +39,9 @@ struct command {
 };
 
 /* One process's part in the run. */
+/* Deadline of the library's waits unless one is given, s. */
+enum { LIBRARY_WAIT_S = 10 };
+
 struct run {
     struct perf_job *job;
     const struct perf_options *options; /* of the test that is being run */
@@ -225,6 +228,9 @@ static int run_tests(struct run *run, int n, const struct perf_options *tests)
 
     for (int i = 0; i < n && rc == 0; i++) {
         run->options = &tests[i];
+        run->job->wait_s = perf_options_wait_s(run->options);
+        if (run->job->wait_s <= 0.0)
+            run->job->wait_s = LIBRARY_WAIT_S;
         if (i > 0 && run->job->channel.rank == 0)
             printf("\n");
         rc = run->options->startup ? run_startup(run) : run_rows(run);

@@ -15,6 +15,8 @@
 
 enum { MAX_ITERS = 100000000 };
 
+#define MOST_WAIT_US 3.6e9 /* that STEPAF_TIMEOUT_US takes */
+
 static const char test_list[] =
 #define TEST_LIST(value_, name_, text_) " " name_
     PERF_TEST_MAP(TEST_LIST);
@@ -413,4 +415,14 @@ int perf_options_parse_line(int argc, char **argv, int n_words, char **words,
     rc = parse_words(argc + n_words, all, ARGP_SILENT | ARGP_IN_ORDER, &parse);
     free(all);
     return rc;
+}
+
+double perf_options_wait_s(const struct perf_options *options)
+{
+    const char *setting = getenv("STEPAF_TIMEOUT_US");
+    double us = options->run.timeout_us > 0 ? (double)options->run.timeout_us
+                : setting != NULL           ? strtod(setting, NULL)
+                                            : 0.0;
+
+    return us >= 1.0 && us <= MOST_WAIT_US ? us / 1e6 : 0.0;
 }

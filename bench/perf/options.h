@@ -88,6 +88,9 @@ int perf_options_parse(int argc, char **argv, int launched, int rank,
 int perf_options_parse_line(int argc, char **argv, int n_words, char **words,
                             struct perf_options *options_p);
 
+/* Deadline of the library's waits by --timeout or STEPAF_TIMEOUT_US, s; 0: neither is given. */
+double perf_options_wait_s(const struct perf_options *options);
+
 const char *perf_test_name(enum perf_test test);
 const char *perf_test_text(enum perf_test test);
 

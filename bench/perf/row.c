@@ -14,7 +14,7 @@
 #include "stop.h"
 
 /* Guards: for waits where nobody says how long they may take, and what alarm takes. */
-enum { LEAST_WAIT_S = 60, MOST_S = 1000000 };
+enum { UNSET_WAIT_S = 60, MOST_S = 1000000 };
 
 /* Whether the links are of transport @a name, or without the library would be. */
 static int is_fabric(const struct perf_row *row, const char *name)
@@ -119,22 +119,12 @@ static void close_contenders(struct perf_row *row)
         free(row->samples[who]);
 }
 
-/* What a wait may take, s. */
-static double wait_s(const struct perf_options *options)
-{
-    const char *setting = getenv("STEPAF_TIMEOUT_US");
-    double set_s = setting != NULL ? strtod(setting, NULL) / 1e6 : 0.0;
-
-    if (options->run.timeout_us > 0)
-        return (double)options->run.timeout_us / 1e6;
-    return set_s > LEAST_WAIT_S ? set_s : LEAST_WAIT_S;
-}
-
 /* From here on a block of @a ops operations, of @a op_us each if that is known, has to end some
  * day: only the library's waits have deadlines. */
 static void guard_block(const struct perf_row *row, uint64_t ops, double op_us)
 {
-    double wait = wait_s(row->options);
+    double given = perf_options_wait_s(row->options);
+    double wait = given > 0.0 ? given : UNSET_WAIT_S;
     double seconds = wait + 5.0 + (op_us > 0.0 ? 10.0 * op_us / 1e6 : wait) * (double)ops;
     char text[128];
 

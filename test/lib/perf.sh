@@ -381,6 +381,30 @@ for test in $silent_tests; do
     has err '^stepaf_perf: rank 0 failed: .*( in time|has not ended within)'
 done
 
+# So it does by the setting; that a wait has failed is said before the others are given up.
+if [ -n "$silent_tests" ]; then
+    STEPAF_TIMEOUT_US=2000000 timeout -k 10 50 "$perf" af --procs 2 --size 64k --max-time 60 --rounds 600 --no-floor \
+        --iters 5000000 >"$directory/out" 2>"$directory/err" &
+    perf_pid=$!
+    while kill -0 $perf_pid 2>/dev/null && ! grep -q ' push ' "$directory/out"; do
+        sleep 0.1
+    done
+    sleep 1
+    silent_pid=$(awk '$4 == "ffn" { print $6 }' "$directory/out")
+    kill -STOP "$silent_pid"
+    tries=0
+    while [ $tries -lt 400 ] && ! grep -q failed "$directory/err"; do
+        sleep 0.1
+        tries=$((tries + 1))
+    done
+    has err '^stepaf_perf: rank 0 failed: stepaf_wait: .* in time'
+    kill -0 "$silent_pid" 2>/dev/null || fail "the failure was said only when the run ended"
+    wait $perf_pid
+    is=$?
+    [ "$is" -eq 1 ] || fail "a silent rank, by the setting: exit code $is instead of 1"
+    equal "sentences" "$(wc -l <"$directory/err")" 1
+fi
+
 # What cannot be written is no success.
 if [ -w /dev/full ]; then
     # refuse_full ARGUMENT...: exit code 1 where standard output is a full disk.
