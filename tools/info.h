@@ -48,6 +48,13 @@ int info_memory(const struct info_job *job);
 int info_map(const struct info_job *job);
 void info_man(void);
 
+/* What a rank of a forked job runs: whether it has done so. */
+typedef int (*info_rank_t)(void *arg, int rank);
+
+/* Run @a size ranks, each in a process of its own, and wait for them. Where a process cannot be
+ * had, those that there are end at once. */
+int info_fork(int size, info_rank_t run, void *arg);
+
 /* Say on standard error what the library's last error was, and return 0. */
 int info_failed(const char *what);
 

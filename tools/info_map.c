@@ -5,8 +5,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 #include <stepaf/stepaf.h>
 
@@ -202,14 +200,20 @@ void info_map_params(int rank, int attention_ranks, stepaf_params_t *params_p)
     params_p->role = rank < attention_ranks ? STEPAF_ATTENTION : STEPAF_FFN;
 }
 
-static int run_forked(stepaf_boot_local_t *local, int rank, int attention_ranks)
+struct forked {
+    stepaf_boot_local_t *local;
+    const struct info_job *job;
+};
+
+static int run_forked(void *arg, int rank)
 {
+    const struct forked *forked = arg;
     stepaf_params_t params;
     stepaf_context_h ctx;
     stepaf_boot_t boot;
-    if (stepaf_boot_local_attach(local, rank, -1, &boot) != STEPAF_OK)
+    if (stepaf_boot_local_attach(forked->local, rank, -1, &boot) != STEPAF_OK)
         return info_failed("map");
-    info_map_params(rank, attention_ranks, &params);
+    info_map_params(rank, forked->job->attention_ranks, &params);
     if (stepaf_init(&boot, &params, &ctx) != STEPAF_OK) {
         boot.close(boot.self);
         return rank ? 0 : info_failed("map"); /* all say the same */
@@ -220,28 +224,12 @@ static int run_forked(stepaf_boot_local_t *local, int rank, int attention_ranks)
 int info_map_fork(const struct info_job *job)
 {
     int size = job->attention_ranks + job->ffn_ranks;
-    int started = 0;
-    int done = 1;
-    stepaf_boot_local_t *local;
-    if (stepaf_boot_local_create(size, &local) != STEPAF_OK)
+    struct forked forked = {.job = job};
+    if (stepaf_boot_local_create(size, &forked.local) != STEPAF_OK)
         return info_failed("map");
-    fflush(NULL);
-    for (; started < size; started++) {
-        pid_t child = fork();
-        if (child < 0) {
-            perror("stepaf_info: fork");
-            break;
-        }
-        if (child == 0)
-            _exit(!run_forked(local, started, job->attention_ranks));
-    }
-    for (int i = 0; i < started; i++) {
-        int status = 0;
-        if (wait(&status) < 0 || status != 0)
-            done = 0;
-    }
-    stepaf_boot_local_destroy(local);
-    return done && started == size;
+    int done = info_fork(size, run_forked, &forked);
+    stepaf_boot_local_destroy(forked.local);
+    return done;
 }
 
 /* A rank of a job whose processes meet as the environment says; each says why it has failed, since

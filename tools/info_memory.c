@@ -5,8 +5,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 #include <stepaf/stepaf.h>
 
@@ -75,17 +73,25 @@ static stepaf_status_t make_plans(stepaf_context_h ctx, const struct info_job *j
     return status;
 }
 
+/* What the ranks share. */
+struct run {
+    stepaf_boot_local_t *local;
+    const struct info_job *job;
+    struct report *reports;
+};
+
 /* One rank's life: join, declare, commit, ask, leave. */
-static stepaf_status_t run_rank(stepaf_boot_local_t *local, int rank, const struct info_job *job,
-                                struct report *report)
+static stepaf_status_t live(const struct run *run, int rank)
 {
+    const struct info_job *job = run->job;
+    struct report *report = &run->reports[rank];
     stepaf_params_t params = {
         .field_mask = STEPAF_PARAM_ROLE,
         .role = rank < job->attention_ranks ? STEPAF_ATTENTION : STEPAF_FFN,
     };
     stepaf_context_h ctx;
     stepaf_boot_t boot;
-    stepaf_status_t status = stepaf_boot_local_attach(local, rank, -1, &boot);
+    stepaf_status_t status = stepaf_boot_local_attach(run->local, rank, -1, &boot);
     if (status != STEPAF_OK)
         return status;
     status = stepaf_init(&boot, &params, &ctx);
@@ -110,32 +116,9 @@ static stepaf_status_t run_rank(stepaf_boot_local_t *local, int rank, const stru
     return status;
 }
 
-/* Fork the ranks and wait for them; every wait inside has the library's deadlines. */
-static int run_job(stepaf_boot_local_t *local, const struct info_job *job, struct report *reports)
+static int run_rank(void *arg, int rank)
 {
-    int size = job->attention_ranks + job->ffn_ranks;
-    int started = 0;
-    int failed = 0;
-    fflush(NULL);
-    for (; started < size; started++) {
-        pid_t child = fork();
-        if (child < 0) {
-            perror("stepaf_info: fork");
-            break;
-        }
-        if (child == 0) {
-            stepaf_status_t status = run_rank(local, started, job, &reports[started]);
-            if (status != STEPAF_OK)
-                info_failed("memory");
-            _exit(status != STEPAF_OK);
-        }
-    }
-    for (int i = 0; i < started; i++) {
-        int status = 0;
-        if (wait(&status) < 0 || status != 0)
-            failed = 1;
-    }
-    return !failed && started == size;
+    return live(arg, rank) == STEPAF_OK || info_failed("memory");
 }
 
 static void print_reports(const struct report *reports, int size)
@@ -162,7 +145,7 @@ int info_memory(const struct info_job *job)
 {
     int size = job->attention_ranks + job->ffn_ranks;
     size_t bytes = (size_t)size * sizeof(struct report);
-    stepaf_boot_local_t *local;
+    struct run run = {.job = job};
     struct report *reports =
         mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     if (reports == MAP_FAILED) {
@@ -170,16 +153,17 @@ int info_memory(const struct info_job *job)
         return 0;
     }
     int done = 0;
-    if (stepaf_boot_local_create(size, &local) != STEPAF_OK) {
+    run.reports = reports;
+    if (stepaf_boot_local_create(size, &run.local) != STEPAF_OK) {
         info_failed("memory");
         goto out;
     }
     printf("%d attention and %d FFN ranks; %d keys of %d bytes each way, depth %d\n",
            job->attention_ranks, job->ffn_ranks, job->keys, job->bytes, job->depth);
-    done = run_job(local, job, reports);
+    done = info_fork(size, run_rank, &run); /* each wait of theirs has its deadline */
     if (done)
         print_reports(reports, size);
-    stepaf_boot_local_destroy(local);
+    stepaf_boot_local_destroy(run.local);
 out:
     munmap(reports, bytes);
     return done;
