@@ -95,7 +95,7 @@ static const struct argp argp = {
 static int run_alone(const struct doctor_task *task)
 {
     struct doctor doctor = {.root = task->root};
-    char host[DOCTOR_NAME];
+    char host[DOCTOR_HOST];
     struct doctor_about about = {.hosts = host, .n_hosts = 1, .with_all = task->with_all};
 
     doctor_host(&doctor, host, sizeof host);

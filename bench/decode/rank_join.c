@@ -120,7 +120,7 @@ static int find_place(struct rank *rank)
         .role = is_ffn ? STEPAF_FFN : STEPAF_ATTENTION,
         .index = stepaf_rank(rank->ctx, is_ffn ? STEPAF_GROUP_FFN : STEPAF_GROUP_ATTENTION),
         .pid = getpid()};
-    gethostname(place->host, sizeof(place->host) - 1);
+    gethostname(place->host, sizeof(place->host));
     snprintf(name, sizeof(name), "stepaf-%s%d", is_ffn ? "ffn" : "attn", place->index);
     prctl(PR_SET_NAME, name);
     int here = rank->launch->returns ? rank->launch->channel.size : 0; /* the most there can be */

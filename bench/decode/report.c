@@ -7,6 +7,8 @@
 
 #include <stepaf/types.h>
 
+enum { HOST_COLUMN = 16 };
+
 static double ratio(double part, double whole)
 {
     return whole > 0 ? part / whole : 0;
@@ -31,14 +33,28 @@ struct report_shares report_shares(const struct summary *summary)
     };
 }
 
+/* What a column holds of a host's name: of a long one both ends. */
+static const char *fit_host(const char *host, char fit_p[HOST_COLUMN + 1])
+{
+    size_t bytes = strlen(host);
+
+    if (bytes <= HOST_COLUMN)
+        return host;
+    snprintf(fit_p, HOST_COLUMN + 1, "%.7s..%s", host, host + bytes - 7);
+    return fit_p;
+}
+
 void report_map(FILE *file, const struct summary *summary)
 {
+    char host[HOST_COLUMN + 1];
+
     fprintf(file, "\nrank  role         host              pid      threads  weights    reaches\n");
     for (int i = 0; i < summary->n_ranks; i++) {
         const struct place *place = &summary->ranks[i].place;
-        fprintf(file, "%4d  %-9s %2d  %-16.16s  %-7d  %7d  %5.1f MiB  %s\n", place->world,
-                place->role == STEPAF_ATTENTION ? "attention" : "FFN", place->index, place->host,
-                place->pid, place->threads, (double)place->bytes_read / 1048576, place->transports);
+        fprintf(file, "%4d  %-9s %2d  %-16s  %-7d  %7d  %5.1f MiB  %s\n", place->world,
+                place->role == STEPAF_ATTENTION ? "attention" : "FFN", place->index,
+                fit_host(place->host, host), place->pid, place->threads,
+                (double)place->bytes_read / 1048576, place->transports);
     }
 }
 

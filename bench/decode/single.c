@@ -119,7 +119,7 @@ static int report(struct single *single)
                           .pid = getpid(),
                           .threads = single->threads,
                           .bytes_read = single->attention->bytes_read + single->ffn->bytes_read};
-    gethostname(place.host, sizeof(place.host) - 1);
+    gethostname(place.host, sizeof(place.host));
     if (summary_create(1, job->config.layers, job->sequences, &summary, single->reason))
         return -1;
     summary_put_attention(&blob, &place, &single->side, &single->stats);

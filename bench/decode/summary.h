@@ -3,11 +3,13 @@
 #ifndef DECODE_SUMMARY_H
 #define DECODE_SUMMARY_H
 
+#include <limits.h>
+
 #include "attention_side.h"
 #include "blob.h"
 #include "stats.h"
 
-enum { SUMMARY_HOST_MAX = 64, SUMMARY_TRANSPORTS_MAX = 192 };
+enum { SUMMARY_HOST_MAX = HOST_NAME_MAX + 1, SUMMARY_TRANSPORTS_MAX = 192 };
 
 /* Where and what a rank is. */
 struct place {

@@ -30,7 +30,7 @@ void perf_place_params(const struct perf_options *options, stepaf_params_t *para
 static void describe_self(stepaf_context_h ctx, struct perf_rank *rank)
 {
     memset(rank, 0, sizeof(*rank));
-    if (gethostname(rank->host, sizeof(rank->host) - 1) != 0)
+    if (gethostname(rank->host, sizeof(rank->host)) != 0)
         snprintf(rank->host, sizeof(rank->host), "?");
     if (sched_getaffinity(0, sizeof(rank->cpus), &rank->cpus) != 0)
         CPU_ZERO(&rank->cpus);

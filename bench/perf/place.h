@@ -3,6 +3,7 @@
 #ifndef PERF_PLACE_H
 #define PERF_PLACE_H
 
+#include <limits.h>
 #include <sched.h>
 
 #include "job.h"
@@ -10,7 +11,7 @@
 
 /* One rank, as gathered from all. */
 struct perf_rank {
-    char host[64];
+    char host[HOST_NAME_MAX + 1];
     char cores[40];   /* its affinity as a list: "0-3,8"; cut off with "..." */
     cpu_set_t cpus;   /* the same as a set */
     uint64_t node_id; /* same for ranks that share memory and process ids */

@@ -2,6 +2,7 @@
 #include "exec.h"
 
 #include <errno.h>
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -59,9 +60,9 @@ static void print_place(const struct run_place *place, const struct run_rank *ra
     const char *device = getenv("CUDA_VISIBLE_DEVICES");
     const char *nics = getenv("STEPAF_NET_DEVICES");
     int is_ours = nics && *place->nics && strcmp(nics, place->nics) == 0;
-    char host[64] = "?";
+    char host[HOST_NAME_MAX + 1] = "?";
 
-    gethostname(host, sizeof(host) - 1);
+    gethostname(host, sizeof(host));
     fprintf(
         stderr,
         "stepaf-run: %s, rank %d of %d there: cores %s, progress thread %s, GPU %s, NIC %s%s%s\n",

@@ -13,6 +13,7 @@
 #include "base/fork.h"
 #include "base/hash.h"
 #include "base/log.h"
+#include "base/shorten.h"
 #include "base/time.h"
 #include "base/why.h"
 #include "boot/member_net.h"
@@ -113,7 +114,7 @@ static void introduce_rank(const struct stepaf_ctx *ctx, struct stepaf_metrics_w
         .rank = (int32_t)ctx->job.ranks[ctx->job.boot.rank].rank,
     };
     snprintf(who->name, sizeof(who->name), "%s", ctx->env.metrics_job);
-    snprintf(who->host, sizeof(who->host), "%s", ctx->job.topo.host);
+    stepaf_shorten(ctx->job.topo.host, who->host, sizeof(who->host));
     snprintf(who->library, sizeof(who->library), "%s", STEPAF_VERSION_STRING);
 }
 

@@ -51,7 +51,7 @@ struct stepaf_map_part {
     stepaf_status_t status; /* of its check of its own links */
     char text[STEPAF_ERROR_TEXT_MAX];
     uint64_t node_id;
-    char host[STEPAF_TOPO_NAME_MAX];
+    char host[STEPAF_TOPO_HOST_MAX];
     char address[STEPAF_LINK_ADDRESS];
     char gpu[STEPAF_TOPO_NAME_MAX];
     char nic[STEPAF_TOPO_NAME_MAX];

@@ -4,10 +4,11 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/shorten.h"
 #include "map/map.h"
 #include "topo/cpus.h"
 
-enum { CELL_MAX = 64, COLUMNS = 8 };
+enum { CELL_MAX = 64, WORD_MAX = 51, COLUMNS = 8 };
 
 static const char *const titles[COLUMNS] = {"ID",  "node", "address", "role",
                                             "GPU", "NIC",  "cores",   "ranks"};
@@ -26,7 +27,9 @@ static void join(const struct stepaf_map *map, const struct stepaf_map_groups *g
 
     for (uint32_t r = groups->list[g].first; r < map->size && !differs; r++)
         differs = groups->of[r] == g && strcmp((const char *)&map->parts[r] + offset, first);
-    snprintf(cell_p, CELL_MAX, "%.50s%s", first[0] ? first : "-", differs ? ",.." : "");
+    stepaf_shorten(first[0] ? first : "-", cell_p, WORD_MAX);
+    if (differs)
+        (void)strcat(cell_p, ",..");
 }
 
 /* All cores that some member may run on. */

@@ -3,16 +3,18 @@
 #ifndef STEPAF_TOPO_TOPO_H
 #define STEPAF_TOPO_TOPO_H
 
+#include <limits.h>
 #include <stddef.h>
 #include <stdint.h>
 
 #include <stepaf/types.h>
 
 #define STEPAF_TOPO_NAME_MAX 64
+#define STEPAF_TOPO_HOST_MAX (HOST_NAME_MAX + 1) /* HOST_NAME_MAX does not count the end mark */
 
 /* Facts of this process's place. */
 struct stepaf_topo {
-    char host[STEPAF_TOPO_NAME_MAX];
+    char host[STEPAF_TOPO_HOST_MAX];
     uint64_t node_id;  /* same for processes that can share memory files and process ids:
                             * a hash of the host name, the boot id and the PID
                             * namespace; never 0 */

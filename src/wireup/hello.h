@@ -29,7 +29,7 @@ struct stepaf_hello {
     bool proxies;   /* its stream plans' tensors go by way of the host in any case */
     struct stepaf_member_contact contact;    /* where members can call it */
     char mute[STEPAF_MEMBER_NET_REASON_MAX]; /* why they cannot; "": they can */
-    char host[STEPAF_TOPO_NAME_MAX];
+    char host[STEPAF_TOPO_HOST_MAX];
     char binding[128];             /* cores that it may run on, as a list */
     uint64_t digest;               /* of the settings that must agree */
     struct stepaf_unpack settings; /* their values; points into the blob */

@@ -264,6 +264,23 @@ for job in '--attn 1 --ffn 1 --keys 1 --bytes 1M' '--attn 2 --ffn 2' '--attn 3 -
          END { exit bad || !ranks }' "$directory/out" || fail "too much memory: $job"
 done
 
+# A host name may have 64 characters (HOST_NAME_MAX); two that differ in the last one are two nodes.
+if unshare --uts true 2>/dev/null; then
+    long=$(printf '%063d' 0)
+    for last in a b; do
+        unshare --uts sh -c 'hostname "$1" && exec "$0"' "$info" "$long$last" >"$directory/out" 2>"$directory/err"
+        has "^node +$long$last "
+        sed -n 's/^node .*(id/id/p' "$directory/out" >"$directory/$last"
+        grep -q '^#define HAVE_JANSSON 1' "$top_builddir/config.h" || continue
+        unshare --uts sh -c 'hostname "$1" && exec "$0" --json settings' "$top_builddir/stepaf_doctor" "$long$last" \
+            >"$directory/out" 2>"$directory/err"
+        has "\"hosts\": \"$long$last\""
+    done
+    ! cmp -s "$directory/a" "$directory/b" || fail "two hosts with long names are one node"
+else
+    echo "a long host name: not tried, no permission for a UTS namespace"
+fi
+
 # A job whose processes cannot all be had ends at once, rather than with the deadline of those that there are. The limit
 # does not bind root, so that root takes a user of whom no process runs.
 user=64123

@@ -8,6 +8,7 @@
 #ifndef STEPAF_TOOLS_DOCTOR_H
 #define STEPAF_TOOLS_DOCTOR_H
 
+#include <limits.h>
 #include <stddef.h>
 
 #include "settings/settings.h"
@@ -16,9 +17,10 @@
 enum doctor_state { DOCTOR_PASSED, DOCTOR_WARNED, DOCTOR_FAILED, DOCTOR_UNKNOWN, DOCTOR_STATES };
 
 enum {
-    DOCTOR_TEXT = 320, /* what was found, and what mends it */
-    DOCTOR_NAME = 64,  /* of a device or a file */
-    DOCTOR_NAMES = 128 /* that are looked at in one directory */
+    DOCTOR_TEXT = 320,               /* what was found, and what mends it */
+    DOCTOR_NAME = 64,                /* of a device or a file */
+    DOCTOR_HOST = HOST_NAME_MAX + 3, /* as the kernel's file has it: with an end of line */
+    DOCTOR_NAMES = 128               /* that are looked at in one directory */
 };
 
 struct doctor;

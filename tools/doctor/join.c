@@ -133,7 +133,7 @@ static void free_hosts(struct hosts *hosts)
 
 static void tell_place(const struct doctor *doctor, char *text, size_t capacity)
 {
-    char host[DOCTOR_NAME], kernel[DOCTOR_NAME];
+    char host[DOCTOR_HOST], kernel[DOCTOR_NAME];
 
     doctor_host(doctor, host, sizeof host);
     doctor_read(doctor, kernel, sizeof kernel, "/proc/sys/kernel/random/boot_id");

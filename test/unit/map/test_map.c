@@ -219,9 +219,12 @@ static void mixed_cells_say_so(void)
     CU_ASSERT_TRUE(stepaf_map_part_add(&map.parts[3], &by_tcp, 0, 0));
     CU_ASSERT_TRUE(stepaf_map_part_add(&map.parts[3], NULL, 0, 0));
     strcpy(map.parts[5].host, "other");
+    for (uint32_t r = 16; r < 18; r++) /* the longest name that there is */
+        snprintf(map.parts[r].host, sizeof(map.parts[r].host), "%062u-z", 7U);
     char *text = stepaf_map_text(&map);
     CU_ASSERT_PTR_NOT_NULL_FATAL(text);
     UNIT_CONTAINS(text, "\n 0  n0,..  ");
+    UNIT_CONTAINS(text, "  000000000000000000000000..0000000000000000000007-z");
     UNIT_CONTAINS(text, "\nID 0          several\n");
     UNIT_CONTAINS(text, "\ntcp;eth0 on 1 link (attention 3 - FFN 0 first) instead of shm:");
     free(text);
