@@ -54,5 +54,6 @@ int info_load(struct info_env *env_p)
         exit(1);
     }
     stepaf_log_configure((stepaf_log_level_t)env_p->values.log_level, env_p->values.log_file);
+    stepaf_env_warn_unknown();
     return 0;
 }

@@ -14,7 +14,8 @@
 
 static const char prefix[] = "STEPAF_";
 
-enum { SHOWN_MAX = 64 }; /* of an unknown name */
+/* What other parts of the project have variables for, and no library reads. */
+static const char *const others[] = {"STEPAF_ROOT", "STEPAF_ACCEPT_BIN"};
 
 _Static_assert((int)STEPAF_ENV_LOG_LEVEL_none == (int)STEPAF_LOG_NONE &&
                    (int)STEPAF_ENV_LOG_LEVEL_trace == (int)STEPAF_LOG_TRACE,
@@ -50,28 +51,43 @@ void stepaf_env_free(struct stepaf_env *env)
     }
 }
 
-static int is_known(const char *variable, size_t name_bytes)
+static int is_name(const char *variable, const char *name)
 {
-    for (int i = 0; i < STEPAF_ENV_COUNT; i++) {
-        const char *name = stepaf_env_table[i].info.name;
-        if (strlen(name) == name_bytes && memcmp(name, variable, name_bytes) == 0)
+    size_t bytes = strlen(name);
+    return strncmp(variable, name, bytes) == 0 && variable[bytes] == '=';
+}
+
+static int is_known(const char *variable)
+{
+    for (int i = 0; i < STEPAF_ENV_COUNT; i++)
+        if (is_name(variable, stepaf_env_table[i].info.name))
             return 1;
+    for (size_t i = 0; i < sizeof others / sizeof *others; i++)
+        if (is_name(variable, others[i]))
+            return 1;
+    return 0;
+}
+
+int stepaf_env_next_unknown(int from, char name_p[STEPAF_ENV_UNKNOWN_MAX])
+{
+    for (int i = 0; environ && environ[i]; i++) {
+        const char *variable = environ[i];
+        if (i < from || strncmp(variable, prefix, sizeof prefix - 1) != 0 || is_known(variable))
+            continue;
+        snprintf(name_p, STEPAF_ENV_UNKNOWN_MAX, "%.*s", (int)strcspn(variable, "="), variable);
+        return i + 1;
     }
     return 0;
 }
 
-/* A misspelled name would otherwise go unnoticed. */
-static void warn_of_unknown_variables(void)
+void stepaf_env_warn_unknown(void)
 {
     static atomic_flag warned = ATOMIC_FLAG_INIT;
+    char name[STEPAF_ENV_UNKNOWN_MAX];
     if (atomic_flag_test_and_set(&warned))
         return;
-    for (char **variable = environ; variable && *variable; variable++) {
-        size_t name_bytes = strcspn(*variable, "=");
-        if (strncmp(*variable, prefix, sizeof prefix - 1) == 0 && !is_known(*variable, name_bytes))
-            stepaf_log_warn("%.*s is not a setting of this library; stepaf_info -f lists them",
-                            (int)(name_bytes < SHOWN_MAX ? name_bytes : SHOWN_MAX), *variable);
-    }
+    for (int at = 0; (at = stepaf_env_next_unknown(at, name)) != 0;)
+        stepaf_log_warn("%s is not a setting of this library; stepaf_info -f lists them", name);
 }
 
 static const char *get_from_process(const char *name, void *arg)
@@ -86,7 +102,7 @@ stepaf_status_t stepaf_env_load(struct stepaf_env *env_p)
     if (status != STEPAF_OK)
         return status;
     stepaf_log_configure((stepaf_log_level_t)env_p->log_level, env_p->log_file);
-    warn_of_unknown_variables();
+    stepaf_env_warn_unknown();
     return STEPAF_OK;
 }
 

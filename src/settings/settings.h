@@ -54,6 +54,15 @@ typedef const char *(*stepaf_env_get_t)(const char *name, void *arg);
  * process. */
 stepaf_status_t stepaf_env_load(struct stepaf_env *env_p);
 
+/* The next variable, from number @a from of the environment on, that begins as the settings do and
+ * is none: a misspelled name would otherwise go unnoticed. Returns the number to go on from; 0: there
+ * is none. Long names are cut. */
+enum { STEPAF_ENV_UNKNOWN_MAX = 65 };
+int stepaf_env_next_unknown(int from, char name_p[STEPAF_ENV_UNKNOWN_MAX]);
+
+/* Log a warning for each of them, once per process. */
+void stepaf_env_warn_unknown(void);
+
 /* Only the settings that say which bootstrap; all others have their defaults. Those are judged when
  * the other ranks can be told. Warns about nothing, and leaves the log alone. */
 stepaf_status_t stepaf_env_load_boot(struct stepaf_env *env_p);

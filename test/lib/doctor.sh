@@ -142,6 +142,16 @@ mkdir "$tree"
 look 0
 [ "$(grep '^passed' "$out")" = "passed   settings   0 are set, and none has a bad value" ] || fail "passed, of nothing"
 
+# A misspelt setting is named, also beside a bad value; those of the modulefile and of stepaf-accept are none.
+export STEPAF_TRANSPORT=tcp STEPAF_ROOT=/ STEPAF_ACCEPT_BIN=/
+look 0 settings
+grep -q '^warned  *settings  *STEPAF_TRANSPORT is set, which is not a setting' "$out" || fail "a misspelt setting"
+[ "$(grep -c '^[a-z]*  *settings ' "$out")" -eq 1 ] || fail "more than one line of settings"
+STEPAF_DEPTH=99 look 1 settings
+grep -q '^warned  *settings  *STEPAF_TRANSPORT ' "$out" && grep -q '^failed  *settings ' "$out" ||
+    fail "a misspelt setting and a bad value"
+unset STEPAF_TRANSPORT STEPAF_ROOT STEPAF_ACCEPT_BIN
+
 # sane: garbage has been read: a whole report, of characters that a terminal shows as they are.
 sane()
 {

@@ -179,6 +179,17 @@ expect 0 -f
 setting=STEPAF_DEPHT=3
 expect 0 -c
 says 'STEPAF_DEPHT is not a setting'
+export STEPAF_MESH=round
+expect 1 -c
+says 'STEPAF_MESH=round: none of its words'
+says 'STEPAF_DEPHT is not a setting'
+unset STEPAF_MESH
+# Other parts of the project have these: the modulefile, stepaf-accept.
+setting=STEPAF_ROOT=/
+export STEPAF_ACCEPT_BIN=/
+expect 0 -c
+[ ! -s "$directory/err" ] || fail "a warning of variables that are the project's"
+unset STEPAF_ACCEPT_BIN
 
 setting=
 expect 2 --nonsense

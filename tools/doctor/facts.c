@@ -50,9 +50,24 @@ int doctor_load_settings(struct stepaf_env *env_p)
     return stepaf_env_load_from(env_p, get_setting, NULL) == STEPAF_OK;
 }
 
+/* How many there are. */
+static int tell_unknown_settings(struct doctor *doctor)
+{
+    char name[STEPAF_ENV_UNKNOWN_MAX];
+    int n = 0;
+
+    for (int at = 0; (at = stepaf_env_next_unknown(at, name)) != 0; n++) {
+        doctor_clean(name);
+        doctor_say(doctor, DOCTOR_WARNED, "%s is set, which is not a setting of the library", name);
+        doctor_mend(doctor, "unset %s   # stepaf_info -f lists all settings", name);
+    }
+    return n;
+}
+
 void doctor_look_settings(struct doctor *doctor)
 {
     struct stepaf_env env;
+    int unknown = tell_unknown_settings(doctor);
     int n = 0;
 
     if (!doctor_load_settings(&env)) {
@@ -61,7 +76,8 @@ void doctor_look_settings(struct doctor *doctor)
     }
     for (int i = 0; i < STEPAF_ENV_COUNT; i++)
         n += env.from_environment[i];
-    doctor_say(doctor, DOCTOR_PASSED, "%d are set, and none has a bad value", n);
+    if (!unknown)
+        doctor_say(doctor, DOCTOR_PASSED, "%d are set, and none has a bad value", n);
     stepaf_env_free(&env);
 }
 
