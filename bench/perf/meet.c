@@ -55,8 +55,9 @@ int perf_meet_ask(const struct perf_options *options)
     else if (has_port(host))
         length = snprintf(meet, sizeof(meet), "%s", host);
     else
-        length = snprintf(meet, sizeof(meet), strchr(host, ':') != NULL ? "[%s]:%d" : "%s:%d", host,
-                          PORT);
+        length =
+            snprintf(meet, sizeof(meet),
+                     strchr(host, ':') != NULL && host[0] != '[' ? "[%s]:%d" : "%s:%d", host, PORT);
     if (length < 0 || (size_t)length >= sizeof(meet))
         return perf_fail("--connect '%.40s...' is too long", host);
     if (put("STEPAF_MEET", meet) != 0 || put("STEPAF_SIZE", "2") != 0 ||
