@@ -10,6 +10,7 @@
 #include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -198,6 +199,27 @@ static int expand_path(const char *file, char *path, size_t capacity)
     return 1;
 }
 
+/* Of a file that standard output or error goes to, as with /dev/stdout, another descriptor would
+ * have a place of its own in it, and the program's lines would be written over ours. Return one
+ * that shares the program's, and close @a fd. */
+static int share_standard(int fd)
+{
+    struct stat own, standard;
+    if (fd < 0 || fstat(fd, &own) != 0 || !S_ISREG(own.st_mode))
+        return fd;
+    for (int number = STDOUT_FILENO; number <= STDERR_FILENO; number++) {
+        if (fstat(number, &standard) != 0 || standard.st_dev != own.st_dev ||
+            standard.st_ino != own.st_ino)
+            continue;
+        int shared = fcntl(number, F_DUPFD_CLOEXEC, STDERR_FILENO + 1);
+        if (shared < 0)
+            return fd;
+        close(fd);
+        return shared;
+    }
+    return fd;
+}
+
 static int open_file(const char *file)
 {
     char path[PATH_MAX];
@@ -206,7 +228,8 @@ static int open_file(const char *file)
         return -1;
     }
     /* O_NONBLOCK: a FIFO is opened only if somebody reads there, and never waited for. */
-    return stepaf_fd_open(path, O_WRONLY | O_CREAT | O_APPEND | O_NONBLOCK | O_NOCTTY);
+    return share_standard(
+        stepaf_fd_open(path, O_WRONLY | O_CREAT | O_APPEND | O_NONBLOCK | O_NOCTTY));
 }
 
 void stepaf_log_configure(stepaf_log_level_t level, const char *file)

@@ -130,6 +130,35 @@ static void file_gets_lines(void)
         matches(text, "\n" TIME "\\[[^:]+:[0-9]+ 7\\] test_log\\.c:[0-9]+ ERROR after that\n$"));
 }
 
+/* Standard output in a file, which is the log's too: neither writes over the other. */
+static void standard_output_is_shared(void)
+{
+    char name[256];
+    char path[256];
+    char text[8192];
+    make_names(name, path, sizeof name);
+    unlink(path);
+    fflush(stdout);
+    int kept = dup(STDOUT_FILENO);
+    int file = open(path, O_WRONLY | O_CREAT | O_TRUNC, 0600);
+    CU_ASSERT_FATAL(kept >= 0 && file >= 0);
+    dup2(file, STDOUT_FILENO);
+    close(file);
+
+    int wrote = dprintf(STDOUT_FILENO, "one\n");
+    stepaf_log_configure(STEPAF_LOG_INFO, "/dev/stdout");
+    stepaf_log_info("a line of the log");
+    wrote += dprintf(STDOUT_FILENO, "two\n");
+    stepaf_log_info("another");
+    stepaf_log_configure(STEPAF_LOG_WARN, "");
+
+    dup2(kept, STDOUT_FILENO);
+    close(kept);
+    CU_ASSERT_EQUAL(wrote, 8);
+    CU_ASSERT_EQUAL(take_file(path, text, sizeof text), 4);
+    CU_ASSERT(matches(text, "^one\n\\[.* INFO a line of the log\ntwo\n\\[.* INFO another\n$"));
+}
+
 static void long_messages_are_cut(void)
 {
     char name[256];
@@ -338,6 +367,7 @@ int main(void)
         {"callback gets the message", callback_gets_the_message},
         {"level decides", level_decides},
         {"file gets lines", file_gets_lines},
+        {"standard output is shared", standard_output_is_shared},
         {"long messages are cut", long_messages_are_cut},
         {"files are closed", files_are_closed},
         {"unusable file is reported", unusable_file_is_reported},
