@@ -110,8 +110,6 @@ static int run_alone(const struct doctor_task *task)
     }
     int done = task->is_json ? doctor_json(&doctor, &about) : doctor_report(&doctor, &about);
     int failed = doctor_count(&doctor, DOCTOR_FAILED) > 0;
-    if (!done && !task->is_json)
-        perror("stepaf_doctor: standard output");
     free(doctor.findings);
     return failed || !done;
 }
@@ -126,11 +124,11 @@ int main(int argc, char **argv)
         return 2;
     if (arguments.is_version) {
         printf("stepaf %s\n", stepaf_version());
-        return fflush(stdout) != 0;
+        return !doctor_flush();
     }
     if (arguments.is_list) {
         doctor_print_list();
-        return fflush(stdout) != 0;
+        return !doctor_flush();
     }
     if (doctor_is_joined())
         return doctor_run_joined(&arguments.task);

@@ -3,10 +3,13 @@
 of the source, an empty directory, the process numbers of the job's ranks."""
 import ctypes
 import fcntl
+import importlib.util
 import json
 import os
 import re
+import resource
 import select
+import shutil
 import signal
 import socket
 import stat
@@ -767,6 +770,24 @@ def try_textfile():
     assert tool(EXPORTER, "--textfile", "/nowhere/a.prom").returncode == 1
 
 
+def try_full():
+    """Standard output that takes nothing (here by a limit of the size of files), and programs without their module: a
+    sentence each."""
+    for words, name in (((TOP, "--once", "-i", "0.1"), "stepaf-top"), ((EXPORTER, "--once"), "stepaf-exporter")):
+        alone = os.path.join(directory, name)
+        shutil.copy(words[0], alone)
+        result = tool(alone, "--once")
+        assert result.returncode == 1, result
+        assert re.fullmatch(name + r": there is no stepaf_regions[^\n]+\n", result.stderr), result.stderr
+        if words[0] == EXPORTER and not importlib.util.find_spec("prometheus_client"):
+            continue
+        with open(os.path.join(directory, "full"), "wb") as full:
+            result = subprocess.run([sys.executable, *words], stdout=full, stderr=subprocess.PIPE, text=True, timeout=LIMIT_S,
+                                    preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0)))
+        assert result.returncode == 1, result
+        assert re.fullmatch(name + r": standard output: [^\n]+\n", result.stderr), result.stderr
+
+
 def check_dashboard():
     """It names only metrics and labels that there are."""
     text = tool(EXPORTER, "--once").stdout
@@ -795,6 +816,7 @@ def main():
     ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
     check_names()
     try_reader()
+    try_full()
     try_large()
     try_bounds()
     try_runs()

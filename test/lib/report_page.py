@@ -255,7 +255,17 @@ def special_files():
     assert not [name for name in os.listdir(directory) if name.endswith(f".{os.getpid()}")]
 
 
+def version():
+    """As all programs have it."""
+    said = io.StringIO()
+    with contextlib.redirect_stdout(said):
+        assert run("--version") == (0, "")
+    with open(f"{os.path.dirname(program)}/../VERSION", encoding="ascii") as file:
+        assert f"version={said.getvalue().removeprefix('stepaf ')}" in file.readlines(), said.getvalue()
+
+
 refusals()
+version()
 hostile()
 verdicts()
 if importlib.util.find_spec("matplotlib"):

@@ -120,7 +120,8 @@ void doctor_host(const struct doctor *doctor, char *name, size_t capacity);
 int doctor_gpus(const struct doctor *doctor, struct doctor_names *gpus_p); /* -1: not known */
 int doctor_nic_pci(const struct doctor *doctor, const char *device, char *address, size_t capacity);
 
-/* report.c, json.c: the findings, for people or for programs. False if they cannot be written. */
+/* report.c, json.c: the findings, for people or for programs. False if they cannot be written,
+ * of which a sentence is on standard error. */
 struct doctor_about {
     const char *hosts; /* "h1, h2" */
     int n_hosts;
@@ -130,6 +131,8 @@ struct doctor_about {
 int doctor_report(const struct doctor *doctor, const struct doctor_about *about);
 int doctor_json(const struct doctor *doctor, const struct doctor_about *about);
 void doctor_print_list(void);
+/* Whether all has been written; if not, says so on standard error. */
+int doctor_flush(void);
 size_t doctor_count(const struct doctor *doctor, enum doctor_state state);
 
 void doctor_look_memlock(struct doctor *doctor);

@@ -27,9 +27,10 @@ int doctor_json(const struct doctor *doctor, const struct doctor_about *about)
                             (int)doctor_count(doctor, DOCTOR_WARNED), "failed",
                             (int)doctor_count(doctor, DOCTOR_FAILED), "unknown",
                             (int)doctor_count(doctor, DOCTOR_UNKNOWN), "findings", findings);
-    int done = all && json_dumpf(all, stdout, JSON_INDENT(2)) == 0 && putchar('\n') != EOF &&
-               fflush(stdout) == 0;
+    int done = all && json_dumpf(all, stdout, JSON_INDENT(2)) == 0 && putchar('\n') != EOF;
 
+    if (!all)
+        fputs("stepaf_doctor: --json: out of memory\n", stderr);
     json_decref(all);
-    return done;
+    return doctor_flush() && done;
 }

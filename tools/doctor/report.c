@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Findings for people: a line each, and for those that have not passed why it matters and what
  * mends it. */
+#include <errno.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -45,7 +46,19 @@ int doctor_report(const struct doctor *doctor, const struct doctor_about *about)
     printf("\n%zu passed, %zu warned, %zu failed, %zu unknown\n",
            doctor_count(doctor, DOCTOR_PASSED), doctor_count(doctor, DOCTOR_WARNED),
            doctor_count(doctor, DOCTOR_FAILED), doctor_count(doctor, DOCTOR_UNKNOWN));
-    return fflush(stdout) == 0 && !ferror(stdout);
+    return doctor_flush();
+}
+
+int doctor_flush(void)
+{
+    int done = fflush(stdout) == 0;
+    int error = errno;
+
+    if (done && !ferror(stdout))
+        return 1;
+    fprintf(stderr, "stepaf_doctor: standard output: %s\n",
+            done ? "could not be written whole" : strerror(error));
+    return 0;
 }
 
 void doctor_print_list(void)
