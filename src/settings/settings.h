@@ -55,8 +55,8 @@ typedef const char *(*stepaf_env_get_t)(const char *name, void *arg);
 stepaf_status_t stepaf_env_load(struct stepaf_env *env_p);
 
 /* The next variable, from number @a from of the environment on, that begins as the settings do and
- * is none: a misspelled name would otherwise go unnoticed. Returns the number to go on from; 0: there
- * is none. Long names are cut. */
+ * is none: a misspelled name would otherwise go unnoticed. Returns the number to go on from; 0:
+ * there is none. Long names are cut. */
 enum { STEPAF_ENV_UNKNOWN_MAX = 65 };
 int stepaf_env_next_unknown(int from, char name_p[STEPAF_ENV_UNKNOWN_MAX]);
 
