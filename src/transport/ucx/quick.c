@@ -89,6 +89,13 @@ static inline __attribute__((always_inline)) bool ucx_post_quick(struct stepaf_u
     return true;
 }
 
+/* The peer was found lost by this post, of which some may be under way: nobody waits for its end. */
+static __attribute__((noinline, cold)) void leave_to_lost(struct stepaf_post *post)
+{
+    stepaf_fabric_retire(post);
+    post->state = STEPAF_POST_SENT;
+}
+
 unsigned stepaf_ucx_post(struct stepaf_post *const *posts, unsigned n)
 {
     unsigned n_queued = 0;
@@ -102,8 +109,12 @@ unsigned stepaf_ucx_post(struct stepaf_post *const *posts, unsigned n)
         bool is_sent = __builtin_expect(link->has_gpu, 0) && stepaf_ucx_touches_gpu(post)
                            ? stepaf_ucx_send_gpu_post(link, post)
                            : ucx_post_quick(link, post) || stepaf_ucx_send_post(link, post);
-        if (is_sent || link->shared.base.dead)
+        if (is_sent)
             continue;
+        if (link->shared.base.dead) {
+            leave_to_lost(post);
+            continue;
+        }
         post->state = STEPAF_POST_QUEUED;
         n_queued++;
     }

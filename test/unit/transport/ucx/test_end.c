@@ -87,6 +87,29 @@ static void sends_to_lost_peers_are_ended(void)
     }
 }
 
+/* UCX refuses it, its first piece or a later one: the peer is lost, and nobody waits for the post. */
+static void what_finds_a_peer_lost_is_not_under_way(void)
+{
+    for (int way = 0; way < 4; way++) {
+        begin(5);
+        a.env.ucx_put_bytes = way % 2 ? 1000 : ROOM;
+        struct stepaf_xfer xfers[2] = {{source->base, source, rmem, 0, BYTES},
+                                       {source->base, source, rmem, BYTES, BYTES}};
+        struct stepaf_post post = {.link = a.links[0], .xfer = xfers, .n_xfer = 1 + way / 2};
+        struct stepaf_post *posts[] = {&post};
+        post.msg = (struct stepaf_msg){.type = STEPAF_MSG_START, .seq = 5};
+        ucx_fabric.refuse = UCS_ERR_CONNECTION_RESET;
+        CU_ASSERT_EQUAL(side_ops->post(posts, 1), 0);
+        CU_ASSERT_EQUAL(post.state, STEPAF_POST_SENT);
+        CU_ASSERT_EQUAL(a.n_lost, 1);
+        for (int i = 0; i < STEPAF_FABRIC_RING; i++)
+            CU_ASSERT_PTR_NULL(fabric_link(&a, 0)->flight[i].post);
+        ucx_fabric.refuse = UCS_OK;
+        side_ops->release_mem(a.links[0], rmem);
+        end();
+    }
+}
+
 /* Nobody has asked whether it is quiet. */
 static void memory_that_goes_is_not_sent_from(void)
 {
@@ -281,6 +304,7 @@ int main(void)
 {
     CU_TestInfo tests[] = {
         {"sends to lost peers are ended", sends_to_lost_peers_are_ended},
+        {"what finds a peer lost is not under way", what_finds_a_peer_lost_is_not_under_way},
         {"memory that goes is not sent from", memory_that_goes_is_not_sent_from},
         {"what is fetched ends before memory goes", what_is_fetched_ends_before_memory_goes},
         {"what is fetched from live peers goes on", what_is_fetched_from_live_peers_goes_on},
