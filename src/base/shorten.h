@@ -15,7 +15,7 @@ static inline void stepaf_shorten(const char *text, char *short_p, size_t capaci
         return;
     }
     memcpy(short_p, text, head);
-    memcpy(short_p + head, "..", 2);
+    short_p[head] = short_p[head + 1] = '.';
     memcpy(short_p + head + 2, text + bytes - tail, tail + 1);
 }
 

@@ -156,7 +156,8 @@ static void standard_output_is_shared(void)
     close(kept);
     CU_ASSERT_EQUAL(wrote, 8);
     CU_ASSERT_EQUAL(take_file(path, text, sizeof text), 4);
-    CU_ASSERT(matches(text, "^one\n\\[.* INFO a line of the log\ntwo\n\\[.* INFO another\n$"));
+    CU_ASSERT(matches(text, "^one\n" TIME "\\[.* INFO a line of the log\ntwo\n" TIME
+                            "\\[.* INFO another\n$"));
 }
 
 static void long_messages_are_cut(void)
