@@ -16,8 +16,6 @@
 #include "core/remote_plan.h"
 #include "core/watch.h"
 
-static const char finalized[] = "it has finalized";
-
 /* Something is there of an operation that is not all there: a whole tensor of an answer, or a part,
  * of which only streams want to know. */
 static void take_landed(struct stepaf_peer *peer, const struct stepaf_msg *msg)
@@ -106,7 +104,7 @@ static bool deliver_control(struct stepaf_peer *peer, const struct stepaf_msg *m
             peer->ctx->polling.watch->ops->take(peer->ctx->polling.watch, peer, msg);
         return true;
     case STEPAF_MSG_BYE:
-        stepaf_core_lost(&peer->ctx->up, peer->link, finalized);
+        stepaf_core_lost(&peer->ctx->up, peer->link, "it has finalized");
         return true;
     default:
         return false;
@@ -144,17 +142,6 @@ void stepaf_core_deliver(struct stepaf_upcalls *up, struct stepaf_link *link,
         ctx->counters.dropped_malformed++;
 }
 
-/* The first loss is news, whatever comes of it; those behind it may be a job of a thousand ranks that
- * is being ended. Who finalizes is no loss. */
-static void log_loss(const struct stepaf_ctx *ctx, const struct stepaf_peer *peer,
-                     bool has_finalized)
-{
-    bool is_news = !has_finalized && !peer->is_out && ctx->counters.peers_lost == 1;
-
-    stepaf_log_(is_news ? STEPAF_LOG_WARN : STEPAF_LOG_INFO, STEPAF_WHO_FORMAT " is lost: %s",
-                STEPAF_WHO_ARGS(peer->who), peer->reason);
-}
-
 void stepaf_core_lost(struct stepaf_upcalls *up, struct stepaf_link *link, const char *reason)
 {
     struct stepaf_ctx *ctx = (struct stepaf_ctx *)up;
@@ -167,7 +154,7 @@ void stepaf_core_lost(struct stepaf_upcalls *up, struct stepaf_link *link, const
     snprintf(peer->reason, sizeof(peer->reason), "%s", reason);
     ctx->n_alive--;
     ctx->counters.peers_lost += !peer->is_out; /* else it was never here */
-    log_loss(ctx, peer, reason == finalized);
+    stepaf_log_info(STEPAF_WHO_FORMAT " is lost: %s", STEPAF_WHO_ARGS(peer->who), reason);
     /* Who has decided that this rank leaves closes its link, maybe before this one knows: that is
      * no loss to tell of. Nor is what a process that has only just returned cannot reach
      * (wireup/agree_return.h). */

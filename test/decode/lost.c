@@ -64,7 +64,6 @@ static void lose(const char *split, const char *ranks, int victim, const char *n
 
 int main(void)
 {
-    setenv("STEPAF_LOG_LEVEL", "error", 1); /* the library tells of the loss as well */
     lose("attn=1,ffn=1", "2", 0, "attention 0", NULL);
     lose("attn=1,ffn=1", "2", 1, "FFN 0", NULL);
     lose("attn=2,ffn=2", "4", 0, "attention 0", "--scatter");

@@ -123,7 +123,7 @@ done
 codes="$codes $(grep -c '^rank [0-9]* of 16: ' /run/out)"
 : >/run/out
 check "16 ranks" "16" "" ""
-STEPAF_LOG_LEVEL=error ranks "$rank" outlive
+ranks "$rank" outlive
 check "the death of rank 0" "0 0 137" "$(echo "$all" | tail -n 2)" ""
 
 # Sentences that take several hosts.
