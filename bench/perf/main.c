@@ -38,10 +38,10 @@ struct command {
     int rc;                           /* -1: it could not be read; fail.h has the sentence */
 };
 
-/* One process's part in the run. */
 /* Deadline of the library's waits unless one is given, s. */
 enum { LIBRARY_WAIT_S = 10 };
 
+/* One process's part in the run. */
 struct run {
     struct perf_job *job;
     const struct perf_options *options; /* of the test that is being run */

@@ -59,8 +59,9 @@ STEPAF_API stepaf_status_t stepaf_boot_set_error(stepaf_status_t status, const c
  *  wait in it.
  *  @return microseconds after which to call again (0: at once; INT64_MAX: not at all); or -1: give
  *  up as at the deadline, since another thread finalizes the context, the members continue a commit
- *  without the bootstrap, or the program interrupts the call (stepaf_set_interrupt). Outside a bootstrap function that the library has called, it does
- *  nothing and returns INT64_MAX. Any thread. Never blocks, except in the batch callback. */
+ *  without the bootstrap, or the program interrupts the call (stepaf_set_interrupt). Outside a
+ *  bootstrap function that the library has called, it does nothing and returns INT64_MAX. Any
+ *  thread. Never blocks, except in the batch callback. */
 STEPAF_API int64_t stepaf_boot_advance(void);
 
 /** Open the bootstrap of this library that the environment selects: the one over TCP (STEPAF_MEET,

@@ -147,9 +147,9 @@ STEPAF_API int stepaf_peer_index(stepaf_context_h ctx, int rank);
  *  the previous epoch stays in force. The same holds if a rank is already lost when a later commit
  *  begins; stepaf_commit_with can proceed without it. After STEPAF_ERR_TIMEOUT,
  *  STEPAF_ERR_CANCELED or STEPAF_ERR_BOOT, after STEPAF_ERR_PEER_LOST in the first commit, and
- *  after a failure to connect or to allocate that follows the exchange, the context can only be finalized: starts and commits are
- *  STEPAF_ERR_STATE. Blocks for at most STEPAF_COMMIT_TIMEOUT_US; other threads' calls on the
- *  context block meanwhile. */
+ *  after a failure to connect or to allocate that follows the exchange, the context can only be
+ *  finalized: starts and commits are STEPAF_ERR_STATE. Blocks for at most STEPAF_COMMIT_TIMEOUT_US;
+ *  other threads' calls on the context block meanwhile. */
 STEPAF_API stepaf_status_t stepaf_commit(stepaf_context_h ctx);
 
 /** How a commit treats lost ranks. */

@@ -58,8 +58,8 @@ STEPAF_API const char *stepaf_transport_name(stepaf_context_h ctx, int rank);
  *  reported; stepaf_last_error names rank, peer and both numbers; nothing else changes);
  *  STEPAF_ERR_HANDLE; STEPAF_ERR_STATE (no commit yet, or a failed one); STEPAF_ERR_TIMEOUT,
  *  STEPAF_ERR_CANCELED (stepaf_set_interrupt), STEPAF_ERR_PEER_LOST or STEPAF_ERR_BOOT (no further
- *  commit is possible); STEPAF_ERR_PROTOCOL (a rank sent something malformed); STEPAF_ERR_NO_MEMORY. Blocks for at most about @a
- *  timeout_us. */
+ *  commit is possible); STEPAF_ERR_PROTOCOL (a rank sent something malformed);
+ *  STEPAF_ERR_NO_MEMORY. Blocks for at most about @a timeout_us. */
 STEPAF_API stepaf_status_t stepaf_map_check(stepaf_context_h ctx, int64_t timeout_us,
                                             char **text_p);
 

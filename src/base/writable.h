@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Memory of the caller may be unmapped or read-only by now. A copy there, or from there, by the
- * library would be a SIGSEGV in a rank that has done nothing wrong at that moment; the kernel only says so. */
+ * library would be a SIGSEGV in a rank that has done nothing wrong at that moment; the kernel only
+ * says so. */
 #ifndef STEPAF_BASE_WRITABLE_H
 #define STEPAF_BASE_WRITABLE_H
 

@@ -33,13 +33,19 @@ static void let_peer_come(struct fake_job *job)
     fake_say(job, 0, &ready);
 }
 
+/* The starting thread's turn. */
+static void await_commit(void)
+{
+    while (!atomic_load(&has_begun))
+        (void)sched_yield();
+    atomic_store(&is_about, true);
+}
+
 static void *start_by_plan(void *arg)
 {
     stepaf_request_h request;
 
-    while (!atomic_load(&has_begun))
-        (void)sched_yield();
-    atomic_store(&is_about, true);
+    await_commit();
     *(stepaf_status_t *)arg = stepaf_start(plan, &request);
     return NULL;
 }
@@ -49,9 +55,7 @@ static void *start_at_once(void *arg)
     stepaf_tensor_t push = {PUSHED, memory, BYTES};
     stepaf_request_h request;
 
-    while (!atomic_load(&has_begun))
-        (void)sched_yield();
-    atomic_store(&is_about, true);
+    await_commit();
     *(stepaf_status_t *)arg = stepaf_push_pull(attention->handle, &push, 1, NULL, 0, &request);
     return NULL;
 }
