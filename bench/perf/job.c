@@ -107,8 +107,30 @@ static int tell_failures(const char *verdicts, int size, size_t stride)
                      more);
 }
 
-/* This rank's part of a block has failed: it only waits for the others to hear of it. */
+/* This rank has failed: it only waits for the others to hear of it. */
 static bool has_failed;
+
+/* The others may never come: then this rank says why, and ends by itself. Whoever still waits for an
+ * operation has a deadline. */
+static void begin_failing(const struct perf_job *job)
+{
+    char text[PERF_FAIL_MAX];
+
+    if (has_failed)
+        return;
+    snprintf(text, sizeof(text), "rank %d failed: %.*s", job->channel.rank, PERF_FAIL_MAX - 32,
+             perf_fail_text());
+    perf_guard_failed((unsigned)job->wait_s + MORE_S, text);
+    has_failed = true;
+}
+
+static void end_failing(void)
+{
+    if (!has_failed)
+        return;
+    perf_unguard();
+    has_failed = false;
+}
 
 void perf_job_give_way(void)
 {
@@ -152,21 +174,11 @@ int perf_job_end_block(struct perf_job *job, stepaf_context_h ctx, int rc)
     int settled;
 
     leave_if_lost(job, rc);
-    /* Others may never come: then this is why. Whoever still waits has a deadline. */
-    if (rc != 0) {
-        char text[PERF_FAIL_MAX];
-
-        snprintf(text, sizeof(text), "rank %d failed: %.*s", job->channel.rank, PERF_FAIL_MAX - 32,
-                 perf_fail_text());
-        perf_guard_failed((unsigned)job->wait_s + MORE_S, text);
-        has_failed = true;
-    }
+    if (rc != 0)
+        begin_failing(job);
     settled = perf_job_settle(job, ctx);
     leave_if_lost(job, settled);
-    settled = perf_job_agree(job, rc != 0 ? rc : settled);
-    if (rc != 0)
-        perf_unguard();
-    return settled;
+    return perf_job_agree(job, rc != 0 ? rc : settled);
 }
 
 int perf_job_agree(struct perf_job *job, int rc)
@@ -176,12 +188,15 @@ int perf_job_agree(struct perf_job *job, int rc)
     size_t *offsets;
 
     leave_if_lost(job, rc);
-    if (rc != 0)
+    if (rc != 0) {
+        begin_failing(job);
         snprintf(mine, sizeof(mine), "%s", perf_fail_text());
+    }
     /* One byte says that all is well, so that the usual verdict travels light. */
-    if (perf_job_gather(job, mine, rc != 0 ? sizeof(mine) : 1, &all, &offsets) != 0)
+    rc = perf_job_gather(job, mine, rc != 0 ? sizeof(mine) : 1, &all, &offsets);
+    end_failing();
+    if (rc != 0)
         return -1;
-    rc = 0;
     if (offsets[job->channel.size] != (size_t)job->channel.size) {
         char *verdicts = calloc((size_t)job->channel.size, PERF_FAIL_MAX);
 

@@ -59,13 +59,14 @@ void perf_job_give_way(void);
  * which all would wait in vain. -1 with a sentence if so. */
 int perf_job_idle(stepaf_context_h ctx);
 
-/* The end of a block: settle, and agree on @a rc. A rank that has failed says so after a second,
- * and ends the process here once the others' waits are over and they have not come. */
+/* The end of a block: settle, and agree on @a rc. */
 int perf_job_end_block(struct perf_job *job, stepaf_context_h ctx, int rc);
 
 /* Wait for all, and learn whether all have come this far well: @a rc is 0, or -1 with a sentence
  * in fail.h. Returns 0, or -1 on every rank with the sentence of the first rank that failed. A rank
- * that has lost a peer, for which all would wait in vain, says so and ends the process here. */
+ * that has lost a peer, for which all would wait in vain, says so and ends the process here. One that
+ * has failed otherwise says so after a second, and ends the process here once the others' waits are
+ * over and they have not come. */
 int perf_job_agree(struct perf_job *job, int rc);
 
 #endif
