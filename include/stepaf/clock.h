@@ -11,14 +11,16 @@ extern "C" {
 
 /** Return the current time of the common clock, in nanoseconds; -1 for an invalid handle.
  *
- *  It is the monotonic clock of world rank 0's node. On that node it is CLOCK_MONOTONIC itself. On
- *  others it is estimated over the links, at each commit and ten times a second while ranks make
- *  progress. The clock is adjusted to the estimate so slowly that it never goes back, unless it is
- *  off by 100 ms or more, as before the first commit. stepaf_link_query reports how far it may be
- *  from a peer's.
+ *  The common clock is the monotonic clock of world rank 0's node: on that node, CLOCK_MONOTONIC
+ *  itself. On other nodes it is estimated over the links, at each commit and ten times a second
+ *  while ranks make progress. The clock is adjusted to the estimate so slowly that it never goes
+ *  back, unless it is off by 100 ms or more, as before the first commit. stepaf_link_query reports
+ *  how far the clock may be from a peer's.
  *
- *  The ranks of a mesh lane that has no rank on rank 0's node have no link to it: their clock is
- *  that of the node of the lane's first rank. Any thread. Never blocks. */
+ *  The ranks of a mesh lane that has no rank on rank 0's node have no link to that node: their
+ *  clock is that of the node of the lane's first rank.
+ *
+ *  Any thread. Never blocks. */
 STEPAF_API int64_t stepaf_clock_ns(stepaf_context_h ctx);
 
 #ifdef __cplusplus

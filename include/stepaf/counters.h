@@ -9,7 +9,7 @@
 extern "C" {
 #endif
 
-/** Every counter: field and text. New ones are appended. */
+/** All counters: field and text. New ones are appended. */
 #define STEPAF_COUNTER_MAP(_)                                                 \
     _(operations_started, "operations started")                               \
     _(operations_completed, "operations completed")                           \
@@ -29,10 +29,10 @@ extern "C" {
     _(left_out, "times that a late FFN rank was left out of an operation")    \
     _(thread_busy_ns, "ns that the library's thread worked: looks in which something had come")
 
-/** Totals since the context was created. Operations on streams, batches and answers are counted with
- *  STEPAF_STREAM_TIMES=on; the bytes that they move from GPU to GPU are not. What the library moves
- *  through the host for them is counted in any case (see stepaf_stream(7)), as operations of the
- *  library's own plans. */
+/** Totals since the context was created. With STEPAF_STREAM_TIMES=on, operations on streams, their
+ *  batches and their answers are counted; the bytes that they move from GPU to GPU are not. What
+ *  the library moves through the host for them is always counted, as operations of the library's
+ *  own plans; see stepaf_stream(7). */
 typedef struct stepaf_counters {
     size_t size; /* in: sizeof(stepaf_counters_t) */
 #define STEPAF_COUNTER_FIELD(name_, text_) uint64_t name_;
@@ -41,9 +41,11 @@ typedef struct stepaf_counters {
 } stepaf_counters_t;
 
 /** Read the counters of @a ctx.
- *  @param counters_p  filled; its size is set by the caller.
- *  @return STEPAF_OK; STEPAF_ERR_HANDLE; STEPAF_ERR_INVALID (@a counters_p is NULL, or its size too
- *  small). Never blocks. */
+ *  @param counters_p  filled; the caller sets its size field.
+ *  @return STEPAF_OK; STEPAF_ERR_HANDLE; STEPAF_ERR_INVALID (@a counters_p is NULL, or its size is
+ *  too small).
+ *
+ *  Never blocks. */
 STEPAF_API stepaf_status_t stepaf_counters_query(stepaf_context_h ctx,
                                                  stepaf_counters_t *counters_p);
 

@@ -25,14 +25,14 @@ typedef enum stepaf_log_level {
 typedef void (*stepaf_log_cb_t)(stepaf_log_level_t level, const char *file, int line,
                                 const char *message, void *arg);
 
-/** Set the callback that receives the log messages of the whole process; NULL removes it. Any
- *  thread. Does not block.
+/** Set the callback that receives the log messages of the whole process; NULL removes it.
  *
- *  Without a callback messages go to standard error, or to the file that the setting
+ *  Without a callback, messages go to standard error, or to the file that the setting
  *  STEPAF_LOG_FILE names, as lines: "2026-01-31T23:59:59.999Z [host:pid rank] file:line LEVEL
  *  message", where rank is the world rank and the time is UTC. A message that cannot be written (no
  *  reader, a reader stalled for a second, a file size limit) is dropped without SIGPIPE or SIGXFSZ.
- *  */
+ *
+ *  Any thread. Never blocks. */
 STEPAF_API void stepaf_log_set_callback(stepaf_log_cb_t callback, void *arg);
 
 #ifdef __cplusplus

@@ -14,7 +14,7 @@ extern "C" {
 #define STEPAF_API
 #endif
 
-/** Every status: enumerator, number, text. 0 is success, failures are negative, "in progress" is
+/** All statuses: enumerator, number, text. 0 is success, failures are negative, "in progress" is
  *  positive. Numbers are part of the ABI and are never reused. */
 #define STEPAF_STATUS_MAP(_)                                                                     \
     _(STEPAF_INPROGRESS, 1, "operation still in progress")                                       \
@@ -49,7 +49,7 @@ typedef enum stepaf_status {
 #undef STEPAF_STATUS_ENUM
 } stepaf_status_t;
 
-/** Every phase of a context or an operation in which a failure can occur: enumerator and text. */
+/** All phases of a context or an operation in which a failure can occur: enumerator and text. */
 #define STEPAF_PHASE_MAP(_)                                    \
     _(STEPAF_PHASE_NONE, "none")                               \
     _(STEPAF_PHASE_INIT, "init")                               \
@@ -83,24 +83,33 @@ typedef struct stepaf_error {
     char text[STEPAF_ERROR_TEXT_MAX]; /* one sentence, no newline */
 } stepaf_error_t;
 
-/** Return the text for @a status.
- *  @param status  any value; unknown ones give "unknown status".
- *  @return a literal that is never freed. Any thread, never blocks, cannot fail. */
+/** Return the text of @a status.
+ *  @param status  any value; unknown values give "unknown status".
+ *  @return a literal that is never freed.
+ *
+ *  Any thread. Never blocks. Cannot fail. */
 STEPAF_API const char *stepaf_status_text(stepaf_status_t status);
 
-/** Return the name of @a status as it is spelled in C, such as "STEPAF_ERR_TIMEOUT".
- *  @return a literal that is never freed. Any thread, never blocks, cannot fail. */
+/** Return the name of @a status as spelled in C, such as "STEPAF_ERR_TIMEOUT".
+ *  @return a literal that is never freed.
+ *
+ *  Any thread. Never blocks. Cannot fail. */
 STEPAF_API const char *stepaf_status_name(stepaf_status_t status);
 
-/** Return the text for @a phase.
- *  @return a literal that is never freed. Any thread, never blocks, cannot fail. */
+/** Return the text of @a phase.
+ *  @return a literal that is never freed.
+ *
+ *  Any thread. Never blocks. Cannot fail. */
 STEPAF_API const char *stepaf_phase_name(stepaf_phase_t phase);
 
 /** Return the details of the most recent failure in the calling thread.
+ *
+ *  A poll that finds nothing (STEPAF_INPROGRESS, or STEPAF_ERR_TIMEOUT with a timeout of 0) does
+ *  not change the details.
  *  @return never NULL; status is STEPAF_OK if no call has failed in this thread. Owned by the
- *  library; overwritten by the thread's next failure. A poll that found nothing
- *  (STEPAF_INPROGRESS, or STEPAF_ERR_TIMEOUT with a timeout of 0) does not change it. Any thread,
- *  never blocks, cannot fail. */
+ *  library; overwritten by the thread's next failure.
+ *
+ *  Any thread. Never blocks. Cannot fail. */
 STEPAF_API const stepaf_error_t *stepaf_last_error(void);
 
 #ifdef __cplusplus

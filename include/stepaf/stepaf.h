@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* All C headers except those for MPI and PMIx: see stepaf/mpi.h and stepaf/pmix.h. */
+/* All C headers except those for MPI and PMIx; see stepaf/mpi.h and stepaf/pmix.h. */
 #ifndef STEPAF_STEPAF_H
 #define STEPAF_STEPAF_H
 

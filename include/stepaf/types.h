@@ -12,8 +12,8 @@
 extern "C" {
 #endif
 
-/* Handles have pointer types, so that the compiler distinguishes them, but are never dereferenced:
- * NULL, a stale handle or one of another kind gives STEPAF_ERR_HANDLE instead of a crash. */
+/* Handles have pointer types so that the compiler distinguishes them, but are never dereferenced.
+ * NULL, a stale handle or a handle of another kind gives STEPAF_ERR_HANDLE instead of a crash. */
 typedef struct stepaf_context *stepaf_context_h;
 typedef struct stepaf_plan *stepaf_plan_h;
 typedef struct stepaf_request *stepaf_request_h;
@@ -23,7 +23,7 @@ typedef struct stepaf_batch *stepaf_batch_h;
 typedef enum stepaf_role {
     STEPAF_ATTENTION = 0,
     STEPAF_FFN = 1,
-    STEPAF_ROLE_AUTO = 2 /* in parameters: by environment and launcher; as a result: unknown */
+    STEPAF_ROLE_AUTO = 2 /* as a parameter: from environment and launcher; as a result: unknown */
 } stepaf_role_t;
 
 /** A set of ranks. */
@@ -33,7 +33,7 @@ typedef enum stepaf_group {
     STEPAF_GROUP_FFN = 2
 } stepaf_group_t;
 
-/** Every element type: enumerator, name, bytes. The library passes elements on and never interprets
+/** All element types: enumerator, name, bytes. The library transfers elements and never interprets
  *  them. */
 #define STEPAF_DTYPE_MAP(_)     \
     _(STEPAF_U8, "u8", 1)       \
@@ -61,16 +61,16 @@ typedef enum stepaf_mem_kind { STEPAF_MEM_HOST = 0, STEPAF_MEM_CUDA = 1 } stepaf
 
 enum {
     STEPAF_MAX_DIMS = 8,    /* dimensions of a tensor */
-    STEPAF_MAX_TENSORS = 8, /* tensors of one operation per FFN rank, each way */
+    STEPAF_MAX_TENSORS = 8, /* tensors of one operation per FFN rank, in each direction */
     STEPAF_MAX_DEPTH = 32   /* batches of one key in flight */
 };
 
 /** Timeout that stands for the setting STEPAF_TIMEOUT_US (10 s unless set). Timeouts are in
- *  microseconds; 0 polls once; any negative value means this default. */
+ *  microseconds. 0 polls once. Any negative value means this default. */
 #define STEPAF_TIMEOUT_DEFAULT ((int64_t)-1)
 
-/** A tensor that the caller passes: its key and its bytes. @a data is in memory that is
- *  registered with the context, see stepaf/memory.h; it may be NULL only if @a bytes is 0. The
+/** A tensor that the caller passes: its key and its bytes. @a data points to memory that is
+ *  registered with the context (see stepaf/memory.h), and may be NULL only if @a bytes is 0. The
  *  structure never changes. */
 typedef struct stepaf_tensor {
     uint64_t key;
@@ -78,8 +78,8 @@ typedef struct stepaf_tensor {
     size_t bytes;
 } stepaf_tensor_t;
 
-/** A tensor that the library describes, with its actual size and the shape that follows from it.
- *  shape[0] is the number of rows in this operation; if the bytes are not whole rows of the
+/** A tensor that the library describes: its actual size, and the shape that follows from this size.
+ *  shape[0] is the number of rows in this operation. If the bytes are not whole rows of the
  *  declared shape, the tensor has one dimension of bytes. */
 typedef struct stepaf_tensor_info {
     size_t size; /* in: sizeof(stepaf_tensor_info_t) */
@@ -93,12 +93,16 @@ typedef struct stepaf_tensor_info {
     stepaf_mem_kind_t mem_kind;
 } stepaf_tensor_info_t;
 
-/** Return the name of @a dtype ("bf16").
- *  @return a literal; "?" for an unknown value. Any thread, never blocks, cannot fail. */
+/** Return the name of @a dtype, such as "bf16".
+ *  @return a literal; "?" for an unknown value.
+ *
+ *  Any thread. Never blocks. Cannot fail. */
 STEPAF_API const char *stepaf_dtype_name(stepaf_dtype_t dtype);
 
 /** Return the bytes of one element of @a dtype.
- *  @return 0 for an unknown value. Any thread, never blocks, cannot fail. */
+ *  @return 0 for an unknown value.
+ *
+ *  Any thread. Never blocks. Cannot fail. */
 STEPAF_API size_t stepaf_dtype_bytes(stepaf_dtype_t dtype);
 
 #ifdef __cplusplus

@@ -9,7 +9,7 @@
 extern "C" {
 #endif
 
-/** Every phase: enumerator and name. New ones are appended. */
+/** All phases: enumerator and name. New ones are appended. */
 #define STEPAF_VERDICT_PHASE_MAP(_)                                                                \
     _(STEPAF_VERDICT_UNKNOWN, "unknown") /* the evidence does not suffice */                       \
     _(STEPAF_VERDICT_START, "start")     /* the caller started it late, or posting took long */    \
@@ -42,13 +42,13 @@ typedef struct stepaf_verdict {
     uint32_t sequence; /* of the operation within its plan */
     uint16_t plan;     /* number of the plan at its attention rank */
     uint16_t phase;    /* stepaf_verdict_phase_t: the one that exceeded its usual time the most */
-    int32_t peer;      /* rank of the other role that the phase was at, or to or from; -1: none */
-    int32_t rail;      /* the only late one of several rails to that peer: its index in
+    int32_t peer; /* rank of the other role at which, to or from which the phase was; -1: none */
+    int32_t rail; /* the only late one of several rails to that peer: its index in
                    * STEPAF_NET_DEVICES, with TCP that of the connection; -1: all, or not known */
     int64_t over_ns[STEPAF_VERDICT_PHASES]; /* by phase: beyond the usual; 0: none, or not known */
 } stepaf_verdict_t;
 
-/** Totals over the last seconds, as many as the setting STEPAF_VERDICT_WINDOW_S says. */
+/** Totals over the last seconds; the setting STEPAF_VERDICT_WINDOW_S says how many. */
 typedef struct stepaf_verdict_window {
     size_t size;         /* in: sizeof(stepaf_verdict_window_t) */
     int64_t window_ns;   /* length of the window */
@@ -74,18 +74,20 @@ typedef struct stepaf_verdict_peer_sums {
 } stepaf_verdict_peer_t;
 
 /** Report which phases and peers made operations late over the last seconds.
- *  @param window_p  filled; its size is set by the caller.
- *  @return STEPAF_OK; STEPAF_ERR_HANDLE; STEPAF_ERR_UNSUPPORTED (the setting STEPAF_VERDICT is off,
- *  or STEPAF_TRACE is); STEPAF_ERR_INVALID (@a window_p is NULL, or its size too small). Any
- *  thread. Never blocks. */
+ *  @param window_p  filled; the caller sets its size field.
+ *  @return STEPAF_OK; STEPAF_ERR_HANDLE; STEPAF_ERR_UNSUPPORTED (the setting STEPAF_VERDICT or
+ *  STEPAF_TRACE is off); STEPAF_ERR_INVALID (@a window_p is NULL, or its size is too small).
+ *
+ *  Any thread. Never blocks. */
 STEPAF_API stepaf_status_t stepaf_verdict_query(stepaf_context_h ctx,
                                                 stepaf_verdict_window_t *window_p);
 
 /** Report one peer's share of the window.
  *  @param peer_rank  within the other role's group; one of this rank's peers.
- *  @param peer_p     filled; its size is set by the caller.
- *  @return as stepaf_verdict_query; STEPAF_ERR_INVALID also for @a peer_rank. Any thread. Never
- *  blocks. */
+ *  @param peer_p     filled; the caller sets its size field.
+ *  @return as for stepaf_verdict_query; STEPAF_ERR_INVALID also for @a peer_rank.
+ *
+ *  Any thread. Never blocks. */
 STEPAF_API stepaf_status_t stepaf_verdict_peer(stepaf_context_h ctx, int peer_rank,
                                                stepaf_verdict_peer_t *peer_p);
 
@@ -97,12 +99,16 @@ STEPAF_API stepaf_status_t stepaf_verdict_peer(stepaf_context_h ctx, int peer_ra
  *  @param verdict_size  sizeof(stepaf_verdict_t). No more than that is written to each.
  *  @param capacity      in verdicts; the library keeps 256.
  *  @param n_p           number of verdicts copied.
- *  @return as stepaf_verdict_query; STEPAF_ERR_INVALID (NULL, or @a verdict_size too small). Any
- *  thread. Never blocks. */
+ *  @return as for stepaf_verdict_query; STEPAF_ERR_INVALID (NULL, or @a verdict_size is too small).
+ *
+ *  Any thread. Never blocks. */
 STEPAF_API stepaf_status_t stepaf_verdict_read(stepaf_context_h ctx, stepaf_verdict_t *verdicts_p,
                                                size_t verdict_size, size_t capacity, size_t *n_p);
 
-/** Return the name of @a phase; "?" for an unknown value. Any thread, never blocks, cannot fail. */
+/** Return the name of @a phase.
+ *  @return a literal; "?" for an unknown value.
+ *
+ *  Any thread. Never blocks. Cannot fail. */
 STEPAF_API const char *stepaf_verdict_phase_name(stepaf_verdict_phase_t phase);
 
 #ifdef __cplusplus
