@@ -3,7 +3,7 @@
 #ifndef STEPAF_MPI_HPP
 #define STEPAF_MPI_HPP
 
-/* MPI's own C++ interface, which MPI 3 removed, would be one more library to link. */
+/* MPI's own C++ interface, which MPI 3 removed, would require one more library to link. */
 #ifndef OMPI_SKIP_MPICXX
 #define OMPI_SKIP_MPICXX 1
 #endif
@@ -17,7 +17,7 @@
 namespace stepaf
 {
 
-/** Join the job that @a comm spans, as stepaf_init_mpi. */
+/** Join the job that @a comm spans; as stepaf_init_mpi. */
 inline result<context> try_init_mpi(MPI_Comm comm, const params &how = {}) noexcept
 {
     stepaf_context_h handle;
@@ -27,7 +27,7 @@ inline result<context> try_init_mpi(MPI_Comm comm, const params &how = {}) noexc
     return context(handle);
 }
 
-/** Return a communicator that spans @a group, as stepaf_comm. */
+/** Return a communicator that spans @a group; as stepaf_comm. */
 inline result<MPI_Comm> try_comm(const context &ctx, stepaf_group_t group) noexcept
 {
     MPI_Comm comm;

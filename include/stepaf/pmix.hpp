@@ -9,7 +9,7 @@
 namespace stepaf
 {
 
-/** Join the job of this process, as stepaf_init_pmix. */
+/** Join the job of this process; as stepaf_init_pmix. */
 inline result<context> try_init_pmix(const params &how = {}) noexcept
 {
     stepaf_context_h handle;

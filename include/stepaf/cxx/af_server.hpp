@@ -20,8 +20,8 @@ class AFTensorServer
 
     /** @param ctx   of an FFN rank; must outlive this object.
      *  @param sync  called by Response with need_event before tensors are read. Returns when the
-     *               work that writes them on the caller's stream is complete. Empty: they are
-     *               already written. */
+     *               work that writes the tensors on the caller's stream is complete. Empty: the
+     *               tensors are already written. */
     explicit AFTensorServer(context &ctx, std::function<void()> sync = {})
         : ctx_(ctx), sync_(std::move(sync))
     {
@@ -34,10 +34,11 @@ class AFTensorServer
             (void)stepaf_batch_set_handler(ctx_.get(), nullptr, nullptr);
     }
 
-    /** Call @a handle for every batch from now on; an empty one returns to GetBatch. In inline mode
-     *  it runs within Progress and the calls that wait, otherwise in the progress thread; Progress
-     *  throws what it throws. Must not be called by @a handle itself. Throws as
-     *  stepaf_batch_set_handler fails. */
+    /** Call @a handle for every batch from now on; an empty @a handle returns to GetBatch.
+     *
+     *  In inline mode, @a handle runs within Progress and the calls that wait; otherwise, in the
+     *  progress thread. Progress throws what @a handle throws. Must not be called by @a handle
+     *  itself. Throws as stepaf_batch_set_handler fails. */
     void SetRequestHandle(RequestHandle handle)
     {
         check(stepaf_batch_set_handler(ctx_.get(), nullptr, nullptr));
@@ -46,9 +47,10 @@ class AFTensorServer
             check(stepaf_batch_set_handler(ctx_.get(), arrived, this));
     }
 
-    /** Make progress on operations, and call the callback for batches that have arrived. Throws the
-     *  first exception that the callback has thrown since the last call; whether that batch is
-     *  answered is up to the callback. Never blocks. */
+    /** Make progress on operations, and call the callback for batches that have arrived.
+     *
+     *  Throws the first exception that the callback has thrown since the last call; whether that
+     *  batch is answered is up to the callback. Never blocks. */
     void Progress()
     {
         ctx_.progress();
@@ -74,11 +76,13 @@ class AFTensorServer
         return metas;
     }
 
-    /** Answer a batch and release its receive buffers.
+    /** Answer a batch, and release its receive buffers.
      *  @param tensors  one for each tensor that the batch pulls, found by their keys, in any order;
      *                  none for a batch that only pushes.
      *  @return a reference with which to wait until the sources may be overwritten; empty if there
-     *  are no sources. Throws as stepaf_respond fails. Never blocks, except in @a sync. */
+     *  are no sources.
+     *
+     *  Throws as stepaf_respond fails. Never blocks, except in @a sync. */
     request_ref Response(const AFTensorMeta &meta, const std::vector<KeyTensor> &tensors = {},
                          bool need_event = true)
     {
@@ -97,9 +101,10 @@ class AFTensorServer
     }
 
     /** Receive what worker worker_ranks[i] pushes with keys[i] in the i-th of equal chunks of
-     *  @a tensor. In force from the next commit. The memory is registered if necessary, and must
-     *  outlive the context. Throws as stepaf_register and stepaf_key_set_recv fail; chunks before
-     *  the one that failed stay set. */
+     *  @a tensor. In force from the next commit.
+     *
+     *  The memory is registered if necessary, and must outlive the context. Throws as
+     *  stepaf_register and stepaf_key_set_recv fail; chunks before the one that failed stay set. */
     void RegisterRecvTensor(const Tensor &tensor, const std::vector<int> &worker_ranks,
                             const std::vector<Key> &keys)
     {
@@ -131,7 +136,7 @@ class AFTensorServer
         return meta;
     }
 
-    /** Called by C, so no exception may pass through it. */
+    /** Called by C, so no exception may pass through this function. */
     static void arrived(stepaf_batch_h handle, void *arg) noexcept
     {
         auto *self = static_cast<AFTensorServer *>(arg);
@@ -148,8 +153,8 @@ class AFTensorServer
         }
     }
 
-    /** Put @a answers into the order that the batch expects. An answer that it does not expect is
-     *  left for the library to report. */
+    /** Put @a answers into the order that the batch expects. The library reports an answer that the
+     *  batch does not expect. */
     static void sort(const KeyTensors &expected, tensor *answers, int n) noexcept
     {
         for (int i = 0; i < n && static_cast<std::size_t>(i) < expected.size(); i++)

@@ -18,8 +18,8 @@ namespace stepaf::af
 using Key = std::uint64_t;
 
 /** A view of a tensor, made from a pointer and bytes, or from any object that has data_ptr() and
- *  nbytes(), as torch's tensors have. It must be contiguous, in registered memory, and alive while
- *  it is used. */
+ *  nbytes(), as torch's tensors have. The tensor must be contiguous, in registered memory, and
+ *  alive while it is used. */
 struct Tensor {
     void *data = nullptr;
     std::size_t bytes = 0;

@@ -16,9 +16,9 @@ class AFTensorWorker
   public:
     /** @param ctx         of an attention rank; must outlive this object.
      *  @param sync        called by ZBatchPushPull with need_event before tensors are read. Returns
-     *                     when the work that writes them on the caller's stream is complete. Empty:
-     *                     they are already written.
-     *  @param n_handlers  number of handlers that are kept; for Wait an older one is
+     *                     when the work that writes the tensors on the caller's stream is complete.
+     *                     Empty: the tensors are already written.
+     *  @param n_handlers  number of handlers that are kept; Wait for an older one is
      *                     STEPAF_ERR_HANDLE. */
     explicit AFTensorWorker(context &ctx, std::function<void()> sync = {},
                             std::size_t n_handlers = 4096)
@@ -28,8 +28,9 @@ class AFTensorWorker
 
     /** Push @a push to every server, and pull into @a pull, server by server: entry s * B + i is
      *  tensor i of server s, as in stepaf_push_pull.
-     *  @return a handler, for Wait. Throws as stepaf_push_pull fails. Never blocks, except in
-     *  @a sync. */
+     *  @return a handler, for Wait.
+     *
+     *  Throws as stepaf_push_pull fails. Never blocks, except in @a sync. */
     int ZBatchPushPull(const std::vector<KeyTensor> &push, const std::vector<KeyTensor> &pull,
                        bool need_event = true)
     {
@@ -45,8 +46,9 @@ class AFTensorWorker
         return keep(request, whole, n_pull);
     }
 
-    /** Wait for an operation, or one of its pull tensors (GetAllHandlers).
+    /** Wait for an operation, or for one of its pull tensors (GetAllHandlers).
      *  @param timeout_ms  0 polls once.
+     *
      *  Throws timeout_error, after which the caller can wait again; otherwise as stepaf_wait or
      *  stepaf_request_tensor fails; STEPAF_ERR_HANDLE for a handler that is not kept. */
     void Wait(int handler, std::uint64_t timeout_ms = 10000)
@@ -59,8 +61,8 @@ class AFTensorWorker
             wait_tensor(one, limit);
     }
 
-    /** Return a handler for each pull tensor of an operation, in the order of its call; for one
-     *  that pulls nothing, the operation's own handler. */
+    /** Return a handler for each pull tensor of an operation, in the order of its call; for an
+     *  operation that pulls nothing, the operation's own handler. */
     std::vector<int> GetAllHandlers(int handler)
     {
         const kept one = find(handler);
@@ -72,7 +74,8 @@ class AFTensorWorker
         return handlers;
     }
 
-    /** Return the times of an operation at the server of that rank; see stepaf_timeline_query. */
+    /** Return the times of an operation at the server of rank @a server_rank; see
+     *  stepaf_timeline_query. */
     stepaf_timeline_t FetchTrace(int handler, int server_rank)
     {
         return request_ref(find(handler).request).timeline(server_rank);
@@ -130,7 +133,7 @@ class AFTensorWorker
                                  ? stepaf::detail::outcome::unrecorded(STEPAF_ERR_TIMEOUT)
                                  : status);
             }
-            /* Other threads may wait for this core, sometimes those of another session, too. */
+            /* Other threads may wait for this core, sometimes threads of another session. */
             if (n % 4096 == 0)
                 std::this_thread::sleep_for(std::chrono::microseconds(50));
             else

@@ -19,10 +19,11 @@ inline void release(stepaf_batch_h handle)
 
 } // namespace detail
 
-/** One operation of one attention rank, as it arrived. A batch that goes out of scope is released;
- *  if it expects answers and has none, its operation is canceled at the attention rank. An answer
- *  also releases the batch, unless its flags are 0, and leaves this object empty. A release leaves
- *  it empty whether or not it succeeds. */
+/** One operation of one attention rank, as it arrived.
+ *
+ *  A batch that goes out of scope is released; if it expects answers and has none, its operation is
+ *  canceled at the attention rank. An answer also releases the batch, unless its flags are 0, and
+ *  leaves this object empty. A release leaves this object empty whether or not it succeeds. */
 class [[nodiscard]] batch : public detail::owner<stepaf_batch_h, detail::release>
 {
   public:
@@ -69,7 +70,7 @@ class [[nodiscard]] batch : public detail::owner<stepaf_batch_h, detail::release
             handle_ = nullptr;
         return request_ref(handle);
     }
-    /** As stepaf_respond_tensor; the batch still has to be answered. */
+    /** As stepaf_respond_tensor; the batch must still be answered. */
     result<void> try_respond_tensor(int index, const stepaf_tensor_t &source) noexcept
     {
         return stepaf_respond_tensor(handle_, index, &source);
@@ -111,7 +112,7 @@ class [[nodiscard]] batch : public detail::owner<stepaf_batch_h, detail::release
             handle_ = nullptr;
         return request_ref(handle);
     }
-    /** Send tensor @a index of the answer before the others; the batch still has to be answered. */
+    /** Send tensor @a index of the answer before the others; the batch must still be answered. */
     void respond_tensor(int index, const stepaf_tensor_t &source)
     {
         check(stepaf_respond_tensor(handle_, index, &source));
@@ -139,12 +140,13 @@ class [[nodiscard]] batch : public detail::owner<stepaf_batch_h, detail::release
 static_assert(sizeof(batch) == sizeof(stepaf_batch_h) && std::is_standard_layout_v<batch>,
               "an array of batches is one of handles");
 
-/** Answer @a batches with consecutive row slices of @a tensors, as stepaf_respond_many. Batches
- *  that are answered are empty afterwards if @a flags release them.
+/** Answer @a batches with consecutive row slices of @a tensors, as stepaf_respond_many. If @a flags
+ *  release the batches, those that are answered are empty afterwards.
  *  @param rows     number of rows for each batch; empty: as many as its first pushed tensor has.
  *  @param results  a result for each batch.
- *  @return as stepaf_respond_many; STEPAF_ERR_INVALID also if the numbers of elements differ. Never
- *  blocks. */
+ *  @return as for stepaf_respond_many; STEPAF_ERR_INVALID also if the numbers of elements differ.
+ *
+ *  Never blocks. */
 inline result<void> try_respond_many(span<batch> batches, span<const tensor> tensors,
                                      span<const std::uint32_t> rows, span<stepaf_status_t> results,
                                      std::uint32_t flags = STEPAF_RESPOND_RELEASE) noexcept

@@ -18,10 +18,11 @@
 namespace stepaf
 {
 
-/** A rank's membership in a job. A context that goes out of scope leaves the job, as
- *  stepaf_finalize does. Objects made from it become invalid then, and may go out of scope later.
- *  Members have the contract, the statuses and the thread safety of the C function of the same
- *  name. */
+/** A rank's membership in a job.
+ *
+ *  A context that goes out of scope leaves the job, as stepaf_finalize does. Objects made from it
+ *  then become invalid, and may go out of scope later. Members have the contract, the statuses and
+ *  the thread safety of the C function of the same name. */
 class context : public detail::owner<stepaf_context_h, stepaf_finalize>
 {
   public:
@@ -201,7 +202,7 @@ class context : public detail::owner<stepaf_context_h, stepaf_finalize>
             return stepaf_members_query(handle_, facts, nullptr, 0);
         });
     }
-    /** As stepaf_members_query: the states of the first ranks of the world, as many as the span has
+    /** As stepaf_members_query: the states of the first world ranks, as many as the span has
      *  elements. */
     result<void> try_member_states(span<stepaf_member_state_t> states) const noexcept
     {
@@ -287,8 +288,8 @@ class context : public detail::owner<stepaf_context_h, stepaf_finalize>
     {
         try_commit(lost, returning).value();
     }
-    /** Leave the job by a commit; the other ranks proceed without this one. Afterwards this context
-     *  can only be destroyed. */
+    /** Leave the job by a commit; the other ranks proceed without this one. Afterwards, this
+     *  context can only be destroyed. */
     void leave()
     {
         try_leave().value();
@@ -297,7 +298,7 @@ class context : public detail::owner<stepaf_context_h, stepaf_finalize>
     {
         return try_members().value();
     }
-    /** Report the states of the first ranks of the world, as many as the span has elements. */
+    /** Report the states of the first world ranks, as many as the span has elements. */
     void member_states(span<stepaf_member_state_t> states) const
     {
         try_member_states(states).value();

@@ -59,8 +59,8 @@ class range
             data_ = nullptr;
         return status;
     }
-    /** End the range, as going out of scope does. A range that the library refuses to end, because
-     *  a plan uses it, lasts until the context ends. */
+    /** End the range, as going out of scope does. A range that the library cannot end, because a
+     *  plan uses it, lasts until the context ends. */
     void reset() noexcept
     {
         if (data_ != nullptr)
@@ -85,7 +85,8 @@ class range
 using memory = detail::range<stepaf_free>;
 
 /** A registration by stepaf_register; end() is stepaf_deregister. If a plan may still use the
- *  memory at the end, the memory must outlive the context: declare it before the context. */
+ *  memory at the end, the memory must outlive the context: declare the memory before the
+ *  context. */
 using registration = detail::range<stepaf_deregister>;
 
 } // namespace stepaf

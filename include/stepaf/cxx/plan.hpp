@@ -22,14 +22,14 @@ class start_params
         c_.timeout_us = limit.count();
         return *this;
     }
-    /** Leave lost FFN ranks out while any other is left. */
+    /** Skip lost FFN ranks while any other is left. */
     start_params &skip_lost() noexcept
     {
         c_.field_mask |= STEPAF_START_PARAM_FLAGS;
         c_.flags |= STEPAF_START_SKIP_LOST;
         return *this;
     }
-    /** Number of answers that complete the operation, and time to wait for the others: as of
+    /** Number of answers that complete the operation, and time to wait for the others; as for
      *  set_answers. */
     start_params &answers(int n, std::chrono::microseconds patience = {}) noexcept
     {
@@ -38,7 +38,7 @@ class start_params
         c_.patience_us = patience.count();
         return *this;
     }
-    /** Sources and sizes other than planned. The array is not copied. */
+    /** Sources and sizes that differ from the plan. The array is not copied. */
     start_params &push(span<const tensor> tensors) noexcept
     {
         c_.field_mask |= STEPAF_START_PARAM_PUSH;
@@ -62,8 +62,8 @@ inline void destroy(stepaf_plan_h handle)
 
 } // namespace detail
 
-/** A compiled push_pull, destroyed when it goes out of scope. If stepaf_plan_destroy refuses that,
- *  because an operation is in flight, the plan lasts as long as its context. */
+/** A compiled push_pull, destroyed when it goes out of scope. If stepaf_plan_destroy fails, because
+ *  an operation is in flight, the plan lasts as long as its context. */
 class plan : public detail::owner<stepaf_plan_h, detail::destroy>
 {
   public:
@@ -82,7 +82,7 @@ class plan : public detail::owner<stepaf_plan_h, detail::destroy>
             return stepaf_start_with(handle_, params.get(), handle);
         });
     }
-    /** Start an operation that no object owns. For requests in an array this form is cheaper.
+    /** Start an operation that no object owns. This form is cheaper for requests in an array.
      *  @param ref_p  set to refer to the operation's request; unchanged on failure. */
     result<void> try_start(request_ref &ref_p) noexcept
     {

@@ -11,7 +11,7 @@ namespace stepaf
 {
 
 /** A request that another object owns, or none: an answer's, or one that has been waited for.
- *  Copies refer to the same request. Valid as long as the C handle: see stepaf_start and
+ *  Copies refer to the same request. Valid as long as the C handle; see stepaf_start and
  *  stepaf_respond. */
 class request_ref
 {
@@ -157,9 +157,11 @@ inline void cancel(stepaf_request_h handle)
 
 } // namespace detail
 
-/** An operation in flight. A request that goes out of scope before it has been waited for cancels
- *  its operation; detach() prevents that. A successful wait leaves this object empty and returns a
- *  reference for access to the tensors; a failed one does neither. */
+/** An operation in flight.
+ *
+ *  A request that goes out of scope before it has been waited for cancels its operation; detach()
+ *  prevents that. A successful wait leaves this object empty and returns a reference for access to
+ *  the tensors; a failed wait does neither. */
 class [[nodiscard]] request : public detail::owner<stepaf_request_h, detail::cancel>
 {
   public:
@@ -224,9 +226,11 @@ struct ended_request {
 };
 
 /** Wait until one of @a requests, of one context, has ended, whether or not it failed. Empty
- *  requests are ignored. The one that has ended is empty afterwards.
- *  @return as stepaf_wait_any, if no request has ended: STEPAF_ERR_TIMEOUT, STEPAF_ERR_STATE,
- *  STEPAF_ERR_INVALID. Blocks for at most @a limit. */
+ *  requests are ignored. The request that has ended is empty afterwards.
+ *  @return as for stepaf_wait_any, if no request has ended: STEPAF_ERR_TIMEOUT, STEPAF_ERR_STATE,
+ *  STEPAF_ERR_INVALID.
+ *
+ *  Blocks for at most @a limit. */
 inline result<ended_request> try_wait_any(span<request> requests,
                                           timeout limit = timeout_default) noexcept
 {

@@ -39,8 +39,8 @@ constexpr bool failed(stepaf_status_t status) noexcept
     return __builtin_expect(status != STEPAF_OK, 0) != 0;
 }
 
-/** A status, and whether stepaf_last_error tells of it: a poll that has found nothing is not
- *  recorded, nor is what C++ refuses by itself. */
+/** A status, and whether stepaf_last_error describes it: a poll that found nothing is not recorded,
+ *  nor is a failure that the C++ layer detects by itself. */
 class outcome
 {
   public:
@@ -71,7 +71,7 @@ class outcome
     int code_;
 };
 
-/** For a value that a C function is about to set: it is not initialized first. */
+/** For a value that a C function is about to set: the value is not initialized first. */
 struct unset {
 };
 
@@ -97,7 +97,7 @@ class error : public std::exception
 {
   public:
     /** @param status   of the call that failed.
-     *  @param is_poll  stepaf_last_error does not record it: a poll found nothing. */
+     *  @param is_poll  stepaf_last_error does not record the status: a poll found nothing. */
     explicit error(stepaf_status_t status, bool is_poll = false) noexcept
     {
         const stepaf_error_t *last = stepaf_last_error();
@@ -143,7 +143,7 @@ class would_block_error : public error
     using error::error;
 };
 
-/** Throw the exception for a status, which is not STEPAF_OK. */
+/** Throw the exception for a status that is not STEPAF_OK. */
 [[noreturn, gnu::cold, gnu::noinline]] inline void raise(detail::outcome failure)
 {
     stepaf_status_t status = failure.status();
@@ -163,7 +163,7 @@ class would_block_error : public error
     }
 }
 
-/** Throw unless the status, of a function of the C API, is STEPAF_OK. */
+/** Throw unless the status of a C API function is STEPAF_OK. */
 inline void check(detail::outcome outcome)
 {
     if (outcome.failed())
@@ -179,9 +179,10 @@ inline void check(stepaf_status_t status, bool is_poll)
 
 #endif
 
-/** A value, or the status that says why there is none. Every call that throws has a variant that
- *  returns a result and does not throw: try_start for start. Details are in stepaf_last_error, as
- *  in C. */
+/** A value, or the status that says why there is none.
+ *
+ *  Every call that throws has a variant that returns a result and does not throw: try_start for
+ *  start. As in C, details are in stepaf_last_error. */
 template <class T>
 class [[nodiscard]] result
 {

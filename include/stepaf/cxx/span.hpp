@@ -23,7 +23,7 @@ using span = std::span<T>;
 
 #else
 
-/** A view of consecutive elements: what this API needs of std::span, which C++17 lacks. */
+/** A view of consecutive elements: the part of std::span that this API needs, which C++17 lacks. */
 template <class T>
 class span
 {
@@ -68,7 +68,7 @@ class span
 using tensor = stepaf_tensor_t;
 
 /** Return the tensor of @a key whose bytes are in @a data: a span, a vector or an array, in
- *  registered memory. The data of a pull must not be const. Any thread, never blocks, cannot
+ *  registered memory. The data of a pull must not be const. Any thread. Never blocks. Cannot
  *  fail. */
 template <class C>
 tensor make_tensor(std::uint64_t key, C &&data) noexcept
@@ -100,14 +100,14 @@ struct tensor_info : stepaf_tensor_info_t {
 namespace detail
 {
 
-/** The count for a C function. One too large for an int exceeds every limit of the library. */
+/** The count for a C function. A count too large for an int exceeds every limit of the library. */
 template <class S>
 constexpr int count(const S &elements) noexcept
 {
     return elements.size() > 0x7fffffff ? -1 : static_cast<int>(elements.size());
 }
 
-/** A handle of the C API that its owner ends by @a End. Movable; empty after the move. */
+/** A handle of the C API that its owner ends with @a End. Movable; empty after the move. */
 template <class Handle, void (*End)(Handle)>
 class owner
 {
@@ -171,7 +171,7 @@ template <class Owner, class F>
     return {set_by{}, [&](Owner &made) { return access::set(made, make); }};
 }
 
-/** Describe something by a C function that fills a structure. */
+/** Describe something with a C function that fills a structure. */
 template <class T, class F>
 [[gnu::always_inline]] inline result<T> try_fill(F &&fill) noexcept
 {
