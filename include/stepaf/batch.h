@@ -157,7 +157,7 @@ STEPAF_API stepaf_status_t stepaf_confirm(stepaf_batch_h batch);
  *  @param rows       number of rows for each batch, also for batches that cannot be answered. NULL:
  *                    as many as the batch's first pushed tensor has, none for a NULL entry.
  *  @param flags      as for stepaf_respond.
- *  @param results_p  NULL, or a result for each batch, as of stepaf_respond; STEPAF_ERR_HANDLE for
+ *  @param results_p  NULL, or a result for each batch, as for stepaf_respond; STEPAF_ERR_HANDLE for
  *                    a NULL entry, STEPAF_ERR_KEY if a tensor's key is not declared here.
  *  @return STEPAF_OK if all answers were sent; otherwise the first failure, which does not stop the
  *  others. With nothing sent: STEPAF_ERR_INVALID (no batches, no tensors, or too many);

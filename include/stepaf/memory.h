@@ -105,7 +105,7 @@ typedef struct stepaf_memory_use {
     size_t bounce;    /* bounce buffers, for peers whose memory cannot be written directly */
 } stepaf_memory_use_t;
 
-/** Report the memory that the library itself uses in this rank. After a commit.
+/** Report the memory that the library itself uses in this rank. Call after a commit.
  *  @param use_p  filled; the caller sets its size field.
  *  @return STEPAF_OK; STEPAF_ERR_HANDLE; STEPAF_ERR_INVALID (@a use_p is NULL, or its size is too
  *  small).

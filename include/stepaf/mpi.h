@@ -14,8 +14,8 @@ extern "C" {
 
 /** Join the job that @a comm spans; see stepaf_init. Collective over @a comm.
  *
- *  If a start is about to time out, the ranks that have arrived determine which ranks have not by
- *  empty messages on @a comm with the tags MPI_TAG_UB and MPI_TAG_UB - 1.
+ *  If a start is about to time out, the ranks that have arrived determine which ranks have not
+ *  arrived, by empty messages on @a comm with the tags MPI_TAG_UB and MPI_TAG_UB - 1.
  *  @param comm  an intracommunicator; duplicated. MPI must be initialized (any thread level) and
  *               outlive the context.
  *  @return as for stepaf_init; STEPAF_ERR_INVALID (MPI not initialized, or finalized;

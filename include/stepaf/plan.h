@@ -54,8 +54,8 @@ typedef struct stepaf_start_params {
      *  planned ones. data may point to other registered memory. bytes may be smaller than planned,
      *  never larger. */
     const stepaf_tensor_t *push;
-    int n_answers;       /* as of stepaf_plan_set_answers; 0: as set for the plan */
-    int64_t patience_us; /* as of stepaf_plan_set_answers; 0: none */
+    int n_answers;       /* as for stepaf_plan_set_answers; 0: as set for the plan */
+    int64_t patience_us; /* as for stepaf_plan_set_answers; 0: none */
 } stepaf_start_params_t;
 
 /** Compile a push_pull (attention ranks).

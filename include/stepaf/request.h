@@ -26,7 +26,7 @@ extern "C" {
 STEPAF_API stepaf_status_t stepaf_wait(stepaf_request_h request, int64_t timeout_us);
 
 /** Wait until FFN rank @a ffn_rank has answered. This does not end the request; stepaf_wait does.
- *  Also after the wait.
+ *  May also be called after the wait.
  *  @param ffn_rank  within the FFN group; one of this rank's peers, otherwise STEPAF_ERR_INVALID.
  *  @return as for stepaf_request_peer, with STEPAF_ERR_TIMEOUT instead of STEPAF_INPROGRESS;
  *  STEPAF_ERR_UNSUPPORTED (on streams).
@@ -58,8 +58,8 @@ STEPAF_API stepaf_status_t stepaf_wait_push(stepaf_request_h request, int ffn_ra
 /** Wait until every FFN rank has released the slot of @a request or is lost. No further writes to
  *  the destinations can follow, from this or an earlier operation in the slot.
  *
- *  For operations that complete before all ranks have answered, see stepaf_plan_set_answers. Also
- *  after the wait.
+ *  For operations that complete before all ranks have answered, see stepaf_plan_set_answers. May
+ *  also be called after the wait.
  *  @return STEPAF_OK; STEPAF_ERR_HANDLE; STEPAF_ERR_TIMEOUT (stepaf_last_error names the first rank
  *  that has not released the slot); STEPAF_ERR_UNSUPPORTED (on streams).
  *
@@ -78,7 +78,7 @@ STEPAF_API stepaf_status_t stepaf_test(stepaf_request_h request);
 /** Wait until one of @a n requests of one context is complete. NULL entries and requests that have
  *  been waited for are ignored.
  *  @param index_p  index of the request that ended, also if it failed.
- *  @return that request's result, as of stepaf_wait; STEPAF_ERR_TIMEOUT (none is complete);
+ *  @return that request's result, as for stepaf_wait; STEPAF_ERR_TIMEOUT (none is complete);
  *  STEPAF_ERR_STATE (nothing to wait for); STEPAF_ERR_INVALID (@a n, or requests of several
  *  contexts).
  *
@@ -98,14 +98,14 @@ STEPAF_API stepaf_status_t stepaf_wait_any(const stepaf_request_h *requests, int
 STEPAF_API stepaf_status_t stepaf_cancel(stepaf_request_h request);
 
 /** Return whether the sources of @a request may be overwritten. This is the case before completion,
- *  often as soon as the start returns. Also after the wait.
+ *  often as soon as the start returns. May also be called after the wait.
  *  @return STEPAF_OK; STEPAF_INPROGRESS; STEPAF_ERR_HANDLE.
  *
  *  Never blocks. */
 STEPAF_API stepaf_status_t stepaf_request_sent(stepaf_request_h request);
 
-/** Return whether pull tensor @a index (peer by peer, as planned) has arrived. Also after the wait,
- *  until the slot is started again.
+/** Return whether pull tensor @a index (peer by peer, as planned) has arrived. May also be called
+ *  after the wait, until the slot is started again.
  *  @param info_p  NULL, or filled when the tensor has arrived, with its address and actual size;
  *                 for an operation on streams, with the planned size, see stepaf_plan_bytes. The
  *                 caller sets its size field.
@@ -126,8 +126,8 @@ STEPAF_API stepaf_status_t stepaf_request_tensor(stepaf_request_h request, int i
  *  Never blocks. */
 STEPAF_API stepaf_status_t stepaf_request_peer(stepaf_request_h request, int ffn_rank);
 
-/** Report which peers have answered, as a mask with one bit per peer. Also after the wait, until
- *  the slot is started again.
+/** Report which peers have answered, as a mask with one bit per peer. May also be called after
+ *  the wait, until the slot is started again.
  *  @param mask_p   filled: bit p % 64 of word p / 64 is set if the pull tensors of peer p, in the
  *                  order of the plan's destinations, are complete: the peer has answered, or was
  *                  skipped. Bits are only ever added. Tensors of a peer without a bit may be

@@ -41,7 +41,7 @@ typedef void *stepaf_stream_t;
  *  STEPAF_ERR_INVALID; STEPAF_ERR_SIZE; STEPAF_ERR_UNREGISTERED (a source is neither in registered
  *  GPU memory nor in host memory that a stream plan names); STEPAF_ERR_UNSUPPORTED (a source in
  *  host memory where GPU memory was planned, with a STEPAF_CUDA_ENGINE whose copy engine cannot
- *  read it; a source in GPU memory that no commit has prepared, where an RDMA device is to read it;
+ *  read it; a source in GPU memory that no commit has prepared, where an RDMA device must read it;
  *  n_answers or patience_us in @a params: on streams these are set for the plan);
  *  STEPAF_ERR_TRANSPORT (CUDA rejected a launch: if a part of the operation was enqueued, every
  *  further call returns this until the next commit); the plan's failure, see stepaf_plan_status.
@@ -87,7 +87,7 @@ STEPAF_API stepaf_status_t stepaf_respond_on_stream(stepaf_plan_h plan,
                                                     stepaf_stream_t stream);
 
 /** Describe a tensor that this rank receives in @a slot of a stream plan: at an attention rank a
- *  pull tensor, at an FFN rank the receive buffer of a push key. After the commit.
+ *  pull tensor, at an FFN rank the receive buffer of a push key. Call after the commit.
  *  @param slot    0 .. depth-1
  *  @param peer    index of the peer, see stepaf_peer_rank
  *  @param index   of the tensor among those of the peer
@@ -117,10 +117,11 @@ typedef struct stepaf_answers {
 } stepaf_answers_t;
 
 /** Return the GPU memory that says which answers to the operation in @a slot are valid (attention
- *  ranks); NULL if @a plan is no such plan since the last commit, or has no such slot.
+ *  ranks), for a plan that does not wait for all of them; NULL if @a plan is no such plan since the
+ *  last commit, or has no such slot.
  *
- *  For a plan that does not wait for all answers; see stepaf_plan_set_answers. Written before the
- *  wait of the stream ends. Valid until the next commit.
+ *  See stepaf_plan_set_answers. Written before the wait of the stream ends. Valid until the next
+ *  commit.
  *
  *  Never blocks. */
 STEPAF_API const stepaf_answers_t *stepaf_plan_answers(stepaf_plan_h plan, unsigned slot);

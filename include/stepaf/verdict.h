@@ -30,7 +30,7 @@ typedef enum stepaf_verdict_phase {
 } stepaf_verdict_phase_t;
 
 enum {
-    STEPAF_VERDICT_PHASES = 12 /* size of arrays by phase, with room for new phases */
+    STEPAF_VERDICT_PHASES = 12 /* size of arrays by phase, with space for new phases */
 };
 
 /** One late operation: it took more than twice its plan's usual time, or was started equally late
@@ -42,8 +42,8 @@ typedef struct stepaf_verdict {
     uint32_t sequence; /* of the operation within its plan */
     uint16_t plan;     /* number of the plan at its attention rank */
     uint16_t phase;    /* stepaf_verdict_phase_t: the one that exceeded its usual time the most */
-    int32_t peer; /* rank of the other role at which, to or from which the phase was; -1: none */
-    int32_t rail; /* the only late one of several rails to that peer: its index in
+    int32_t peer;      /* rank of the other role at, to or from which the phase was; -1: none */
+    int32_t rail;      /* the only late one of several rails to that peer: its index in
                    * STEPAF_NET_DEVICES, with TCP that of the connection; -1: all, or not known */
     int64_t over_ns[STEPAF_VERDICT_PHASES]; /* by phase: beyond the usual; 0: none, or not known */
 } stepaf_verdict_t;

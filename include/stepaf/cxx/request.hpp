@@ -221,7 +221,7 @@ class [[nodiscard]] request : public detail::owner<stepaf_request_h, detail::can
 /** The first request of several to end. */
 struct ended_request {
     int index;
-    stepaf_status_t status; /* its result, as of stepaf_wait */
+    stepaf_status_t status; /* its result, as for stepaf_wait */
     request_ref ref;        /* for access to its tensors */
 };
 
