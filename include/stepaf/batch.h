@@ -75,7 +75,7 @@ STEPAF_API stepaf_status_t stepaf_batch_set_handler(stepaf_context_h ctx, stepaf
  *  @return STEPAF_OK; STEPAF_ERR_HANDLE (also if the batch is released); STEPAF_ERR_INVALID
  *  (@a info_p is NULL, or its size is too small).
  *
- *  Never blocks. */
+ *  Does not block. */
 STEPAF_API stepaf_status_t stepaf_batch_query(stepaf_batch_h batch, stepaf_batch_info_t *info_p);
 
 /** Describe pushed tensor @a index of @a batch, in plan order.
@@ -84,7 +84,7 @@ STEPAF_API stepaf_status_t stepaf_batch_query(stepaf_batch_h batch, stepaf_batch
  *  @return STEPAF_OK; STEPAF_ERR_HANDLE; STEPAF_ERR_INVALID (@a index, or @a info_p is NULL, or its
  *  size is too small).
  *
- *  Never blocks. */
+ *  Does not block. */
 STEPAF_API stepaf_status_t stepaf_batch_tensor(stepaf_batch_h batch, int index,
                                                stepaf_tensor_info_t *info_p);
 
@@ -92,7 +92,7 @@ STEPAF_API stepaf_status_t stepaf_batch_tensor(stepaf_batch_h batch, int index,
  *  @param info_p  filled; the caller sets its size field.
  *  @return as for stepaf_batch_tensor.
  *
- *  Never blocks. */
+ *  Does not block. */
 STEPAF_API stepaf_status_t stepaf_batch_answer(stepaf_batch_h batch, int index,
                                                stepaf_tensor_info_t *info_p);
 
@@ -113,7 +113,7 @@ STEPAF_API stepaf_status_t stepaf_batch_answer(stepaf_batch_h batch, int index,
  *  STEPAF_ERR_UNREGISTERED (or no longer mapped); STEPAF_ERR_STATE (already answered);
  *  STEPAF_ERR_CANCELED, STEPAF_ERR_PEER_LOST (the operation has ended: only release the batch).
  *
- *  On failure, nothing is sent. Never blocks. */
+ *  On failure, nothing is sent. Does not block. */
 STEPAF_API stepaf_status_t stepaf_respond(stepaf_batch_h batch, const stepaf_tensor_t *tensors,
                                           int n_tensors, uint32_t flags,
                                           stepaf_request_h *request_p);
@@ -136,7 +136,7 @@ STEPAF_API stepaf_status_t stepaf_respond(stepaf_batch_h batch, const stepaf_ten
  *  the batch is answered); STEPAF_ERR_NO_MEMORY; STEPAF_ERR_CANCELED, STEPAF_ERR_PEER_LOST (the
  *  operation has ended: only release the batch).
  *
- *  On failure, nothing is sent. Never blocks. */
+ *  On failure, nothing is sent. Does not block. */
 STEPAF_API stepaf_status_t stepaf_respond_tensor(stepaf_batch_h batch, int index,
                                                  const stepaf_tensor_t *tensor);
 
@@ -145,7 +145,7 @@ STEPAF_API stepaf_status_t stepaf_respond_tensor(stepaf_batch_h batch, int index
  *  batch is answered, which also confirms the push); STEPAF_ERR_NO_MEMORY; STEPAF_ERR_CANCELED,
  *  STEPAF_ERR_PEER_LOST (the operation has ended: only release the batch).
  *
- *  Never blocks. */
+ *  Does not block. */
 STEPAF_API stepaf_status_t stepaf_confirm(stepaf_batch_h batch);
 
 /** Answer @a n_batches batches with consecutive row slices of the same tensors: the first batch
@@ -164,7 +164,7 @@ STEPAF_API stepaf_status_t stepaf_confirm(stepaf_batch_h batch);
  *  STEPAF_ERR_SIZE (a tensor has fewer rows than the batches together); STEPAF_ERR_HANDLE (without
  *  @a rows, one of the batches is released, so the rows of the following batches are not known).
  *
- *  Never blocks. */
+ *  Does not block. */
 STEPAF_API stepaf_status_t stepaf_respond_many(const stepaf_batch_h *batches, int n_batches,
                                                const stepaf_tensor_t *tensors, int n_tensors,
                                                const uint32_t *rows, uint32_t flags,
@@ -177,7 +177,7 @@ STEPAF_API stepaf_status_t stepaf_respond_many(const stepaf_batch_h *batches, in
  *  this rank.
  *  @return STEPAF_OK; STEPAF_ERR_HANDLE (also if the batch is already released).
  *
- *  Never blocks. */
+ *  Does not block. */
 STEPAF_API stepaf_status_t stepaf_release(stepaf_batch_h batch);
 
 #ifdef __cplusplus

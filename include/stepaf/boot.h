@@ -50,7 +50,7 @@ typedef struct stepaf_boot {
  *  @param text    one sentence; copied.
  *  @return @a status.
  *
- *  Any thread. Never blocks. Cannot fail. */
+ *  Any thread. Does not block. Cannot fail. */
 STEPAF_API stepaf_status_t stepaf_boot_set_error(stepaf_status_t status, const char *text);
 
 /** Make progress while a bootstrap function waits. Call this function from that function's wait
@@ -80,7 +80,7 @@ STEPAF_API int64_t stepaf_boot_advance(void);
  *  not give this process a rank in a job); STEPAF_ERR_BOOT (the environment selects no such
  *  bootstrap, or the system provides no file descriptor); STEPAF_ERR_NO_MEMORY.
  *
- *  Any thread. Never blocks. */
+ *  Any thread. Does not block. */
 STEPAF_API stepaf_status_t stepaf_boot_open(stepaf_boot_t *boot_p);
 
 /** The bootstrap of processes that one program forks on one machine, without a launcher. */
@@ -92,7 +92,7 @@ typedef struct stepaf_boot_local stepaf_boot_local_t;
  *                  process ends it with stepaf_boot_local_destroy.
  *  @return STEPAF_OK; STEPAF_ERR_INVALID; STEPAF_ERR_NO_MEMORY.
  *
- *  Any thread. Never blocks. */
+ *  Any thread. Does not block. */
 STEPAF_API stepaf_status_t stepaf_boot_local_create(int size, stepaf_boot_local_t **local_p);
 
 /** Become rank @a rank of @a local, and fill *boot_p for stepaf_init.
@@ -100,11 +100,11 @@ STEPAF_API stepaf_status_t stepaf_boot_local_create(int size, stepaf_boot_local_
  *  @param boot_p      for stepaf_init; its close ends it.
  *  @return STEPAF_OK; STEPAF_ERR_INVALID (rank out of range).
  *
- *  Never blocks. */
+ *  Does not block. */
 STEPAF_API stepaf_status_t stepaf_boot_local_attach(stepaf_boot_local_t *local, int rank,
                                                     int app_number, stepaf_boot_t *boot_p);
 
-/** Unmap @a local in this process; other processes keep theirs. Never blocks. */
+/** Unmap @a local in this process; other processes keep theirs. Does not block. */
 STEPAF_API void stepaf_boot_local_destroy(stepaf_boot_local_t *local);
 
 #ifdef __cplusplus

@@ -20,7 +20,7 @@ extern "C" {
  *  The ranks of a mesh lane that has no rank on rank 0's node have no link to that node: their
  *  clock is that of the node of the lane's first rank.
  *
- *  Any thread. Never blocks. */
+ *  Any thread. Does not block. */
 STEPAF_API int64_t stepaf_clock_ns(stepaf_context_h ctx);
 
 #ifdef __cplusplus

@@ -91,17 +91,17 @@ STEPAF_API stepaf_status_t stepaf_init(const stepaf_boot_t *boot, const stepaf_p
  *  Every wait has a deadline. */
 STEPAF_API void stepaf_finalize(stepaf_context_h ctx);
 
-/** Return this rank's role; STEPAF_ROLE_AUTO for an invalid handle. Never blocks. */
+/** Return this rank's role; STEPAF_ROLE_AUTO for an invalid handle. Does not block. */
 STEPAF_API stepaf_role_t stepaf_role(stepaf_context_h ctx);
 
 /** Return this rank's index in @a group; -1 if this rank is not a member or an argument is invalid.
- *  Never blocks. */
+ *  Does not block. */
 STEPAF_API int stepaf_rank(stepaf_context_h ctx, stepaf_group_t group);
 
-/** Return the number of ranks in @a group; -1 if an argument is invalid. Never blocks. */
+/** Return the number of ranks in @a group; -1 if an argument is invalid. Does not block. */
 STEPAF_API int stepaf_size(stepaf_context_h ctx, stepaf_group_t group);
 
-/** Return the world rank of member @a rank of @a group; -1 if there is none. Never blocks. */
+/** Return the world rank of member @a rank of @a group; -1 if there is none. Does not block. */
 STEPAF_API int stepaf_world_rank(stepaf_context_h ctx, stepaf_group_t group, int rank);
 
 /** Return the number of this rank's peers: the ranks of the other role with which it exchanges
@@ -111,7 +111,7 @@ STEPAF_API int stepaf_world_rank(stepaf_context_h ctx, stepaf_group_t group, int
  *  i and FFN rank f are peers if i and f are equal modulo the number of lanes. Every rank has at
  *  least one peer.
  *
- *  Never blocks. */
+ *  Does not block. */
 STEPAF_API int stepaf_n_peers(stepaf_context_h ctx);
 
 /** Return the rank, in the other role's group, of peer @a index (0 .. stepaf_n_peers - 1); -1 if
@@ -120,11 +120,11 @@ STEPAF_API int stepaf_n_peers(stepaf_context_h ctx);
  *  Ranks ascend with the index; in a full mesh they are equal to the index. Everything that is
  *  listed peer by peer (the pulls of a plan, the batches of STEPAF_FROM_EACH) is in this order.
  *
- *  Never blocks. */
+ *  Does not block. */
 STEPAF_API int stepaf_peer_rank(stepaf_context_h ctx, int index);
 
 /** Return the index of the peer that is rank @a rank of the other role's group, the inverse of
- *  stepaf_peer_rank; -1 if that rank is not a peer. Never blocks. */
+ *  stepaf_peer_rank; -1 if that rank is not a peer. Does not block. */
 STEPAF_API int stepaf_peer_index(stepaf_context_h ctx, int rank);
 
 /** Exchange all addresses: after a commit, the keys, memory and plans that were declared before the
@@ -237,7 +237,7 @@ STEPAF_API uint32_t stepaf_epoch(stepaf_context_h ctx);
  *
  *  For callers that divide a wait into shorter ones, to check for signals in between.
  *
- *  Never blocks. */
+ *  Does not block. */
 STEPAF_API int64_t stepaf_default_timeout_us(stepaf_context_h ctx);
 
 /** Callback that decides whether a waiting call must return: non-zero ends the call. Called in the
@@ -254,7 +254,7 @@ typedef int (*stepaf_interrupt_cb_t)(void *arg);
  *  abandoned the call, or that it is missing, as far as the bootstrap can tell. Waits for
  *  operations and batches do not call @a callback: they can be called again after a short timeout.
  *
- *  This thread only. Never blocks. Cannot fail. */
+ *  This thread only. Does not block. Cannot fail. */
 STEPAF_API void stepaf_set_interrupt(stepaf_interrupt_cb_t callback, void *arg);
 
 /** Wait until every member of @a group has called this function. What this rank has posted is sent
@@ -280,7 +280,7 @@ STEPAF_API stepaf_status_t stepaf_barrier(stepaf_context_h ctx, stepaf_group_t g
  *  Required only in inline mode, by a rank that neither waits nor receives for a long time.
  *  @return STEPAF_OK; STEPAF_ERR_HANDLE.
  *
- *  Never blocks. */
+ *  Does not block. */
 STEPAF_API stepaf_status_t stepaf_progress(stepaf_context_h ctx);
 
 #ifdef __cplusplus

@@ -45,7 +45,7 @@ typedef struct stepaf_counters {
  *  @return STEPAF_OK; STEPAF_ERR_HANDLE; STEPAF_ERR_INVALID (@a counters_p is NULL, or its size is
  *  too small).
  *
- *  Never blocks. */
+ *  Does not block. */
 STEPAF_API stepaf_status_t stepaf_counters_query(stepaf_context_h ctx,
                                                  stepaf_counters_t *counters_p);
 

@@ -49,7 +49,7 @@ typedef struct stepaf_key_params {
  *  contradicts max_bytes, or the key is declared with other parameters and not withdrawn);
  *  STEPAF_ERR_LIMIT (65,536 keys); STEPAF_ERR_NO_MEMORY.
  *
- *  On failure, nothing changes. Never blocks. */
+ *  On failure, nothing changes. Does not block. */
 STEPAF_API stepaf_status_t stepaf_key_declare(stepaf_context_h ctx, uint64_t key,
                                               stepaf_direction_t direction, size_t max_bytes,
                                               const stepaf_key_params_t *params);
@@ -70,7 +70,7 @@ STEPAF_API stepaf_status_t stepaf_key_declare(stepaf_context_h ctx, uint64_t key
  *  this rank names the key, or an operation of stepaf_push_pull is in flight or not released);
  *  STEPAF_ERR_NO_MEMORY.
  *
- *  On failure, nothing changes. Never blocks. */
+ *  On failure, nothing changes. Does not block. */
 STEPAF_API stepaf_status_t stepaf_key_withdraw(stepaf_context_h ctx, uint64_t key);
 
 /** Provide the memory in which @a key is received from the attention ranks @a ranks (FFN ranks). In
@@ -88,7 +88,7 @@ STEPAF_API stepaf_status_t stepaf_key_withdraw(stepaf_context_h ctx, uint64_t ke
  *  STEPAF_ERR_SIZE (a slice holds less than depth * max_bytes); STEPAF_ERR_UNREGISTERED;
  *  STEPAF_ERR_NO_MEMORY.
  *
- *  On failure, nothing changes. Never blocks. */
+ *  On failure, nothing changes. Does not block. */
 STEPAF_API stepaf_status_t stepaf_key_set_recv(stepaf_context_h ctx, uint64_t key, void *buffer,
                                                size_t bytes, const int *ranks, int n_ranks);
 

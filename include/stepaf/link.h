@@ -35,7 +35,7 @@ typedef struct stepaf_link_info {
  *  @return STEPAF_OK; STEPAF_ERR_HANDLE; STEPAF_ERR_INVALID (no such peer, or @a info_p is NULL, or
  *  its size is too small).
  *
- *  Never blocks. */
+ *  Does not block. */
 STEPAF_API stepaf_status_t stepaf_link_query(stepaf_context_h ctx, int rank,
                                              stepaf_link_info_t *info_p);
 
@@ -46,7 +46,7 @@ STEPAF_API stepaf_status_t stepaf_link_query(stepaf_context_h ctx, int rank,
  *  registered rather than allocated by the library ("shm;cma"). NULL for an invalid argument, for a
  *  rank that is not a peer, and if there is no memory. Valid until finalize.
  *
- *  Never blocks. */
+ *  Does not block. */
 STEPAF_API const char *stepaf_transport_name(stepaf_context_h ctx, int rank);
 
 /** Verify every link, and draw the map of the job.

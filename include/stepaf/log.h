@@ -32,7 +32,7 @@ typedef void (*stepaf_log_cb_t)(stepaf_log_level_t level, const char *file, int 
  *  message", where rank is the world rank and the time is UTC. A message that cannot be written (no
  *  reader, a reader stalled for a second, a file size limit) is dropped without SIGPIPE or SIGXFSZ.
  *
- *  Any thread. Never blocks. */
+ *  Any thread. Does not block. */
 STEPAF_API void stepaf_log_set_callback(stepaf_log_cb_t callback, void *arg);
 
 #ifdef __cplusplus

@@ -54,7 +54,7 @@ typedef void (*stepaf_members_cb_t)(stepaf_context_h ctx, void *arg);
  *  @return STEPAF_OK; STEPAF_ERR_HANDLE; STEPAF_ERR_INVALID (@a members_p is NULL, or its size is
  *  too small, or @a capacity is negative).
  *
- *  Any thread. Never blocks. */
+ *  Does not block. */
 STEPAF_API stepaf_status_t stepaf_members_query(stepaf_context_h ctx, stepaf_members_t *members_p,
                                                 stepaf_member_state_t *states_p, int capacity);
 
@@ -63,7 +63,7 @@ STEPAF_API stepaf_status_t stepaf_members_query(stepaf_context_h ctx, stepaf_mem
  *
  *  Valid until finalize, and until this thread's next call of this function.
  *
- *  Never blocks. */
+ *  Does not block. */
 STEPAF_API const char *stepaf_members_reason(stepaf_context_h ctx, int world_rank);
 
 /** Return a file descriptor that becomes readable when a rank is detected to be lost, out, asking
@@ -73,7 +73,7 @@ STEPAF_API const char *stepaf_members_reason(stepaf_context_h ctx, int world_ran
  *  while this rank waits, receives or calls stepaf_progress. The context owns the file descriptor,
  *  and closes it in finalize.
  *
- *  Never blocks. */
+ *  Does not block. */
 STEPAF_API int stepaf_members_fd(stepaf_context_h ctx);
 
 /** Set the callback for ranks that are detected to be lost, out, asking or leaving.
@@ -84,7 +84,7 @@ STEPAF_API int stepaf_members_fd(stepaf_context_h ctx);
  *  @param callback  NULL removes the callback, which may then still be running in another thread.
  *  @return STEPAF_OK; STEPAF_ERR_HANDLE.
  *
- *  Any thread. Never blocks. */
+ *  Does not block. */
 STEPAF_API stepaf_status_t stepaf_members_set_callback(stepaf_context_h ctx,
                                                        stepaf_members_cb_t callback, void *arg);
 
@@ -100,7 +100,7 @@ STEPAF_API stepaf_status_t stepaf_members_set_callback(stepaf_context_h ctx,
  *  (the list does not fit); STEPAF_ERR_STATE (the job has no secret, or its ranks cannot be
  *  contacted).
  *
- *  Any thread. Never blocks. */
+ *  Does not block. */
 STEPAF_API stepaf_status_t stepaf_members_address(stepaf_context_h ctx, char *text_p, size_t bytes);
 
 #ifdef __cplusplus

@@ -81,7 +81,7 @@ typedef struct stepaf_start_params {
  *  the GPU); STEPAF_ERR_STATE (host memory would have to be pinned while streams wait for peers
  *  through the host); STEPAF_ERR_LIMIT (65,535 plans); STEPAF_ERR_NO_MEMORY.
  *
- *  On failure, nothing changes. Never blocks. */
+ *  On failure, nothing changes. Does not block. */
 STEPAF_API stepaf_status_t stepaf_plan_create(stepaf_context_h ctx, const stepaf_tensor_t *push,
                                               int n_push, const stepaf_tensor_t *pull, int n_pull,
                                               uint32_t flags, stepaf_plan_h *plan_p);
@@ -99,7 +99,7 @@ STEPAF_API stepaf_status_t stepaf_plan_create(stepaf_context_h ctx, const stepaf
  *  STEPAF_ERR_LIMIT also with STEPAF_PLAN_ANY and more than 64 tensors in each direction over all
  *  peers.
  *
- *  On failure, nothing changes. Never blocks. */
+ *  On failure, nothing changes. Does not block. */
 STEPAF_API stepaf_status_t stepaf_plan_create_ffn(stepaf_context_h ctx, const uint64_t *keys,
                                                   int n_keys, const stepaf_tensor_t *answers,
                                                   int n_answers, uint32_t flags,
@@ -110,11 +110,11 @@ STEPAF_API stepaf_status_t stepaf_plan_create_ffn(stepaf_context_h ctx, const ui
  *  batches is not released, another thread waits in a start of the plan, or a stream has not
  *  completed the plan's last operation with peers that are reached through the host).
  *
- *  On failure, nothing changes. Never blocks. */
+ *  On failure, nothing changes. Does not block. */
 STEPAF_API stepaf_status_t stepaf_plan_destroy(stepaf_plan_h plan);
 
 /** Return the number of slots of @a plan, the smallest depth of its keys; 0 for an invalid handle.
- *  Never blocks. */
+ *  Does not block. */
 STEPAF_API unsigned stepaf_plan_depth(stepaf_plan_h plan);
 
 /** Set how many answers complete an operation of @a plan (attention ranks). In force from the next
@@ -133,7 +133,7 @@ STEPAF_API unsigned stepaf_plan_depth(stepaf_plan_h plan);
  *  @a patience_us); STEPAF_ERR_LIMIT (a stream plan that pulls more than 64 tensors over all
  *  peers).
  *
- *  On failure, nothing changes. Never blocks. */
+ *  On failure, nothing changes. Does not block. */
 STEPAF_API stepaf_status_t stepaf_plan_set_answers(stepaf_plan_h plan, int n_answers,
                                                    int64_t patience_us);
 
@@ -151,7 +151,7 @@ STEPAF_API stepaf_status_t stepaf_plan_set_answers(stepaf_plan_h plan, int n_ans
  *  released its batch); STEPAF_ERR_PEER_LOST (an FFN rank that this operation needs, or all peers);
  *  STEPAF_ERR_TRANSPORT (a source is in GPU memory, and the GPU failed).
  *
- *  On failure, nothing is sent. Never blocks. */
+ *  On failure, nothing is sent. Does not block. */
 STEPAF_API stepaf_status_t stepaf_start(stepaf_plan_h plan, stepaf_request_h *request_p);
 
 /** Start an operation that differs from its plan in sizes, sources or behavior.
@@ -178,7 +178,7 @@ STEPAF_API stepaf_status_t stepaf_start_with(stepaf_plan_h plan,
  *  @param request_p  as for stepaf_start.
  *  @return as for stepaf_plan_create and stepaf_start.
  *
- *  Never blocks. */
+ *  Does not block. */
 STEPAF_API stepaf_status_t stepaf_push_pull(stepaf_context_h ctx, const stepaf_tensor_t *push,
                                             int n_push, const stepaf_tensor_t *pull, int n_pull,
                                             stepaf_request_h *request_p);

@@ -72,7 +72,7 @@ STEPAF_API stepaf_status_t stepaf_wait_rest(stepaf_request_h request, int64_t ti
  *  only yield have kept ranks of other Unix sessions off all cores for 20 s.
  *  @return as for stepaf_wait, with STEPAF_INPROGRESS if the request is not complete.
  *
- *  Never blocks. */
+ *  Does not block. */
 STEPAF_API stepaf_status_t stepaf_test(stepaf_request_h request);
 
 /** Wait until one of @a n requests of one context is complete. NULL entries and requests that have
@@ -94,14 +94,14 @@ STEPAF_API stepaf_status_t stepaf_wait_any(const stepaf_request_h *requests, int
  *  @return STEPAF_OK (wait for the request as usual); STEPAF_ERR_HANDLE; STEPAF_ERR_STATE (already
  *  complete, on streams, or an answer's request).
  *
- *  Never blocks. */
+ *  Does not block. */
 STEPAF_API stepaf_status_t stepaf_cancel(stepaf_request_h request);
 
 /** Return whether the sources of @a request may be overwritten. This is the case before completion,
  *  often as soon as the start returns. May also be called after the wait.
  *  @return STEPAF_OK; STEPAF_INPROGRESS; STEPAF_ERR_HANDLE.
  *
- *  Never blocks. */
+ *  Does not block. */
 STEPAF_API stepaf_status_t stepaf_request_sent(stepaf_request_h request);
 
 /** Return whether pull tensor @a index (peer by peer, as planned) has arrived. May also be called
@@ -115,7 +115,7 @@ STEPAF_API stepaf_status_t stepaf_request_sent(stepaf_request_h request);
  *  for a failed operation on streams, the result of stepaf_wait; STEPAF_ERR_HANDLE;
  *  STEPAF_ERR_INVALID (@a index, or the size of @a info_p).
  *
- *  Never blocks. */
+ *  Does not block. */
 STEPAF_API stepaf_status_t stepaf_request_tensor(stepaf_request_h request, int index,
                                                  stepaf_tensor_info_t *info_p);
 
@@ -123,7 +123,7 @@ STEPAF_API stepaf_status_t stepaf_request_tensor(stepaf_request_h request, int i
  *  @param ffn_rank  within the FFN group; one of this rank's peers, otherwise STEPAF_ERR_INVALID.
  *  @return STEPAF_OK (answered, or skipped); otherwise as for stepaf_request_tensor.
  *
- *  Never blocks. */
+ *  Does not block. */
 STEPAF_API stepaf_status_t stepaf_request_peer(stepaf_request_h request, int ffn_rank);
 
 /** Report which peers have answered, as a mask with one bit per peer. May also be called after
@@ -135,7 +135,7 @@ STEPAF_API stepaf_status_t stepaf_request_peer(stepaf_request_h request, int ffn
  *  @param n_words  of @a mask_p; at least one for every 64 peers.
  *  @return STEPAF_OK; STEPAF_ERR_HANDLE; STEPAF_ERR_INVALID (@a mask_p, @a n_words).
  *
- *  Never blocks. */
+ *  Does not block. */
 STEPAF_API stepaf_status_t stepaf_request_answers(stepaf_request_h request, uint64_t *mask_p,
                                                   int n_words);
 

@@ -87,19 +87,19 @@ typedef struct stepaf_error {
  *  @param status  any value; unknown values give "unknown status".
  *  @return a literal that is never freed.
  *
- *  Any thread. Never blocks. Cannot fail. */
+ *  Any thread. Does not block. Cannot fail. */
 STEPAF_API const char *stepaf_status_text(stepaf_status_t status);
 
 /** Return the name of @a status as spelled in C, such as "STEPAF_ERR_TIMEOUT".
  *  @return a literal that is never freed.
  *
- *  Any thread. Never blocks. Cannot fail. */
+ *  Any thread. Does not block. Cannot fail. */
 STEPAF_API const char *stepaf_status_name(stepaf_status_t status);
 
 /** Return the text of @a phase.
  *  @return a literal that is never freed.
  *
- *  Any thread. Never blocks. Cannot fail. */
+ *  Any thread. Does not block. Cannot fail. */
 STEPAF_API const char *stepaf_phase_name(stepaf_phase_t phase);
 
 /** Return the details of the most recent failure in the calling thread.
@@ -109,7 +109,7 @@ STEPAF_API const char *stepaf_phase_name(stepaf_phase_t phase);
  *  @return never NULL; status is STEPAF_OK if no call has failed in this thread. Owned by the
  *  library; overwritten by the thread's next failure.
  *
- *  Any thread. Never blocks. Cannot fail. */
+ *  Any thread. Does not block. Cannot fail. */
 STEPAF_API const stepaf_error_t *stepaf_last_error(void);
 
 #ifdef __cplusplus

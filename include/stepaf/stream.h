@@ -95,7 +95,7 @@ STEPAF_API stepaf_status_t stepaf_respond_on_stream(stepaf_plan_h plan,
  *                 the planned size.
  *  @return STEPAF_OK; STEPAF_ERR_HANDLE; STEPAF_ERR_STATE; STEPAF_ERR_INVALID.
  *
- *  Never blocks. */
+ *  Does not block. */
 STEPAF_API stepaf_status_t stepaf_plan_tensor(stepaf_plan_h plan, unsigned slot, int peer,
                                               int index, stepaf_tensor_info_t *info_p);
 
@@ -105,7 +105,7 @@ STEPAF_API stepaf_status_t stepaf_plan_tensor(stepaf_plan_h plan, unsigned slot,
  *  The memory has an entry for each tensor of each peer, peer by peer, written before the wait of
  *  the stream ends. Valid until the next commit.
  *
- *  Never blocks. */
+ *  Does not block. */
 STEPAF_API const uint32_t *stepaf_plan_bytes(stepaf_plan_h plan, unsigned slot);
 
 /** Peers whose answers are valid, as the GPU reads them: one bit per peer, see stepaf_peer_rank.
@@ -123,7 +123,7 @@ typedef struct stepaf_answers {
  *  See stepaf_plan_set_answers. Written before the wait of the stream ends. Valid until the next
  *  commit.
  *
- *  Never blocks. */
+ *  Does not block. */
 STEPAF_API const stepaf_answers_t *stepaf_plan_answers(stepaf_plan_h plan, unsigned slot);
 
 /** Origin of a batch, as the GPU reads it. The structure never changes. */
@@ -139,7 +139,7 @@ typedef struct stepaf_origin {
  *  that receives several batches before it answers copies the origin in between, on the stream.
  *  Valid until the next commit.
  *
- *  Never blocks. */
+ *  Does not block. */
 STEPAF_API const stepaf_origin_t *stepaf_plan_origin(stepaf_plan_h plan);
 
 /** Return whether a stream plan has failed. The plan stays failed until the next commit.
@@ -154,7 +154,7 @@ STEPAF_API const stepaf_origin_t *stepaf_plan_origin(stepaf_plan_h plan);
  *  has less space for an answer than planned here). STEPAF_ERR_TRANSPORT (CUDA rejected a part of
  *  an operation, and no peer caused it).
  *
- *  Never blocks. */
+ *  Does not block. */
 STEPAF_API stepaf_status_t stepaf_plan_status(stepaf_plan_h plan);
 
 #ifdef __cplusplus

@@ -36,7 +36,7 @@ typedef struct stepaf_timeline {
  *  on streams whose tensors go from GPU to GPU, or of a plan in graphs that are replayed: only the
  *  GPU knows its times).
  *
- *  Never blocks. */
+ *  Does not block. */
 STEPAF_API stepaf_status_t stepaf_timeline_query(stepaf_request_h request, int ffn_rank,
                                                  stepaf_timeline_t *timeline_p);
 

@@ -58,20 +58,20 @@ typedef struct stepaf_trace_record {
  *  @param n_p          number of records copied.
  *  @return STEPAF_OK; STEPAF_ERR_HANDLE; STEPAF_ERR_INVALID (NULL, or @a record_size is too small).
  *
- *  Never blocks. */
+ *  Does not block. */
 STEPAF_API stepaf_status_t stepaf_trace_read(stepaf_context_h ctx, stepaf_trace_record_t *records_p,
                                              size_t record_size, size_t capacity, size_t *n_p);
 
 /** Discard all trace records.
  *  @return STEPAF_OK; STEPAF_ERR_HANDLE.
  *
- *  Never blocks. */
+ *  Does not block. */
 STEPAF_API stepaf_status_t stepaf_trace_clear(stepaf_context_h ctx);
 
 /** Return the name of @a event.
  *  @return a literal; "?" for an unknown value.
  *
- *  Any thread. Never blocks. Cannot fail. */
+ *  Any thread. Does not block. Cannot fail. */
 STEPAF_API const char *stepaf_event_name(stepaf_event_t event);
 
 #ifdef __cplusplus

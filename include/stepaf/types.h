@@ -96,13 +96,13 @@ typedef struct stepaf_tensor_info {
 /** Return the name of @a dtype, such as "bf16".
  *  @return a literal; "?" for an unknown value.
  *
- *  Any thread. Never blocks. Cannot fail. */
+ *  Any thread. Does not block. Cannot fail. */
 STEPAF_API const char *stepaf_dtype_name(stepaf_dtype_t dtype);
 
 /** Return the bytes of one element of @a dtype.
  *  @return 0 for an unknown value.
  *
- *  Any thread. Never blocks. Cannot fail. */
+ *  Any thread. Does not block. Cannot fail. */
 STEPAF_API size_t stepaf_dtype_bytes(stepaf_dtype_t dtype);
 
 #ifdef __cplusplus

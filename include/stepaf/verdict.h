@@ -78,7 +78,7 @@ typedef struct stepaf_verdict_peer_sums {
  *  @return STEPAF_OK; STEPAF_ERR_HANDLE; STEPAF_ERR_UNSUPPORTED (the setting STEPAF_VERDICT or
  *  STEPAF_TRACE is off); STEPAF_ERR_INVALID (@a window_p is NULL, or its size is too small).
  *
- *  Any thread. Never blocks. */
+ *  Does not block. */
 STEPAF_API stepaf_status_t stepaf_verdict_query(stepaf_context_h ctx,
                                                 stepaf_verdict_window_t *window_p);
 
@@ -87,7 +87,7 @@ STEPAF_API stepaf_status_t stepaf_verdict_query(stepaf_context_h ctx,
  *  @param peer_p     filled; the caller sets its size field.
  *  @return as for stepaf_verdict_query; STEPAF_ERR_INVALID also for @a peer_rank.
  *
- *  Any thread. Never blocks. */
+ *  Does not block. */
 STEPAF_API stepaf_status_t stepaf_verdict_peer(stepaf_context_h ctx, int peer_rank,
                                                stepaf_verdict_peer_t *peer_p);
 
@@ -101,14 +101,14 @@ STEPAF_API stepaf_status_t stepaf_verdict_peer(stepaf_context_h ctx, int peer_ra
  *  @param n_p           number of verdicts copied.
  *  @return as for stepaf_verdict_query; STEPAF_ERR_INVALID (NULL, or @a verdict_size is too small).
  *
- *  Any thread. Never blocks. */
+ *  Does not block. */
 STEPAF_API stepaf_status_t stepaf_verdict_read(stepaf_context_h ctx, stepaf_verdict_t *verdicts_p,
                                                size_t verdict_size, size_t capacity, size_t *n_p);
 
 /** Return the name of @a phase.
  *  @return a literal; "?" for an unknown value.
  *
- *  Any thread. Never blocks. Cannot fail. */
+ *  Does not block. Cannot fail. */
 STEPAF_API const char *stepaf_verdict_phase_name(stepaf_verdict_phase_t phase);
 
 #ifdef __cplusplus

@@ -50,7 +50,7 @@ class AFTensorServer
     /** Make progress on operations, and call the callback for batches that have arrived.
      *
      *  Throws the first exception that the callback has thrown since the last call; whether that
-     *  batch is answered is up to the callback. Never blocks. */
+     *  batch is answered is up to the callback. Does not block. */
     void Progress()
     {
         ctx_.progress();

@@ -146,7 +146,7 @@ static_assert(sizeof(batch) == sizeof(stepaf_batch_h) && std::is_standard_layout
  *  @param results  a result for each batch.
  *  @return as for stepaf_respond_many; STEPAF_ERR_INVALID also if the numbers of elements differ.
  *
- *  Never blocks. */
+ *  Does not block. */
 inline result<void> try_respond_many(span<batch> batches, span<const tensor> tensors,
                                      span<const std::uint32_t> rows, span<stepaf_status_t> results,
                                      std::uint32_t flags = STEPAF_RESPOND_RELEASE) noexcept

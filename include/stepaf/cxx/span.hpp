@@ -68,7 +68,7 @@ class span
 using tensor = stepaf_tensor_t;
 
 /** Return the tensor of @a key whose bytes are in @a data: a span, a vector or an array, in
- *  registered memory. The data of a pull must not be const. Any thread. Never blocks. Cannot
+ *  registered memory. The data of a pull must not be const. Any thread. Does not block. Cannot
  *  fail. */
 template <class C>
 tensor make_tensor(std::uint64_t key, C &&data) noexcept
