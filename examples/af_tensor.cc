@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A program in the shape of StepMesh's: two tensors to every server, a result from each, which is their
- * sum times the server's number + 1. What StepMesh does at a key's first use is said before, for all. */
+/* A program written as for StepMesh: two tensors to every server, a result from each, which is the
+ * sum times the server's number + 1. Unlike in StepMesh, which sets up a key at its first use, all
+ * keys are declared in advance. */
 #include <iostream>
 
 #include <stepaf/af_tensor.hpp>

@@ -1,24 +1,24 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* An engine's two loops, which docs/engine.md explains. Attention ranks keep three microbatches in flight.
- * Their rows are dealt among the FFN ranks that are left, each of which has the weights of all layers.
- * "engine lose" has the last FFN rank killed in the midst, "engine late" has it stopped, and "engine leave"
- * has the last attention rank killed. */
+/* An engine's two loops, explained in docs/engine.md. Attention ranks keep three microbatches in
+ * flight, whose rows are divided among the remaining FFN ranks; each of these has the weights of
+ * all layers. "engine lose" kills the last FFN rank during the run, "engine late" stops it, and
+ * "engine leave" kills the last attention rank. */
 #include "engine_model.h"
 
 enum { LAYER = 1, X = 2, Y = 3, KEYS = 10 }; /* of microbatch m: m * KEYS + LAYER and so on */
 
 struct microbatch {
     int *layer;
-    float *x, *y;          /* y has a place for each FFN rank's answer */
-    stepaf_tensor_t *push; /* for FFN rank f of them: 2 f is the layer, 2 f + 1 its rows */
+    float *x, *y;          /* y: a buffer for each FFN rank's answer */
+    stepaf_tensor_t *push; /* of FFN rank f: 2 f is the layer, 2 f + 1 its rows */
     stepaf_plan_h plan;
     stepaf_request_h request;
 };
 
-static int n_peers, n_left, me; /* n_left of the peers are not lost: */
+static int n_peers, n_left, me; /* n_left peers are not lost; is_left says which: */
 static char *is_left;
 
-/* Push each FFN rank its share. One that is lost has a share of 0 bytes: it is left out. */
+/* Push each FFN rank its share. A lost rank has a share of 0 bytes, so it is left out. */
 static void begin(struct microbatch *m, int layer)
 {
     stepaf_start_params_t params = {.field_mask =
@@ -46,8 +46,8 @@ static void begin(struct microbatch *m, int layer)
     check(status);
 }
 
-/* Wait for all answers, and add them. Where one was lost, all is done again by the others: x has not changed
- * yet, and the microbatch has a plan of its own, so that no other one has to wait. */
+/* Wait for all answers, and add them. If one was lost, the others repeat the operation: x has not
+ * changed yet, and the microbatch has a plan of its own, so no other microbatch has to wait. */
 static void end(struct microbatch *m)
 {
     for (int late = 0, status = -1; status != STEPAF_OK;) {
@@ -63,7 +63,7 @@ static void end(struct microbatch *m)
         }
     }
     for (int f = 0; f < n_peers;
-         f++) /* what was dealt is in m->push, whoever has been lost since */
+         f++) /* m->push has the shares as sent, whichever rank was lost since */
         for (size_t i = 0; i < m->push[2 * f + 1].bytes / sizeof(float); i++)
             ((float *)m->push[2 * f + 1].data)[i] += m->y[(size_t)f * N + i];
 }
@@ -97,9 +97,9 @@ static void attend(void)
     for (int layer = 0; layer <= LAYERS; layer++)
         for (m = all; m < all + MICROBATCHES; m++) {
             if (layer > 0)
-                end(m); /* the other two are on their way meanwhile */
+                end(m); /* the other two are in flight meanwhile */
             if (layer == LAYERS)
-                continue; /* here an engine samples tokens, and begins again */
+                continue; /* here an engine samples tokens, and starts over */
             for (int i = 0; i < N; i++)
                 m->x[i] = attention(m->x[i]);
             begin(m, layer);
@@ -114,7 +114,7 @@ static void attend(void)
            MICROBATCHES * N, n_left, n_peers);
 }
 
-/* Answer whatever comes, in the order of its coming, until all attention ranks have said STOP or are lost. */
+/* Answer batches in order of arrival, until all attention ranks have sent STOP or are lost. */
 static void serve(void)
 {
     float *y = allocate((size_t)n_peers * MICROBATCHES * BYTES);
@@ -128,7 +128,7 @@ static void serve(void)
             stepaf_recv(ctx, STEPAF_FROM_ANY, 0, STEPAF_TIMEOUT_DEFAULT, &batch, 1, &n);
         if (status == STEPAF_ERR_PEER_LOST)
             break;                          /* all attention ranks are lost */
-        if (status == STEPAF_ERR_TIMEOUT) { /* nobody had anything for this rank */
+        if (status == STEPAF_ERR_TIMEOUT) { /* no peer had anything for this rank */
             for (int a = n_ended = 0; a < n_peers; a++)
                 n_ended += has_ended[a] || is_lost(a);
             continue;
@@ -142,7 +142,7 @@ static void serve(void)
             suffer("lose", SIGKILL);
             suffer("late", SIGSTOP);
         }
-        /* An answer is read until the next batch of the same rank and plan has come. */
+        /* The buffer is in use until the next batch of the same rank and plan has arrived. */
         int a = stepaf_peer_index(ctx, from.attention_rank);
         size_t place = (size_t)a * MICROBATCHES + from.plan;
         for (size_t i = 0; i < x.bytes / sizeof(float); i++)
@@ -150,7 +150,7 @@ static void serve(void)
         stepaf_tensor_t answer = {from.plan * KEYS + Y, y + place * N, x.bytes};
         status = stepaf_respond(batch, &answer, 1, STEPAF_RESPOND_RELEASE, NULL);
         if (status == STEPAF_ERR_PEER_LOST || status == STEPAF_ERR_CANCELED)
-            status = stepaf_release(batch); /* nobody waits for it any more */
+            status = stepaf_release(batch); /* no peer waits for the answer any more */
         check(status);
         if (layer == STOP)
             n_ended += has_ended[a] = 1;
@@ -161,7 +161,7 @@ static void serve(void)
 int main(int argc, char **argv)
 {
     trouble = argc > 1 ? argv[1] : "";
-    check(stepaf_init(NULL, NULL, &ctx)); /* by whatever has started this process */
+    check(stepaf_init(NULL, NULL, &ctx)); /* through the launcher that started this process */
     int is_attention = stepaf_role(ctx) == STEPAF_ATTENTION;
     me = stepaf_rank(ctx, is_attention ? STEPAF_GROUP_ATTENTION : STEPAF_GROUP_FFN);
     n_left = n_peers = stepaf_n_peers(ctx); /* of the other role: all, unless the mesh has lanes */

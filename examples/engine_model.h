@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What engine.c has besides its loops: a model whose results are known, what fails on purpose, and how an error ends
- * the program. */
+/* What engine.c has besides its loops: a model with known results, the deliberate failures, and the
+ * exit of the program on an error. */
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -9,7 +9,7 @@
 #include <stepaf/stepaf.h>
 
 enum { LAYERS = 24, MICROBATCHES = 3, ROWS = 48, WIDTH = 256, N = ROWS * WIDTH, PATIENCE = 100 };
-enum { ROW_BYTES = WIDTH * sizeof(float), BYTES = N * sizeof(float), STOP = -1 /* is no layer */ };
+enum { ROW_BYTES = WIDTH * sizeof(float), BYTES = N * sizeof(float), STOP = -1 /* not a layer */ };
 
 static stepaf_context_h ctx;
 static const char *trouble = ""; /* the program's argument */
@@ -36,7 +36,7 @@ static int is_lost(int peer)
     return link.is_lost;
 }
 
-/* Once: a rank that was stopped goes on. */
+/* Only once: a rank that was stopped continues afterwards. */
 static void suffer(const char *word, int signal)
 {
     if (strcmp(trouble, word) != 0)
@@ -45,7 +45,7 @@ static void suffer(const char *word, int signal)
     raise(signal);
 }
 
-/* The model, and what one process makes of number i of microbatch m. */
+/* The model, and the result of one process for number i of microbatch m. */
 static float input(int m, int i)
 {
     return (float)(m + i % 64);

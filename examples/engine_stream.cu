@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The loops of engine.c on CUDA streams: a step of all layers, with three microbatches in flight, is captured
- * into a graph, which is then launched for each step. The host only launches. Each FFN rank gets all rows, and
- * answers with its share of the sum. */
+/* The loops of engine.c on CUDA streams: a step of all layers, with three microbatches in flight,
+ * is captured into a graph, which is then launched for each step. The host only launches. Each FFN
+ * rank receives all rows, and answers with its share of the sum. */
 #include <cuda_runtime.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -38,7 +38,7 @@ static float *allocate(size_t bytes)
     return (float *)memory;
 }
 
-/* The model. FFN rank f answers its share of the sum over all; all numbers can be told exactly. */
+/* The model. FFN rank f answers with its share of the total sum; all numbers are exact. */
 __host__ __device__ static float attention(float x)
 {
     return 0.5F * x + 1;
@@ -48,7 +48,7 @@ __host__ __device__ static float experts(float x, int layer, int f)
     return 0.25F * x - (float)(layer * f);
 }
 
-/* y has the answers of all FFN ranks: add them to x, unless it is the first layer, and go on. */
+/* y has the answers of all FFN ranks: add them to x, except in the first layer, and continue. */
 __global__ static void attention_kernel(float *x, const float *y, int n_answers, int is_last)
 {
     int i = blockIdx.x * blockDim.x + threadIdx.x;
@@ -67,11 +67,11 @@ __global__ static void experts_kernel(float *y, const float *x, int layer, int f
         y[i] = experts(x[i], layer, f);
 }
 
-static float *x[MICROBATCHES], *y[MICROBATCHES]; /* y: a place for each peer */
+static float *x[MICROBATCHES], *y[MICROBATCHES]; /* y: a buffer for each peer */
 static const float *in[MICROBATCHES][64]; /* of an FFN rank: where it receives from each peer */
 
-/* A step of an attention rank: no call waits. While the stream waits for one microbatch, the others are on
- * their way or with the FFN ranks. */
+/* A step of an attention rank: no call waits. While the stream waits for one microbatch, the others
+ * are in flight or with the FFN ranks. */
 static void attend(cudaStream_t stream)
 {
     for (int layer = 0; layer <= LAYERS; layer++)
@@ -85,7 +85,7 @@ static void attend(cudaStream_t stream)
         }
 }
 
-/* A step of an FFN rank: a batch has the rows of all attention ranks. */
+/* A step of an FFN rank: each batch has the rows of all attention ranks. */
 static void serve(cudaStream_t stream)
 {
     for (int layer = 0; layer < LAYERS; layer++)
@@ -98,7 +98,7 @@ static void serve(cudaStream_t stream)
         }
 }
 
-/* Memory and plans: before the commit. */
+/* Allocate memory and create plans, before the commit. */
 static void prepare(int m, bool is_attention)
 {
     int n_peers = stepaf_n_peers(ctx);
@@ -122,7 +122,7 @@ static void prepare(int m, bool is_attention)
     free(pull);
 }
 
-/* How many numbers of all microbatches are not what one process makes of zeros. */
+/* The count of numbers, over all microbatches, that differ from one process's result for zeros. */
 static int wrong(void)
 {
     static float got[N];
@@ -182,8 +182,8 @@ int main(void)
     check_cuda(cudaGraphInstantiateWithFlags(&step, graph, 0));
     for (int i = 0; i < STEPS; i++)
         check_cuda(cudaGraphLaunch(step, stream));
-    /* Waits on streams have deadlines: where a peer is lost the stream ends all the same, and the plans say
-     * who it was. */
+    /* Waits on streams have deadlines: if a peer is lost the stream completes all the same, and the
+     * plans name the peer. */
     check_cuda(cudaStreamSynchronize(stream));
     for (int m = 0; m < MICROBATCHES; m++)
         check(stepaf_plan_status(plan[m]));
@@ -191,7 +191,7 @@ int main(void)
         printf("attention rank %d: %d of %d wrong after %d steps\n", me, wrong(), MICROBATCHES * N,
                STEPS);
     check(stepaf_barrier(ctx, STEPAF_GROUP_WORLD,
-                         STEPAF_TIMEOUT_DEFAULT)); /* nobody leaves before the last answer */
+                         STEPAF_TIMEOUT_DEFAULT)); /* no rank leaves before the last answer */
     check_cuda(cudaGraphExecDestroy(step));
     check_cuda(cudaGraphDestroy(graph));
     check_cuda(cudaStreamDestroy(stream));

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Attention ranks push numbers to every FFN rank; FFN rank f sends them back, times f + 1. */
+/* Attention ranks push numbers to every FFN rank; FFN rank f returns them multiplied by f + 1. */
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -22,7 +22,7 @@ int main(int argc, char **argv)
     stepaf_request_h request;
     void *memory;
     MPI_Init(&argc, &argv);
-    check(stepaf_init_mpi(MPI_COMM_WORLD, NULL, &ctx)); /* roles: by STEPAF_SPLIT here */
+    check(stepaf_init_mpi(MPI_COMM_WORLD, NULL, &ctx)); /* roles: from STEPAF_SPLIT here */
     check(stepaf_key_declare(ctx, X, STEPAF_PUSH, BYTES, NULL));
     check(stepaf_key_declare(ctx, Y, STEPAF_PULL, BYTES, NULL));
     int n_ffn = stepaf_size(ctx, STEPAF_GROUP_FFN), me = stepaf_rank(ctx, STEPAF_GROUP_FFN);
@@ -31,10 +31,10 @@ int main(int argc, char **argv)
     if (stepaf_role(ctx) == STEPAF_ATTENTION) {
         stepaf_tensor_t push = {X, x, BYTES}, *pull = calloc((size_t)n_ffn, sizeof(*pull));
         stepaf_plan_h plan;
-        for (int f = 0; f < n_ffn; f++) /* a place for each FFN rank's answer */
+        for (int f = 0; f < n_ffn; f++) /* a buffer for each FFN rank's answer */
             pull[f] = (stepaf_tensor_t){Y, y + f * N, BYTES};
         check(stepaf_plan_create(ctx, &push, 1, pull, n_ffn, 0, &plan));
-        check(stepaf_commit(ctx)); /* all ranks: addresses are exchanged, once */
+        check(stepaf_commit(ctx)); /* all ranks: exchanges addresses, once */
         for (int layer = 0; layer < LAYERS; layer++) {
             x[7] = (float)(10 + layer);
             check(stepaf_start(plan, &request)); /* waits for no peer: time for more microbatches */

@@ -17,7 +17,7 @@ static void check(stepaf_status_t status)
     exit(1);
 }
 
-/* Operation n uses slot n mod depth of the plan and is of microbatch n mod DEPTH: the same. */
+/* Operation n belongs to microbatch n mod DEPTH and uses the plan's slot of the same number. */
 static void attend(stepaf_context_h ctx, int n_ffn, float *x, float *y)
 {
     stepaf_tensor_t push = {X, x, BYTES}, *pull = calloc((size_t)n_ffn, sizeof(*pull));
@@ -25,14 +25,14 @@ static void attend(stepaf_context_h ctx, int n_ffn, float *x, float *y)
         .field_mask = STEPAF_START_PARAM_PUSH, .push = &push, .n_push = 1};
     stepaf_request_h request[DEPTH];
     stepaf_plan_h plan;
-    for (int f = 0; f < n_ffn; f++) /* here is slot 0; slot s is s times max_bytes further on */
+    for (int f = 0; f < n_ffn; f++) /* slot 0; slot s is s times max_bytes further on */
         pull[f] = (stepaf_tensor_t){Y, y + f * DEPTH * N, BYTES};
     check(stepaf_plan_create(ctx, &push, 1, pull, n_ffn, 0, &plan));
     for (int i = 0; i < DEPTH * N; i++) /* microbatch m begins with m * N, m * N + 1, ... */
         x[i] = (float)i;
     for (int n = 0; n < (LAYERS + 1) * DEPTH; n++) {
         int m = n % DEPTH;
-        if (n >= DEPTH) { /* the microbatch's layer before; the other ones stay in flight */
+        if (n >= DEPTH) { /* the microbatch's previous layer; the others stay in flight */
             check(stepaf_wait(request[m], STEPAF_TIMEOUT_DEFAULT));
             for (int i = m * N; i < (m + 1) * N; i++) {
                 x[i] = 0;
@@ -40,7 +40,7 @@ static void attend(stepaf_context_h ctx, int n_ffn, float *x, float *y)
                     x[i] += y[f * DEPTH * N + i];
             }
         }
-        push.data = x + m * N; /* a source has no slots: each start says where its own is */
+        push.data = x + m * N; /* a source has no slots: each start gives its address */
         if (n < LAYERS * DEPTH)
             check(stepaf_start_with(plan, &params, &request[m]));
         else

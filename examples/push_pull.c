@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* An attention rank pushes x and pulls y, which an FFN rank makes of it: y = 2 x. */
+/* An attention rank pushes x and pulls y, which an FFN rank computes: y = 2 x. */
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -37,11 +37,11 @@ int main(int argc, char **argv)
     stepaf_request_h request;
     void *memory;
     MPI_Init(&argc, &argv);
-    check(stepaf_init_mpi(MPI_COMM_WORLD, NULL, &ctx)); /* roles: by STEPAF_SPLIT here */
+    check(stepaf_init_mpi(MPI_COMM_WORLD, NULL, &ctx)); /* roles: from STEPAF_SPLIT here */
     check(stepaf_key_declare(ctx, X, STEPAF_PUSH, BYTES, NULL));
     check(stepaf_key_declare(ctx, Y, STEPAF_PULL, BYTES, NULL));
     check(stepaf_alloc(ctx, 2 * BYTES, STEPAF_MEM_HOST, &memory));
-    check(stepaf_commit(ctx)); /* on all ranks: addresses are exchanged, once */
+    check(stepaf_commit(ctx)); /* on all ranks: exchanges addresses, once */
     float *x = memory, *y = x + N;
     if (stepaf_role(ctx) == STEPAF_ATTENTION) {
         stepaf_tensor_t push = {X, x, BYTES}, pull = {Y, y, BYTES};

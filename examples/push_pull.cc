@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* push_pull.c in C++: an attention rank pushes x and pulls y, which an FFN rank makes of it: y = 2 x. */
+/* push_pull.c in C++: an attention rank pushes x and pulls y; an FFN rank computes y = 2 x. */
 #include <iostream>
 
 #include <stepaf/mpi.hpp>
@@ -14,17 +14,17 @@ static void serve(stepaf::context &ctx, stepaf::span<float> y)
     for (int i = 0; i < N; i++)
         y[i] = 2 * x[i];
     stepaf::tensor answer = stepaf::make_tensor(Y, y);
-    batch.respond_request({&answer, 1}).wait(); /* and releases the batch */
+    batch.respond_request({&answer, 1}).wait(); /* also releases the batch */
 }
 
 static void run()
 {
-    stepaf::context ctx = stepaf::init_mpi(MPI_COMM_WORLD); /* roles: by STEPAF_SPLIT here */
+    stepaf::context ctx = stepaf::init_mpi(MPI_COMM_WORLD); /* roles: from STEPAF_SPLIT here */
     ctx.key_declare(X, STEPAF_PUSH, BYTES);
     ctx.key_declare(Y, STEPAF_PULL, BYTES);
     stepaf::memory memory = ctx.alloc(2 * BYTES);
     auto x = memory.as<float>().subspan(0, N), y = memory.as<float>().subspan(N, N);
-    ctx.commit(); /* on all ranks: addresses are exchanged, once */
+    ctx.commit(); /* on all ranks: exchanges addresses, once */
     if (ctx.role() == STEPAF_ATTENTION) {
         stepaf::tensor push = stepaf::make_tensor(X, x), pull = stepaf::make_tensor(Y, y);
         x[7] = 21;
