@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The loops of an engine with experts: attention ranks keep three microbatches in flight, in each layer send
-every row to the FFN ranks that have its experts, and add up what comes back. How many rows there are differs from
-microbatch to microbatch, and how many go to which FFN rank from layer to layer. The result is compared with the
-same model computed by one rank alone.
+"""The loops of an engine with experts. Attention ranks keep three microbatches in flight. In each layer they send
+every row to the FFN ranks that have its experts, and add up the answers. The number of rows differs between
+microbatches, and the number of rows for each FFN rank differs between layers. The result is compared with the same
+model computed by one rank alone.
 
 stepaf-run -a 2 -f 2 python engine.py"""
 
@@ -17,7 +17,7 @@ ROWS = TOKENS * TOP_K  # at most, to one FFN rank
 
 
 def noise(seed, *shape):
-    """The same numbers at every rank."""
+    """Random numbers that are the same on every rank."""
     return torch.randn(*shape, generator=torch.Generator().manual_seed(seed))
 
 
@@ -27,22 +27,22 @@ WEIGHTS = [[noise(1000 + EXPERTS * layer + e, HIDDEN, HIDDEN) / HIDDEN**0.5 for 
 
 
 def attention(x, layer):
-    """It stands for an attention layer."""
+    """A stand-in for an attention layer."""
     return torch.tanh(x + 0.01 * layer)
 
 
 def route(x, layer):
-    """The weights and the numbers of each row's experts."""
+    """The weights and the indices of each row's experts."""
     return torch.softmax(x @ ROUTERS[layer], -1).topk(TOP_K)
 
 
 def tokens_of(rank, number, step):
-    """A microbatch may have no rows, or one, or all."""
+    """The number of rows of a microbatch: none, one, all, or another number."""
     return (0, 1, TOKENS, 7, 31, 16)[(3 * rank + 2 * number + step) % 6]
 
 
 def alone(x):
-    """All layers, without any other rank."""
+    """All layers, computed without any other rank."""
     for layer in range(LAYERS):
         x = attention(x, layer)
         weights, experts = route(x, layer)
@@ -53,14 +53,14 @@ def alone(x):
 
 
 class Microbatch:
-    """Keys, buffers and a plan of depth 1 of its own: all layers use the same ones in turn."""
+    """Keys, buffers and a plan of depth 1 of its own, which all layers use one after the other."""
 
     def __init__(self, ctx, number):
         per_rank = EXPERTS // ctx.n_ffn
         self.head_key = ctx.push_key(10 * number, 1 + per_rank, "i64")  # layer, rows for each expert
         self.rows_key = ctx.push_key(10 * number + 1, (ROWS, HIDDEN), "f32")
         self.answer_key = ctx.pull_key(10 * number + 2, (ROWS, HIDDEN), "f32")
-        if ctx.role == stepaf.Role.FFN:  # a place for each attention rank's answer
+        if ctx.role == stepaf.Role.FFN:  # a buffer for each attention rank's answer
             self.y = [empty(ctx, (ROWS, HIDDEN), torch.float32) for _ in range(ctx.n_attention)]
             return
         self.heads = empty(ctx, (ctx.n_ffn, 1 + per_rank), torch.int64)
@@ -71,12 +71,12 @@ class Microbatch:
         self.request = None
 
     def begin(self, layer):
-        """Attention, then off with the rows. Does not wait."""
+        """Compute attention and send the rows. Does not wait."""
         self.x = x = attention(self.x, layer)
         if not len(x):
             return
         self.weights, experts = route(x, layer)
-        self.order = experts.flatten().argsort(stable=True)  # by expert, so by FFN rank
+        self.order = experts.flatten().argsort(stable=True)  # by expert, and therefore by FFN rank
         self.rows[:len(self.order)] = x[self.order // TOP_K]
         self.heads[:, 0] = layer
         counts = experts.flatten().bincount(minlength=EXPERTS).view(len(self.heads), -1)
@@ -84,7 +84,7 @@ class Microbatch:
         push, at = [], 0  # the tensors of FFN rank 0, those of FFN rank 1, ...
         self.sizes = counts.sum(1).tolist()
         for head, n in zip(self.heads, self.sizes):
-            push += [head, self.rows[at:at + n]] if n else [None, None]  # it is left out
+            push += [head, self.rows[at:at + n]] if n else [None, None]  # this rank is left out
             at += n
         self.request = self.plan.start(push)
 
@@ -101,7 +101,7 @@ class Microbatch:
 
 
 def attend(ctx, microbatches):
-    """Returns how many rows went through all layers."""
+    """Returns the number of rows that went through all layers."""
     total = 0
     for step in range(STEPS):
         inputs = [noise(100 * step + 10 * ctx.rank + number, tokens_of(ctx.rank, number, step), HIDDEN)
@@ -110,7 +110,7 @@ def attend(ctx, microbatches):
             m.x = x
         for layer in range(LAYERS):
             for m in microbatches:
-                m.end()  # of the layer before; the other two are on their way meanwhile
+                m.end()  # of the previous layer; the other two are in flight meanwhile
                 m.begin(layer)
         for m, x in zip(microbatches, inputs):
             m.end()
@@ -120,7 +120,7 @@ def attend(ctx, microbatches):
 
 
 def serve(ctx, microbatches):
-    """Answer whatever comes, until no attention rank is left; returns how many batches there were."""
+    """Answer every batch until no attention rank is left. Returns the number of batches."""
     per_rank, served = EXPERTS // ctx.n_ffn, 0
     while True:
         try:
@@ -130,13 +130,13 @@ def serve(ctx, microbatches):
         except stepaf.PeerLostError:
             return served
         head, rows = from_tensor(batch[0]).tolist(), from_tensor(batch[1])
-        # batch.plan counts the plans of an attention rank in the order in which it made them. The next batch of the
-        # same plan says that the answer before has been read, so that nobody waits for it here.
+        # batch.plan numbers the plans of an attention rank in order of creation. The next batch of the same plan
+        # implies that the previous answer has been read, so no wait is needed here.
         y, at = microbatches[batch.plan].y[batch.attention_rank], 0
         for weights, n in zip(WEIGHTS[head[0]][ctx.rank * per_rank:], head[1:]):
             torch.mm(rows[at:at + n], weights, out=y[at:at + n])
             at += n
-        batch.respond(y[:at])  # also gives the batch back: rows are not to be read any more
+        batch.respond(y[:at])  # also gives the batch back: do not read rows any more
         served += 1
 
 

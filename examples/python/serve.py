@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Serve for as long as anybody asks: FFN ranks answer y = 2 x until all attention ranks have ended.
+"""Serve while attention ranks are left: FFN ranks answer y = 2 x until all of these have ended.
 
-A receive that finds nothing in time is no failure: ranks that ask may be idle. PeerLostError says
-that no attention rank is left; whether they have ended or died is in its sentence."""
+A receive that times out is no failure: attention ranks may be idle. PeerLostError says that no
+attention rank is left; its text says whether they have ended or died."""
 
 import asyncio
 
@@ -12,7 +12,7 @@ TASKS, DEPTH, N = 4, 2, 1024
 
 
 def serve(ctx):
-    """Answer every batch; returns how many there were."""
+    """Answer every batch, and print how many there were."""
     answers = [ctx.alloc(N, "f32") for _ in range(DEPTH)]
     requests = [None] * DEPTH
     served = 0
@@ -36,17 +36,17 @@ def serve(ctx):
 
 
 async def ask(plan, x, number):
-    """One task's operations, one after the other; all tasks share the plan's slots."""
+    """One task's operations, in sequence; all tasks share the plan's slots."""
     for step in range(3):
         memoryview(x)[0] = 10 * number + step
         request = await plan.start_async([x])
         await request
-        # Each slot has its own place for the answer. It is read before the slot is started again.
+        # Each slot has its own buffer for the answer. Read it before the slot is started again.
         assert memoryview(request.tensor(0))[0] == 2 * (10 * number + step)
 
 
 async def ask_all(plan, sources):
-    """All tasks at once, in one thread."""
+    """All tasks concurrently, in one thread."""
     await asyncio.gather(*(ask(plan, x, number) for number, x in enumerate(sources)))
 
 
@@ -56,7 +56,7 @@ with stepaf.Context() as ctx:
         serve(ctx)
     else:
         x, y = ctx.alloc((TASKS, N), "f32"), ctx.alloc((DEPTH, N), "f32")
-        plan = ctx.plan({x_key: x[0]}, {y_key: y[0]})  # the first slot's place: the others follow it
+        plan = ctx.plan({x_key: x[0]}, {y_key: y[0]})  # the first slot's buffer; others follow
         ctx.commit()
         asyncio.run(ask_all(plan, [x[number] for number in range(TASKS)]))
         print("all answers are right")

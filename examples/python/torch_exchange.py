@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Attention ranks send torch tensors to every FFN rank; FFN rank f answers with f + 1 times of them."""
+"""Attention ranks send a torch tensor to every FFN rank; FFN rank f answers with f + 1 times it."""
 
 import torch
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""An exchange in a CUDA graph: attention rank 0 pushes what it has counted up, the FFN rank doubles it."""
+"""An exchange in a CUDA graph: attention rank 0 increments and pushes a tensor, the FFN rank doubles it."""
 
 import torch
 
@@ -16,7 +16,7 @@ with stepaf.Context(split="attn=1,ffn=1") as ctx:
     ctx.commit()
 
     def step():
-        """Enqueues, and waits for nothing."""
+        """Enqueue only; wait for nothing."""
         if attention:
             x.add_(1)
             plan.start_on_stream()
@@ -28,14 +28,14 @@ with stepaf.Context(split="attn=1,ffn=1") as ctx:
 
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.stream(torch.cuda.Stream()):
-        step()  # eager, as torch wants it before a capture
+        step()  # eager, as torch requires before a capture
         torch.cuda.current_stream().synchronize()
         with torch.cuda.graph(graph, stream=torch.cuda.current_stream()):
             step()
         for layer in range(3):
             graph.replay()
             torch.cuda.current_stream().synchronize()
-            plan.status()  # raises what has failed
+            plan.status()  # raises the failure, if any
             if attention:
                 print(f"replay {layer}: {y.mean().item():g}")
     ctx.barrier()

@@ -6,7 +6,7 @@
         ...
         ctx.commit()
 
-`python -m stepaf` says which library is used, and which transports this machine has.
+`python -m stepaf` reports which library is used, and which transports this machine has.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from __future__ import annotations
 from . import _library
 
 library = _library.load()
-"""Where libstepaf is."""
+"""The path of libstepaf."""
 
 from . import _core  # noqa: E402
 from . import _stream  # noqa: E402, F401

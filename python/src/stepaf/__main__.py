@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``python -m stepaf``: which library this is, and which transports the machine has, with reasons."""
+"""``python -m stepaf``: report the library in use, and the machine's transports, with reasons."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import sys
 
 
 def _info() -> "str | None":
-    """The stepaf_info that belongs to the library: in its prefix, or its build directory."""
+    """The stepaf_info of the library: in its prefix or its build directory, otherwise in PATH."""
     import stepaf
 
     above = os.path.dirname(os.path.dirname(os.path.abspath(stepaf.library)))

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Waiting in asyncio.
 
-The event loop's own thread looks whether something has come: so no second thread calls the library,
-which a context for a single thread would not allow. For the first millisecond it looks whenever the
-loop has nothing better to do, and from then on about every millisecond.
+The event loop's own thread polls, so that no second thread calls the library, which a context for
+a single thread would not allow. For the first millisecond it polls at every turn of the loop, and
+from then on about every millisecond.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ PAUSE_S = 0.001
 
 LONGEST_S = 1e9
 LAST_S = 1e-6
-"""The time-out of a wait whose time has passed: it looks once more, and says who is late."""
+"""The timeout of a wait whose time has passed: it polls once more, and reports who is late."""
 
 
 async def poll(context: _core.Context, look: Callable[[], Optional[T]], timeout: Optional[float],
                at_end: Callable[[], T]) -> T:
-    """Call look until it returns something; at_end, when the time has passed. None: the default."""
+    """Call look until it returns a value, or at_end after the timeout. None: the default."""
     if timeout is None:
         timeout = context.default_timeout
     if not timeout >= 0:
@@ -53,7 +53,7 @@ async def poll(context: _core.Context, look: Callable[[], Optional[T]], timeout:
 
 
 async def wait(request: _core.Request, timeout: Optional[float] = None) -> None:
-    """Wait until the request is complete, while other tasks run. Raises what Request.wait does."""
+    """Wait until the request is complete, while other tasks run. Raises as Request.wait does."""
     def at_end() -> bool:
         request.wait(LAST_S)
         return True

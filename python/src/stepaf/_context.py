@@ -16,7 +16,7 @@ from ._types import (Answer, Direction, DType, Group, Key, Link, MemberState, Ro
                      TraceRecord, dtype_name, dtype_number, mem_kind)
 
 TensorLike = Any
-"""A Tensor, or whatever has the buffer protocol, DLPack or __cuda_array_interface__."""
+"""A Tensor, or an object with the buffer protocol, DLPack or __cuda_array_interface__."""
 
 Pairs = Union[Mapping[int, TensorLike], Sequence[Tuple[int, TensorLike]]]
 
@@ -48,7 +48,7 @@ def _sizes(shape: "Union[int, Iterable[int]]") -> Tuple[int, ...]:
     one: Any = shape
     try:
         return (operator.index(one),)
-    except TypeError:  # also arrays of several sizes have __index__
+    except TypeError:  # arrays of several sizes have __index__, too
         return tuple(operator.index(size) for size in one)
 
 
@@ -63,16 +63,16 @@ def _key_number(key: int) -> int:
 class Context(_core.Context):
     """A rank's membership in a job.
 
-    Joins the job that the launcher has started: under mpirun or srun by PMIx or MPI, or by
-    STEPAF_LOCAL_SIZE and STEPAF_LOCAL_RANK, as STEPAF_BOOT says. Collective. Used as a context
-    manager it is closed at the end.
+    Joins the job that the launcher has started: under mpirun or srun through PMIx or MPI, or with
+    STEPAF_LOCAL_SIZE and STEPAF_LOCAL_RANK, as STEPAF_BOOT says. Collective. As a context manager,
+    the context is closed at the end.
 
-    role: "attention" or "ffn"; split: such as "attn=2,ffn=1" (both by environment and launcher if
-    None). progress: "inline", or "thread" for a progress thread. threads: "multiple" (any thread may
-    call, as Python programs expect), or "single", which saves the lock.
+    role: "attention" or "ffn". split: such as "attn=2,ffn=1". None: from environment and launcher.
+    progress: "inline", or "thread" for a progress thread. threads: "multiple" (any thread may call,
+    as Python programs expect), or "single", which saves the lock.
 
-    Calls may be made from several threads unless threads is "single". Those that wait do so without
-    the interpreter lock.
+    Several threads may call unless threads is "single". Calls that wait release the interpreter
+    lock.
     """
 
     def __init__(self, role: Union[Role, str, None] = None, *, split: Optional[str] = None,
@@ -94,10 +94,10 @@ class Context(_core.Context):
     def close(self) -> None:
         """Leave the job. Waits of other threads end with CanceledError, within 0.1 s.
 
-        Peers that still need this rank get PeerLostError. Tensors of the context are not valid any
-        more. While arrays or memoryviews of its memory are alive (see exports), their memory stays,
-        and the rank leaves when the last of them has ended, or the interpreter exits; then a barrier
-        or commit of another thread ends by itself, and close waits for it.
+        Peers that still need this rank get PeerLostError. Tensors of the context become invalid.
+        While arrays or memoryviews of its memory are alive (see exports), their memory stays, and the
+        rank leaves when the last of them has ended, or when the interpreter exits. In this case a
+        barrier or commit of another thread ends by itself, and close waits for it.
         """
         self._close(False)
 
@@ -150,11 +150,11 @@ class Context(_core.Context):
 
     def commit(self, *, lost: Optional[str] = None, returning: Optional[str] = None,
                leaving: bool = False) -> None:
-        """Put into force what has been declared since the last commit. Collective.
+        """Put all declarations since the last commit into force. Collective.
 
-        lost: "refuse", or "leave" to go on without lost ranks; returning: "keep_out", or "admit"
-        processes that ask for a lost rank's place (the settings STEPAF_LOST and STEPAF_RETURN if
-        None). leaving: this rank leaves the job by this commit; then its context can only be closed.
+        lost: "refuse", or "leave" to go on without lost ranks. returning: "keep_out", or "admit" for
+        processes that ask for a lost rank's place. None: the settings STEPAF_LOST and STEPAF_RETURN.
+        leaving: this rank leaves the job with this commit; afterwards its context can only be closed.
         Raises StateError if there is nothing to change. See stepaf_commit_with(3).
         """
         losts = {"refuse": _core.REFUSE_LOST, "leave": _core.LEAVE_LOST}
@@ -162,7 +162,7 @@ class Context(_core.Context):
         self._commit(_number(lost, losts, "lost"), _number(returning, returns, "returning"), leaving)
 
     def members(self) -> "list[MemberState]":
-        """The state of each rank, by world rank, as far as this rank knows. Does not block."""
+        """The state of each rank, by world rank, as known to this rank. Does not block."""
         return [MemberState(state) for state in self._members()]
 
     # ---- keys and memory
@@ -171,9 +171,10 @@ class Context(_core.Context):
                 dtype: DType = "u8", *, depth: int = 0, device: Optional[object] = None) -> Key:
         """Declare a key; in force from the next commit.
 
-        shape: of the largest tensor, whose first dimension may be smaller in an operation. depth:
-        buffers, so batches in flight (0: the setting STEPAF_DEPTH). device: "cpu" or "cuda", of the
-        receive buffers and destinations in this rank. All ranks declare the key alike.
+        shape: of the largest tensor; its first dimension may be smaller in an operation. depth: the
+        number of buffers, and therefore of batches in flight (0: the setting STEPAF_DEPTH). device:
+        "cpu" or "cuda", of the receive buffers and destinations in this rank. All ranks must declare
+        the key alike.
         """
         sizes, number = _sizes(shape), _key_number(key)
         name = dtype_name(dtype)
@@ -204,14 +205,14 @@ class Context(_core.Context):
 
     def set_recv(self, key: int, buffer: TensorLike, ranks: Optional[Sequence[int]] = None) -> None:
         """Provide the memory in which a key is received from these attention ranks, in equal slices
-        (FFN ranks). The buffer is registered, and stays so."""
+        (FFN ranks). The buffer is registered, and stays registered."""
         self._set_recv(_key_number(key), buffer, ranks)
 
     def alloc(self, shape: "Union[int, Iterable[int]]", dtype: DType = "u8", *,
               device: Optional[object] = None) -> Tensor:
         """Allocate zeroed memory that peers on the node can write to directly.
 
-        It is freed by free, by the commit after the last reference has ended, or by close.
+        The memory is freed by free, by the commit after the last reference has ended, or by close.
         """
         return self._alloc(_core.DTYPES[dtype_name(dtype)], _sizes(shape), mem_kind(device))
 
@@ -221,33 +222,33 @@ class Context(_core.Context):
              stream: bool = False) -> Plan:
         """Compile an exchange (attention ranks).
 
-        push: {key: tensor} or pairs; every FFN rank gets the same tensors, or with scatter its own
-        slice of each. pull: pairs, those of the first peer first, the same number for each. stream:
-        operations are enqueued on CUDA streams.
+        push: {key: tensor} or pairs. Every FFN rank gets the same tensors, or with scatter its own
+        slice of each. pull: pairs, peer by peer, the same number for each peer. stream: operations
+        are enqueued on CUDA streams.
         """
         flags = (_core.SCATTER if scatter else 0) | (_core.STREAM if stream else 0)
         return self._plan(push, pull, flags)
 
     def plan_ffn(self, keys: Sequence[int], answers: Pairs, *, any: bool = False) -> Plan:
         """Compile the FFN rank's side of a stream plan: the keys that are received, and the sources
-        of answers, peer by peer. any: a batch comes from any one peer."""
+        of answers, peer by peer. any: a batch is from any one peer."""
         return self._plan_ffn(keys, answers, _core.STREAM | (_core.ANY if any else 0))
 
     # ---- batches
 
     def recv(self, timeout: Optional[float] = None) -> Batch:
-        """Receive the next batch of any attention rank (FFN ranks). Seconds; 0 only looks."""
+        """Receive the next batch of any attention rank (FFN ranks). Seconds; 0 only polls."""
         return self._recv(timeout)
 
     def recv_many(self, capacity: int, timeout: Optional[float] = None) -> "list[Batch]":
-        """Receive the batches that have arrived, at least one, at most capacity."""
+        """Receive the batches that have arrived: at least one, at most capacity."""
         batches = self._recv_list(False, False, timeout, capacity)
         return [batch for batch in batches if batch is not None]
 
     def recv_each(self, timeout: Optional[float] = None, *,
                   skip_lost: bool = False) -> "list[Optional[Batch]]":
-        """Receive the next batch of each attention rank, in rank order; with skip_lost None for
-        ranks that are lost."""
+        """Receive the next batch of each attention rank, in rank order. skip_lost: None stands for
+        the batch of a lost rank."""
         return self._recv_list(True, skip_lost, timeout, 0)
 
     async def recv_async(self, timeout: Optional[float] = None) -> Batch:
@@ -263,11 +264,11 @@ class Context(_core.Context):
     # ---- the rest
 
     def barrier(self, group: Group = Group.WORLD, timeout: Optional[float] = None) -> None:
-        """Wait until every member of the group has called this."""
+        """Wait until every member of the group has called barrier."""
         self._barrier(group, timeout)
 
     def map_check(self, timeout: Optional[float] = None) -> str:
-        """Verify every link; at world rank 0 returns the map of the job. Collective."""
+        """Verify every link. World rank 0 returns the map of the job. Collective."""
         return self._map_check(timeout)
 
     def trace(self, capacity: int = 4096) -> "list[TraceRecord]":
@@ -287,14 +288,14 @@ def view(tensor: Tensor, shape: "Union[int, Iterable[int]]", dtype: Optional[DTy
 
 
 def as_tensor(tensor: TensorLike) -> Tensor:
-    """A Tensor of something else's memory, which it keeps. What is used again and again is read
-    once in this way."""
+    """A Tensor of another object's memory; it keeps the object. An object that is used repeatedly
+    is read only once in this way."""
     return _core.as_tensor(tensor)
 
 
 def wait_any(requests: Sequence[Optional[Request]], timeout: Optional[float] = None) -> int:
-    """Wait until one of the requests, of one context, is complete; returns its index. Those that are
-    None, or have been waited for, are left out. Raises what has become of it."""
+    """Wait until one of the requests, all of one context, is complete; returns its index. Requests
+    that are None, or have been waited for, are left out. Raises the failure of the request."""
     return _core.wait_any(requests, timeout)
 
 

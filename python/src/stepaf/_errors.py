@@ -19,7 +19,7 @@ __all__ = [
 
 
 class Peer(NamedTuple):
-    """The rank that a failure is about."""
+    """The rank that a failure concerns."""
 
     role: Optional[Role]
     rank: int
@@ -28,10 +28,10 @@ class Peer(NamedTuple):
 
 
 class StepafError(Exception):
-    """A failure that the library has reported, or this package in its place.
+    """A failure reported by the library, or by this package in its place.
 
-    ``status`` is the number, ``name`` how C spells it, ``phase`` what was being done, ``peer`` the
-    rank that it is about, or None, and ``text`` one sentence.
+    ``status`` is the number, ``name`` its name in C, ``phase`` the phase in which it occurred,
+    ``peer`` the rank that it concerns, or None, and ``text`` one sentence.
     """
 
     def __init__(self, text: str, status: int = 0, phase: str = "none", peer_role: int = -1,
@@ -47,7 +47,7 @@ class StepafError(Exception):
 
     @property
     def name(self) -> str:
-        """The status as C spells it."""
+        """The name of the status in C."""
         return _core.status_text(self.status)[0]
 
     def __reduce__(self) -> tuple[object, ...]:
@@ -61,7 +61,7 @@ class InvalidError(StepafError, ValueError):
 
 
 class HandleError(StepafError):
-    """What is used has ended: a closed context, a released batch, an old request."""
+    """The object has ended: a closed context, a released batch, an old request."""
 
 
 class RoleError(StepafError):
@@ -81,12 +81,12 @@ class SizeError(StepafError, ValueError):
 
 
 class UnregisteredError(StepafError, ValueError):
-    """A tensor is not in memory of the context: allocate it by Context.alloc, or register it."""
+    """A tensor is not in memory of the context: allocate it with Context.alloc, or register it."""
 
 
 class PullsError(StepafError, ValueError):
-    """The number of pulls is not a multiple of the number of FFN ranks: a mapping has one of each key,
-    pairs have those of each FFN rank, the first one's first."""
+    """The number of pulls is not a multiple of the number of FFN ranks. A mapping has one pull for
+    each key; pairs have the pulls of each FFN rank, rank by rank."""
 
 
 class MismatchError(StepafError):
@@ -114,7 +114,7 @@ class PeerLostError(StepafError, ConnectionError):
 
 
 class CanceledError(StepafError):
-    """The operation was canceled, or the context closed while it was waited for."""
+    """The operation was canceled, or the context was closed during the wait."""
 
 
 class NoMemoryError(StepafError, MemoryError):
@@ -126,7 +126,7 @@ class LimitError(StepafError):
 
 
 class BootError(StepafError):
-    """The ranks have not found each other."""
+    """The ranks did not find each other."""
 
 
 class TransportError(StepafError):
@@ -138,15 +138,15 @@ class NoTransportError(StepafError):
 
 
 class UnsupportedError(StepafError):
-    """This build or machine does not support it."""
+    """This build or machine does not support the call."""
 
 
 class ProtocolError(StepafError):
-    """A peer has sent something malformed."""
+    """A peer has sent malformed data."""
 
 
 def class_name(status: str) -> str:
-    """The class for a status: STEPAF_ERR_PEER_LOST is PeerLostError."""
+    """The name of the class for a status: STEPAF_ERR_PEER_LOST is PeerLostError."""
     words = status[len("STEPAF_ERR_"):].split("_")
     return "".join(word.capitalize() for word in words) + "Error"
 

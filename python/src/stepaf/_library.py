@@ -31,7 +31,7 @@ def _pkg_config() -> list[str]:
 
 
 def candidates() -> list[tuple[str, str]]:
-    """Where the library may be, best first: (where, path to load)."""
+    """Where the library may be, in order of preference: (where, path to load)."""
     chosen = os.environ.get("STEPAF_LIBRARY")
     if chosen:
         return [("STEPAF_LIBRARY", _named(chosen))]
@@ -45,7 +45,7 @@ def candidates() -> list[tuple[str, str]]:
 
 
 def load() -> str:
-    """Load the library; return where it is."""
+    """Load the library and return its path."""
     from . import _core
 
     refused = []

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which stream is meant. Neither torch nor cupy is imported here: who has them, has them loaded."""
+"""Finding the stream. Does not import torch or cupy: a program that has one has it loaded."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ def _torch_current() -> "int | None":
 
 
 def handle(stream: Any) -> int:
-    """The cudaStream_t of a stream: torch's, cupy's, anything with __cuda_stream__, or None for the
-    current one of torch, or of cupy."""
+    """The cudaStream_t of a stream of torch or cupy, or of an object with __cuda_stream__. None:
+    the current stream of torch, or of cupy."""
     if stream is None:
         current = _torch_current()
         if current is not None:

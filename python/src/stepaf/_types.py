@@ -32,25 +32,25 @@ class Direction(enum.IntEnum):
 
 
 class MemberState(enum.IntEnum):
-    """State of a rank, as far as another one knows."""
+    """State of a rank, as known to another rank."""
 
     IN = _core.MEMBER_IN
     SLOW = _core.MEMBER_SLOW
-    """A member; has owed this rank an answer for long (STEPAF_SLOW_US)."""
+    """A member that has owed this rank an answer for a long time (STEPAF_SLOW_US)."""
     LOST = _core.MEMBER_LOST
     """A member that has ended or cannot be reached."""
     OUT = _core.MEMBER_OUT
     """Excluded by a commit after it was lost."""
     ASKS = _core.MEMBER_ASKS
-    """Lost or out, and a process asks to replace it."""
+    """Lost or out; a process asks to replace it."""
     LEAVES = _core.MEMBER_LEAVES
-    """A member that waits in the commit by which it leaves."""
+    """A member that waits in the commit with which it leaves."""
     LEFT = _core.MEMBER_LEFT
-    """Has left by a commit."""
+    """Has left with a commit."""
 
 
 class Key(int):
-    """A declared key: its number, with what was declared."""
+    """A declared key: its number, with its declaration."""
 
     direction: Direction
     shape: tuple[int, ...]
@@ -73,7 +73,7 @@ class Answer(NamedTuple):
 
 
 class Timeline(NamedTuple):
-    """The times of an operation at an FFN rank, in ns since its start; -1: has not happened."""
+    """The times of an operation at an FFN rank, in ns since its start; -1: has not occurred."""
 
     start_ns: int
     """On the clock of Context.clock_ns."""
@@ -91,7 +91,7 @@ class Link(NamedTuple):
     transport: str
     address: str
     refused: str
-    """Better transports, and why they are not used."""
+    """Better transports, with the reasons why they are not used."""
     bytes_sent: int
     messages_sent: int
     bytes_received: int
@@ -121,7 +121,7 @@ DType = Union[str, object]
 
 def dtype_name(dtype: DType) -> str:
     """The library's name of an element type: its own, torch's or numpy's (also as an object)."""
-    if dtype is float or dtype is int:  # of which torch and numpy have different ideas
+    if dtype is float or dtype is int:  # torch and numpy give them different sizes
         raise _no_dtype(f"{dtype} is Python's own, of no size that all agree on")
     text = dtype if isinstance(dtype, str) else getattr(dtype, "__name__", None) or str(dtype)
     text = text.rsplit(".", 1)[-1]
@@ -144,8 +144,8 @@ def torch_dtypes(torch: Any) -> "dict[Any, int]":
 
 
 def to_numpy(tensor: _core.Tensor, dtype: Any = None, copy: Optional[bool] = None) -> Any:
-    """What numpy asks for where there is no buffer: the reason why, instead of an array of one
-    object."""
+    """What numpy calls where there is no buffer: raises the reason, instead of returning an array
+    of one object."""
     buffer: Any = tensor
     memory = memoryview(buffer)
     import numpy
@@ -161,7 +161,7 @@ def dtype_number(dtype: DType) -> int:
 
 
 def mem_kind(device: Optional[object]) -> int:
-    """Of "cpu", "cuda", "cuda:0", or torch's device."""
+    """The memory kind of "cpu", "cuda", "cuda:0", or torch's device."""
     text = "cpu" if device is None else str(device)
     if text == "cpu":
         return _core.HOST

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What Python adds to a start and a wait: ``python -m stepaf.bench``.
+"""The time that Python adds to a start and a wait: ``python -m stepaf.bench``.
 
-Two ranks on this machine exchange a small tensor, in blocks that take turns: one from Python, one
-from C, in the same process and by the same library. The time of a wait is that of the call alone:
-the operation is complete by then. "round trip" is from the start to the end of the wait.
+Two ranks on this machine exchange a small tensor, in alternating blocks: one from Python, one from
+C, in the same process and with the same library. The time of a wait is that of the call alone: the
+operation is complete by then. "round trip" is from the start to the end of the wait.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def _python(plan: stepaf.Plan, n: int, ready: bool) -> "tuple[list[float], list[
 
 
 def _clock_ns(n: int = 20000) -> float:
-    """What Python's own look at the clock takes: it is not part of the calls."""
+    """The time that Python needs to read the clock, which is not part of the calls."""
     now = time.perf_counter_ns
     gaps = []
     for _ in range(n):
@@ -99,7 +99,7 @@ def _rank(count: int, threads: str) -> None:
 
 
 def main() -> int:
-    """Start both ranks; or be one, where somebody has started this as one."""
+    """Start both ranks, or run as one of them if started as a rank."""
     parser = argparse.ArgumentParser(prog="python -m stepaf.bench", description=__doc__)
     parser.add_argument("--count", type=int, default=20000, help="operations of each kind")
     parser.add_argument("--threads", default="multiple", help="multiple or single")

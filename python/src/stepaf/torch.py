@@ -1,15 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""torch: tensors as torch has them, and operators that torch.compile can trace.
+"""torch: the library's tensors as torch tensors, and operators that torch.compile can trace.
 
-The operators know an Exchange or a Server by its number, its handle, so that a graph has no Python
-object in it::
+The operators identify an Exchange or a Server by a number, its handle, so that a graph contains no
+Python object::
 
     exchange = stepaf.torch.Exchange(plan, push=[x], pull=[y])
     torch.ops.stepaf.start([x], [y], exchange.handle)
     ... work that does not need y ...
     torch.ops.stepaf.wait([y], exchange.handle)
 
-``start`` and ``wait`` both say that they write the pull tensors: that keeps them in order in a
+``start`` and ``wait`` both declare that they write the pull tensors: this keeps them in order in a
 compiled graph. Tensors that the compiler has put elsewhere are copied; those in their places are not.
 """
 
@@ -49,10 +49,10 @@ def dtype(name: str) -> torch.dtype:
 
 
 def from_tensor(tensor: Tensor) -> torch.Tensor:
-    """A torch tensor of the same memory. That of a batch counts as a view of the batch: it is not to
-    be read once the batch is released."""
+    """A torch tensor of the same memory. A tensor of a batch counts as a view of the batch: do not
+    read it once the batch is released."""
     name = tensor.dtype
-    if name is not None and name.startswith("fp8"):  # DLPack has these types since 1.1 only
+    if name is not None and name.startswith("fp8"):  # DLPack has these types only since 1.1
         flat = view(tensor, tensor.shape, "u8")
         made: torch.Tensor = torch.from_dlpack(flat)  # type: ignore[attr-defined]
         return made.view(dtype(name))
@@ -67,7 +67,7 @@ def empty(context: Context, shape: "Sequence[int]", kind: torch.dtype = torch.fl
 
 
 def _put(place: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
-    """The value at its place: copied there, unless it is there already."""
+    """The value in its place: copied there, unless it is already there."""
     if place.data_ptr() == value.data_ptr():
         return value
     if place.shape == value.shape:
@@ -87,7 +87,7 @@ class _Numbered:
 
 
 class Exchange(_Numbered):
-    """An attention rank's plan, with its tensors as torch has them: those that were planned."""
+    """An attention rank's plan, with its planned tensors as torch tensors."""
 
     def __init__(self, plan: Plan, push: Sequence[torch.Tensor], pull: Sequence[torch.Tensor]) -> None:
         super().__init__()
@@ -98,7 +98,7 @@ class Exchange(_Numbered):
         self._n = 0
 
     def start(self, push: Optional[Sequence[torch.Tensor]] = None) -> None:
-        """Start an operation with these pushes; on the current stream if it is a stream plan."""
+        """Start an operation with these pushes, for a stream plan on the current stream."""
         values = self.push if push is None else push
         if len(values) != len(self.push):
             raise InvalidError(f"{len(values)} tensors, where the plan pushes {len(self.push)}",
@@ -114,7 +114,7 @@ class Exchange(_Numbered):
             self._started.append(self.plan.start() if whole else self.plan.start(placed))
 
     def _await_sources(self, values: Sequence[torch.Tensor]) -> None:
-        """Before what is still being sent from the planned places is overwritten."""
+        """Wait before data that is still being sent from the planned places is overwritten."""
         last = self._started[-1] if self._started else None
         if last is None or all(place.data_ptr() == value.data_ptr()
                                for place, value in zip(self.push, values)):
@@ -127,8 +127,8 @@ class Exchange(_Numbered):
             self.plan.context.progress()
 
     def wait(self, out: Optional[Sequence[torch.Tensor]] = None) -> None:
-        """Wait for the oldest operation, the stream or the caller; its answers are in out, or in the
-        planned tensors. After TimeoutError it is still the oldest: wait again."""
+        """Make the stream, or the caller, wait for the oldest operation; its answers are in out, or in
+        the planned tensors. After TimeoutError it is still the oldest: wait again."""
         if not self._started:
             raise InvalidError("no operation is started", _core.STATUSES["STEPAF_ERR_STATE"])
         outs = self.pull if out is None else out
@@ -162,8 +162,8 @@ class Exchange(_Numbered):
 
 
 class Server(_Numbered):
-    """An FFN rank's side, for graphs: received tensors are copied into the caller's, answers come
-    from registered memory. With a stream plan all happens on the current stream."""
+    """An FFN rank's side, for graphs: received tensors are copied into the caller's, answers are sent
+    from registered memory. With a stream plan all calls use the current stream."""
 
     def __init__(self, context: Context, answers: Sequence[torch.Tensor],
                  plan: Optional[Plan] = None) -> None:
@@ -176,7 +176,7 @@ class Server(_Numbered):
         self._n = 0
 
     def recv(self, out: Sequence[torch.Tensor]) -> None:
-        """Receive the next batch (of a stream plan: of each peer, peer by peer)."""
+        """Receive the next batch (with a stream plan: of each peer, peer by peer)."""
         if self.plan is None:
             batch = self.context.recv()
             for place, tensor in zip(out, batch):
@@ -192,8 +192,8 @@ class Server(_Numbered):
             _get(place, from_tensor(self.plan.tensor(slot, i // each, i % each)))
 
     def respond(self, answers: Sequence[torch.Tensor]) -> None:
-        """Answer the oldest batch, and release it. After TimeoutError it is still the oldest: an earlier
-        answer is being sent from the same places."""
+        """Answer the oldest batch, and release it. After TimeoutError the batch is still the oldest: an
+        earlier answer is being sent from the same places."""
         if not self._received:
             raise InvalidError("no batch is received", _core.STATUSES["STEPAF_ERR_STATE"])
         batch = self._received[0]
@@ -203,7 +203,7 @@ class Server(_Numbered):
             except TimeoutError:
                 raise
             except StepafError:
-                pass  # who was to get that answer is lost: this one is for another rank
+                pass  # the receiver of that answer is lost: this one is for another rank
             self._last = None
         self._received.popleft()
         placed = [_put(place, value) for place, value in zip(self.answers, answers)]
@@ -239,7 +239,7 @@ def _respond(answers: List[torch.Tensor], received: List[torch.Tensor], server: 
     _find(server).respond(answers)
 
 
-_library: Any = getattr(torch.library, "Library")("stepaf", "DEF")  # which has no hints
+_library: Any = getattr(torch.library, "Library")("stepaf", "DEF")  # torch.library has no type hints
 
 
 def _define(schema: str, function: Callable[..., None]) -> None:
