@@ -17,8 +17,8 @@ struct stepaf_upcalls;
 
 enum stepaf_batch_state {
     STEPAF_BATCH_FREE,
-    STEPAF_BATCH_ARRIVING, /* here, and on its way into GPU memory */
-    STEPAF_BATCH_READY,    /* complete, not yet given to the caller */
+    STEPAF_BATCH_ARRIVING, /* here, and being copied to GPU memory */
+    STEPAF_BATCH_READY,    /* complete, not yet handed to the caller */
     STEPAF_BATCH_HELD
 };
 
@@ -35,7 +35,7 @@ struct stepaf_batch_obj {
     bool answered;
     bool refused;       /* its last response was not sent */
     bool retired;       /* its response's request was waited for */
-    uint32_t responded; /* generation of the last response: what its request is known by */
+    uint32_t responded; /* generation of the last response: identifies its request */
     uint32_t born;      /* generations before this one were of other batches with its number */
     uint64_t arrived;   /* ticks */
     uint64_t handled;
@@ -46,16 +46,16 @@ struct stepaf_batch_obj {
     void *copied;              /* as an operation's */
 };
 
-/* Whether @a batch is not released, or what says so has not left. What is POSTED is the transport's
- * affair: the peer may have it already. */
+/* Whether @a batch is not released, or the message that releases it has not been posted. A POSTED
+ * message is the transport's affair: the peer may already have it. */
 bool stepaf_batch_busy(const struct stepaf_batch_obj *batch);
 void stepaf_batch_start(struct stepaf_peer *peer, const struct stepaf_msg *msg);
-/* Upcall: a START in 32 bits, or what is none. */
+/* Upcall: 32 bits, which are a START or not. */
 void stepaf_batch_deliver_imm(struct stepaf_upcalls *up, struct stepaf_link *link, uint32_t imm);
-/* All of a batch is where it belongs: it may have been ARRIVING. */
+/* All tensors of a batch are in place: it may have been ARRIVING. */
 void stepaf_batch_arrived(struct stepaf_batch_obj *batch);
 /* Take the next batch of any peer, or of @a peer; NULL: none. @a now: a stamp from the end of the
- * last vain poll or later; what arrived after it counts as taken at once. */
+ * last vain poll or later; a batch that arrived after it counts as taken immediately. */
 struct stepaf_batch_obj *stepaf_batch_take(struct stepaf_ctx *ctx, struct stepaf_peer *peer,
                                            uint64_t now);
 stepaf_status_t stepaf_batch_respond(struct stepaf_batch_obj *batch, const stepaf_tensor_t *tensors,

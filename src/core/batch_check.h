@@ -9,16 +9,16 @@
 #include "core/ctx.h"
 #include "core/remote_plan.h"
 
-/* Why a batch cannot be answered. */
+/* The error that says why a batch cannot be answered. */
 stepaf_status_t stepaf_batch_refuse(const struct stepaf_batch_obj *batch) __attribute__((cold));
-/* Whether it can be answered at all. */
+/* Whether the batch can be answered at all. */
 static inline stepaf_status_t stepaf_batch_check_state(const struct stepaf_batch_obj *batch)
 {
     if (__builtin_expect(batch->answered | batch->canceled | batch->remote->peer->lost, 0))
         return stepaf_batch_refuse(batch);
     return STEPAF_OK;
 }
-/* What is wrong with tensor @a i of an answer. */
+/* The error that says what is wrong with tensor @a i of an answer. */
 stepaf_status_t stepaf_batch_refuse_tensor(const struct stepaf_batch_obj *batch,
                                            const stepaf_tensor_t *tensor, int i)
     __attribute__((cold));

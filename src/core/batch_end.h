@@ -8,7 +8,7 @@
 #include "core/remote_plan.h"
 #include "core/trace.h"
 
-/* Nanoseconds between two stamps, as far as 32 bits tell. */
+/* Nanoseconds between two stamps, limited to 32 bits. */
 static inline uint32_t stepaf_span_ns(const struct stepaf_ctx *ctx, uint64_t from, uint64_t to)
 {
     uint64_t ns = (to - from) * ctx->clock.ns_scale >> STEPAF_NS_SCALE_BITS;
@@ -16,7 +16,7 @@ static inline uint32_t stepaf_span_ns(const struct stepaf_ctx *ctx, uint64_t fro
     return to - from < UINT32_MAX && ns < UINT32_MAX ? (uint32_t)ns : UINT32_MAX - 1;
 }
 
-/* Take a batch that is READY from the lists of those. */
+/* Take a READY batch from the lists of ready batches. */
 static inline void stepaf_batch_unlist(struct stepaf_batch_obj *batch)
 {
     struct stepaf_peer *peer = batch->remote->peer;
@@ -27,7 +27,7 @@ static inline void stepaf_batch_unlist(struct stepaf_batch_obj *batch)
         peer->ctx->inbox.n_peers--;
 }
 
-/* Write into the trace what has become of a batch of @a remote; @a now: ticks. */
+/* Record in the trace what happened to a batch of @a remote; @a now: ticks. */
 static inline void stepaf_batch_stamp(struct stepaf_ctx *ctx,
                                       const struct stepaf_remote_plan *remote, uint32_t seq,
                                       uint32_t event, uint64_t now)
@@ -37,12 +37,12 @@ static inline void stepaf_batch_stamp(struct stepaf_ctx *ctx,
     stepaf_trace_put(&ctx->trace, now, seq, 0, word);
 }
 
-/* Free the slot, and tell the attention rank. */
+/* Free the slot, and notify the attention rank. */
 void stepaf_batch_finish(struct stepaf_batch_obj *batch);
 void stepaf_batch_cancel(struct stepaf_peer *peer, const struct stepaf_msg *msg);
-/* An FFN rank keeps the batches that have come; of answers nobody hears any more. */
+/* An FFN rank keeps the batches that have arrived; their answers reach nobody any more. */
 void stepaf_batches_peer_lost(struct stepaf_peer *peer);
-/* The answer was not sent, since its sources cannot be read: there is none, as long as it is not
+/* The answer was not sent, since its sources cannot be read: the batch has no answer until it is
  * given another. */
 void stepaf_batch_refused(struct stepaf_peer *peer, struct stepaf_post *post);
 

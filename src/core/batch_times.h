@@ -5,8 +5,8 @@
 
 #include "core/batch.h"
 
-/* Tell the times with the answer at any cost, if they are so long; count them, if they are measured.
- * @a ticks: both together. */
+/* Send the times with the answer at any cost, if they are long enough; count them, if times are
+ * measured. @a ticks: both together. */
 void stepaf_batch_tell_times(struct stepaf_batch_obj *batch, uint64_t ticks);
 
 #endif

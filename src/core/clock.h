@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Whose clock is the common one, and what it is at a commit. */
+/* Whose clock is the common one, and its offset at a commit. */
 #ifndef STEPAF_CORE_CLOCK_H
 #define STEPAF_CORE_CLOCK_H
 

@@ -6,7 +6,7 @@
 
 struct stepaf_ctx;
 
-/* The counters with those that peers and transports keep. */
+/* The counters, including those that peers and transports keep. */
 stepaf_counters_t stepaf_core_counters(const struct stepaf_ctx *ctx);
 
 #endif
