@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Histograms of times: buckets that grow with what they hold. */
+/* Histograms of times: buckets that grow with the times that they hold. */
 #ifndef STEPAF_CORE_HISTOGRAM_H
 #define STEPAF_CORE_HISTOGRAM_H
 
 #include "core/metrics_layout.h"
 
-/* In which bucket @a ns counts. */
+/* The bucket that counts @a ns. */
 static inline uint32_t stepaf_histogram_bucket(uint64_t ns)
 {
     const uint64_t least = (1ull << STEPAF_HISTOGRAM_LOW_BITS) - 1;
@@ -18,7 +18,7 @@ static inline uint32_t stepaf_histogram_bucket(uint64_t ns)
     return high * steps + step - (STEPAF_HISTOGRAM_LOW_BITS + 1) * steps + 1;
 }
 
-/* Plain stores: there is one writer, and who reads takes each word as it is. */
+/* Plain stores: there is one writer, and readers take each word as it is. */
 static inline void stepaf_histogram_add(struct stepaf_histogram *histogram, uint64_t ns)
 {
     histogram->sum_ns += ns;

@@ -14,10 +14,10 @@ static inline bool stepaf_imm_is_answer(uint32_t imm)
 
 struct stepaf_ctx;
 
-/* The long way of a message in 32 bits: decode, and deliver it; or count that it makes no sense
+/* The long path of a message in 32 bits: decode and deliver it, or count that it makes no sense
  * here. */
 void stepaf_imm_deliver(struct stepaf_upcalls *up, struct stepaf_link *link, uint32_t imm);
-/* What the peer means by 32 bits that stepaf_msg_to_imm has made. False: nothing that makes sense
+/* The message of 32 bits that stepaf_msg_to_imm has made at the peer. False: it makes no sense
  * here. */
 bool stepaf_imm_decode(const struct stepaf_ctx *ctx, const struct stepaf_link *link, uint32_t imm,
                        struct stepaf_msg *msg_p);

@@ -24,14 +24,14 @@ struct stepaf_recv_buf {
 
 stepaf_status_t stepaf_key_receive(struct stepaf_ctx *ctx, uint64_t id, void *buffer, size_t bytes,
                                    const int *ranks, int n_ranks);
-/* Give every push key receive buffers for the ranks that have none; undo takes those back that
- * were given since the last commit. */
+/* Give every push key receive buffers for the ranks that have none; undo removes those that were
+ * given since the last commit. */
 stepaf_status_t stepaf_key_allocate(struct stepaf_ctx *ctx);
 void stepaf_key_allocate_undo(struct stepaf_ctx *ctx);
-/* Take its buffers from a key that peers do not know, or not any more. What the library has
- * allocated goes, once nothing is received in it. */
+/* Remove the buffers of a key that peers do not know, or not any more. What the library has
+ * allocated is freed, once nothing is received in it. */
 void stepaf_key_release_bufs(struct stepaf_ctx *ctx, struct stepaf_key *key);
-/* Note that the next commit ends those of a key. */
+/* Note that the next commit ends the receive buffers of a key. */
 void stepaf_recv_bufs_leave(struct stepaf_key *key);
 void stepaf_recv_bufs_free(struct stepaf_ctx *ctx, struct stepaf_key *key);
 /* Where an FFN rank receives @a key from peer @a peer; NULL: nowhere. */

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Taking keys back. */
+/* Withdrawing keys. */
 #ifndef STEPAF_CORE_KEY_REMOVE_H
 #define STEPAF_CORE_KEY_REMOVE_H
 

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The context's lock: a ticket lock, taken only in contexts that several threads may enter. It is
- * held for as long as a call looks and posts, copies through shared memory among it; a commit holds
- * it from when all peers have entered it to its end: nothing may change of what it tells. Who has
- * to wait for long sleeps until it is its turn: the holder may have lost its core, and where
- * threads outnumber cores, those that only gave up theirs would get it back again and again before
- * the one whose turn it is. */
+/* The context's lock: a ticket lock, taken only in contexts that several threads may enter. A call
+ * holds it while it polls and posts, including copies through shared memory. A commit holds it from
+ * the moment at which all peers have entered the commit to its end: nothing of what it sends may
+ * change. A thread that must wait for long sleeps until its turn: the holder may have lost its
+ * core, and where threads outnumber cores, threads that only yield would get their cores back again
+ * and again before the one whose turn it is. */
 #ifndef STEPAF_CORE_LOCK_H
 #define STEPAF_CORE_LOCK_H
 
@@ -19,7 +19,7 @@ struct stepaf_lock {
     _Atomic uint32_t sleepers;
 };
 
-/* Take, or give back, a lock that is used. */
+/* Take, or release, a lock that is used. */
 void stepaf_lock_take(struct stepaf_lock *lock);
 void stepaf_lock_give(struct stepaf_lock *lock);
 

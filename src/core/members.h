@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The members of an epoch, and exchanges among them. As long as nobody is lost, these go by the
- * bootstrap; from the first loss on by connections of the members' own (boot/consensus). */
+/* The members of an epoch, and exchanges among them. As long as no member is lost, exchanges use
+ * the bootstrap; from the first loss on connections of the members' own (boot/consensus). */
 #ifndef STEPAF_CORE_MEMBERS_H
 #define STEPAF_CORE_MEMBERS_H
 
@@ -12,25 +12,25 @@
 
 struct stepaf_ctx;
 
-/* An exchange in a commit, as allgather of stepaf_boot_t has it. Of whom is not there, nothing is
- * in *all_p, and ctx->job.members.present says so, which is the same at all that have come through.
- * STEPAF_ERR_PEER_LOST: too few are left, or the others have given this rank up. */
+/* An exchange in a commit, like allgather of stepaf_boot_t. *all_p has nothing of a rank that is
+ * absent, and ctx->job.members.present says so; it is the same at all ranks that complete the
+ * exchange. STEPAF_ERR_PEER_LOST: too few are left, or the others have declared this rank lost. */
 stepaf_status_t stepaf_members_exchange(struct stepaf_ctx *ctx, const void *data, size_t bytes,
                                         void **all_p, size_t *offsets_p, int64_t timeout_us);
-/* Take in what other members say, and who is lost; whether they want the exchange that is under way
- * to be made among themselves. */
+/* Take in what other members say, and who is lost. Return whether they want the exchange in
+ * progress to be made among themselves. */
 bool stepaf_members_call(struct stepaf_ctx *ctx);
 
-/* Whether a rank is a member and the last exchange had nothing of it: it is lost. */
+/* Whether a rank is lost: it is a member, and the last exchange had nothing of it. */
 bool stepaf_members_lacks(const struct stepaf_ctx *ctx, int world_rank);
-/* The first such; -1: none. */
+/* The first such rank; -1: none. */
 int stepaf_members_first_lacking(const struct stepaf_ctx *ctx);
-/* Why it is lost, in words. */
+/* Why a rank is lost, as text. */
 const char *stepaf_members_why(const struct stepaf_ctx *ctx, int world_rank);
-/* The epoch goes on with those who were in the last exchange: what others may still write is
- * stopped. */
+/* The epoch continues with the ranks that were in the last exchange: stop what others may still
+ * write. */
 void stepaf_members_adopt(struct stepaf_ctx *ctx);
-/* All peers have come to the last exchange: so have all members, unless there are lanes. */
+/* All peers have reached the last exchange: so have all members, unless there are lanes. */
 void stepaf_members_settled(struct stepaf_ctx *ctx);
 
 /* What is known of a rank now. */

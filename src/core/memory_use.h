@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What memory a context takes. */
+/* The memory that a context takes. */
 #ifndef STEPAF_CORE_MEMORY_USE_H
 #define STEPAF_CORE_MEMORY_USE_H
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Who talks to whom. Attention rank i and FFN rank f are peers if i and f, modulo the number of
  * lanes, are the same; a full mesh is one lane. A rank knows its peers by index, in ascending order
- * of their ranks; here is the one place where index becomes rank and rank becomes index. */
+ * of their ranks. This is the one place that converts between index and rank. */
 #ifndef STEPAF_CORE_MESH_H
 #define STEPAF_CORE_MESH_H
 
@@ -16,7 +16,7 @@ struct stepaf_mesh {
     uint32_t slot; /* its index among the peers of each of its peers */
 };
 
-/* Make the mesh of rank @a own_rank of its group, in a job of so many ranks, by the settings.
+/* Make the mesh of rank @a own_rank of its group, in a job of so many ranks, from the settings.
  * STEPAF_ERR_SETTING if a lane would lack a role: each rank needs a peer. */
 stepaf_status_t stepaf_mesh_make(const struct stepaf_env *env, uint32_t n_attention, uint32_t n_ffn,
                                  uint32_t own_rank, struct stepaf_mesh *mesh_p);

@@ -6,8 +6,8 @@
 #include "core/metrics.h"
 #include "core/op.h"
 
-/* A part was answered at @a answered (ticks): count its times, if they are measured. @a may_tell: with
- * what the peer reported, if it did. */
+/* A part was answered at @a answered (ticks): count its times, if they are measured. @a may_tell:
+ * with the times that the peer reported, if it did. */
 static inline void stepaf_meter_answer(const struct stepaf_ctx *ctx, const struct stepaf_op *op,
                                        const struct stepaf_op_peer *op_peer, uint64_t answered,
                                        bool may_tell)

@@ -1,22 +1,22 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What a rank shows of itself to tools of the same machine: a file in memory, which they find by
- * its name among the descriptors of a process, so that nothing has to be prepared.
+/* What a rank shows of itself to tools of the same machine: a file in memory, which tools find by
+ * its name among the file descriptors of a process, so that nothing need be prepared.
  * tools/stepaf_regions.py reads it.
  *
  *   head          who this is, and where the rest lies
- *   counters      stepaf_counters_t, but for its size
+ *   counters      stepaf_counters_t, except its size
  *   peers         an entry each, in the order of ctx->peers
- *   histograms    STEPAF_TIMES of each peer: only while somebody asks for them
+ *   histograms    STEPAF_TIMES of each peer: only while a tool asks for them
  *   late          late operations of each peer and of this rank: only where verdicts are on
  *
- * A tool copies it all and looks at live.sequence before and after; odd or changed: once more. It
- * stays odd where the process stands still while it writes: that one lives all the same.
- * Histograms are not under it: each of their words is right at any time. The only word that a tool
- * writes is wish.until_ns. What this process reads of the file is that word alone: whatever else is
- * put there changes figures, and nothing else.
+ * A tool copies the whole file and reads live.sequence before and after; if it is odd or has
+ * changed, the tool copies again. live.sequence stays odd if the process stops while it writes;
+ * such a process still lives. It does not cover histograms: each of their words is right at any
+ * time. The only word that a tool writes is wish.until_ns, and this process reads only that word of
+ * the file: whatever else is put there changes figures, and nothing else.
  *
- * Appended to, it keeps its version, since all sizes are in it; a change of what is there takes the
- * next one. */
+ * The version stays if something is appended, since all sizes are in the file. A change of what is
+ * there requires the next version. */
 #ifndef STEPAF_CORE_METRICS_LAYOUT_H
 #define STEPAF_CORE_METRICS_LAYOUT_H
 
@@ -41,14 +41,14 @@ enum {
 /* What is measured at each peer: each role has what it knows of every operation. */
 enum {
     STEPAF_TIME_ROUND = 0, /* attention: from the start to the answer */
-    STEPAF_TIME_WAYS = 1,  /* and what the FFN rank had no part in; where answers tell that */
+    STEPAF_TIME_WAYS = 1,  /* and of this the time outside of the FFN rank, where answers say it */
     STEPAF_TIME_QUEUE = 0, /* FFN: from the arrival until it is taken */
     STEPAF_TIME_WORK = 1,  /* and from there until it is answered */
     STEPAF_TIMES = 2
 };
 
 enum {
-    STEPAF_METRICS_PHASES = 12, /* room for those of verdicts */
+    STEPAF_METRICS_PHASES = 12, /* space for those of verdicts */
     STEPAF_METRICS_WAYS = 3,    /* phases that name rails */
     STEPAF_METRICS_RAILS = 16,
     STEPAF_METRICS_PEER_RAILS = 8 /* that a link has at most */
@@ -81,16 +81,16 @@ struct stepaf_metrics_live {
     int64_t written_ns; /* CLOCK_MONOTONIC */
     uint64_t epoch, commits;
     uint32_t n_alive, n_peers;
-    uint32_t life;     /* which process this is that has had this place, from 1 on */
+    uint32_t life;     /* number of the process among those that had this place, from 1 on */
     uint32_t measures; /* 1: histograms grow */
     int64_t began_ns;  /* CLOCK_MONOTONIC */
 };
 
 struct stepaf_metrics_wish {
-    _Atomic int64_t until_ns; /* CLOCK_MONOTONIC: so long, histograms are wanted */
+    _Atomic int64_t until_ns; /* CLOCK_MONOTONIC: until then histograms are wanted */
 };
 
-/* What stepaf_verdict_query tells, under the sequence as well. */
+/* What stepaf_verdict_query returns; live.sequence covers it as well. */
 struct stepaf_metrics_verdict {
     int64_t window_ns; /* 0: verdicts are off */
     uint64_t operations, late, unjudged;
@@ -103,7 +103,7 @@ struct stepaf_metrics_verdict {
     uint32_t spare;
 };
 
-/* Late operations ever, by their verdicts: of those that name a peer, or, in the last entry, of all
+/* Late operations ever, by their verdicts: those that name a peer or, in the last entry, all
  * others. */
 struct stepaf_metrics_late {
     uint32_t by_phase[STEPAF_METRICS_PHASES];
@@ -136,12 +136,12 @@ struct stepaf_metrics_rail {
 struct stepaf_metrics_peer {
     int32_t world_rank, rank;
     uint32_t flags;  /* STEPAF_METRICS_LOST, _OUT */
-    uint32_t queued; /* posts that wait for room */
-    uint32_t ready;  /* batches that nobody has taken yet */
+    uint32_t queued; /* posts that wait for space */
+    uint32_t ready;  /* batches that are not taken yet */
     uint32_t lives;  /* processes that have had its place, as far as this rank knows */
     uint64_t bytes_sent, bytes_received, messages_sent; /* of its link */
     int64_t clock_bound_ns;
-    char link[32]; /* its transport; "": there is none yet */
+    char link[32]; /* its transport; "": none yet */
     char address[48];
     char reason[96];                         /* why it is lost */
     uint32_t connects_again, messages_again; /* of its link */

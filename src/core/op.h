@@ -19,7 +19,7 @@ enum stepaf_op_peer_state {
     STEPAF_OP_PEER_NONE,     /* skipped by this operation */
     STEPAF_OP_PEER_LEFT_OUT, /* not asked: it has not released the slot, see core/late.h */
     STEPAF_OP_PEER_WAITING,  /* no answer yet */
-    STEPAF_OP_PEER_ARRIVING, /* it is here, and on its way into GPU memory */
+    STEPAF_OP_PEER_ARRIVING, /* the answer is here, and being copied to GPU memory */
     STEPAF_OP_PEER_ANSWERED, /* its tensors are here */
     STEPAF_OP_PEER_CANCELED, /* the batch was released without an answer */
     STEPAF_OP_PEER_REFUSED,  /* its sources cannot be read: nothing was sent */
@@ -30,19 +30,19 @@ enum stepaf_op_peer_state {
 struct stepaf_op_peer {
     struct stepaf_post post;
     struct stepaf_peer *peer;
-    /* Ticks; this and what comes after it: once it is ANSWERED or CANCELED. LEFT_OUT and held: when
-     * the operation that the peer is still about was started. */
+    /* Ticks. This and the following fields are valid once it is ANSWERED or CANCELED. LEFT_OUT and
+     * held: when the operation that the peer is still about was started. */
     uint64_t answered;
     uint32_t queue_ns; /* what the peer reported; UINT32_MAX: nothing */
     uint32_t work_ns;
     uint64_t pull_sum; /* bytes of all answers, as planned */
-    uint64_t stamp;    /* stepaf_trace_word of its answer, but for what is stamped with it */
+    uint64_t stamp;    /* stepaf_trace_word of its answer, without what is stamped with it */
     uint32_t owed;     /* LEFT_OUT and held: the operation that the peer is still about */
     union {
         struct {
             uint8_t state; /* stepaf_op_peer_state */
-            /* Its answer is none of the usual: pull_bytes are not as planned, or the operation may
-             * do without it. */
+            /* Its answer is unusual: pull_bytes are not as planned, or the operation may complete
+             * without it. */
             bool odd;
         };
         uint16_t state_if_usual; /* another number if it is odd */
@@ -50,7 +50,7 @@ struct stepaf_op_peer {
     bool held; /* the peer has not released the slot */
 };
 
-/* What has landed at a peer, or of a peer, before its answer. */
+/* What has landed at a peer, or from a peer, before its answer. */
 struct stepaf_op_landed {
     uint32_t seq;  /* of the operation that it is about */
     uint32_t bits; /* bit i: tensor i of the answer is here; STEPAF_OP_PUSHED: the push is there */
@@ -58,14 +58,13 @@ struct stepaf_op_landed {
 
 enum { STEPAF_OP_PUSHED = 1 << STEPAF_MAX_TENSORS };
 
-/* Whether its answer is still to come, or on its way into GPU memory. */
+/* Whether its answer is still to come, or being copied to GPU memory. */
 static inline bool stepaf_op_peer_is_open(const struct stepaf_op_peer *op_peer)
 {
     return op_peer->state == STEPAF_OP_PEER_WAITING || op_peer->state == STEPAF_OP_PEER_ARRIVING;
 }
 
-/* Whether the peer is still about an operation of before, in the slot of this part: see
- * core/late.h. */
+/* Whether the peer is still about an earlier operation in this part's slot: see core/late.h. */
 static inline bool stepaf_op_peer_owes(const struct stepaf_op_peer *op_peer)
 {
     return op_peer->state == STEPAF_OP_PEER_LEFT_OUT && op_peer->held;
@@ -87,16 +86,16 @@ struct stepaf_op {
     struct {
         uint32_t
             pending; /* that it is not complete without; once it is complete, all that are to come */
-        bool watched; /* who watches is told that it is complete: core/watch.h */
+        bool watched; /* the watch is told of its completion: core/watch.h */
         union {
             struct {
-                uint32_t spare;  /* further ones that are to come */
+                uint32_t spare;  /* further answers that are still to come */
                 uint32_t enough; /* it could be complete, but waits for the others */
             };
             uint64_t some; /* it may be complete without others */
         };
-        uint64_t until;                  /* ticks: for so long; 0: it does not */
-        struct stepaf_op_landed *landed; /* per peer: before them */
+        uint64_t until;                  /* ticks: until when it waits; 0: it does not */
+        struct stepaf_op_landed *landed; /* per peer: before the answers */
     } answers;
     uint32_t n_held;    /* peers that have not released the slot */
     uint32_t n_waiting; /* threads that wait for it */
@@ -112,41 +111,41 @@ struct stepaf_op {
     struct stepaf_xfer *xfers;       /* per peer: n_push */
     uint32_t *pull_bytes;            /* per peer: n_pull; what landed, as planned at first */
     uint32_t imm;                    /* START in 32 bits; answers differ from it only in the code */
-    /* What each transport, by index, has put together for its posts as planned, or NULL. */
+    /* What each transport, by index, has built for its posts as planned, or NULL. */
     void *templates[STEPAF_MAX_TRANSPORTS];
     size_t template_bytes;
-    void *copied; /* event: sources are copied to bounce buffers; NULL: none was yet */
+    void *copied; /* event: sources are copied to bounce buffers; NULL: none yet */
 };
 
 static inline stepaf_request_h stepaf_op_handle(const struct stepaf_op *op)
 {
     return stepaf_handle_of(op->name, op->generation);
 }
-/* The operation that a message is about, or NULL if it is about none of mine. */
+/* The operation that a message is about, or NULL if it is about none of this rank's. */
 struct stepaf_op *stepaf_op_find(const struct stepaf_peer *peer, const struct stepaf_msg *msg);
 void stepaf_op_response(struct stepaf_peer *peer, const struct stepaf_msg *msg);
-/* A tensor of an answer is here before the others, or the push is there. */
+/* A tensor of an answer has landed before the others, or the push has. */
 void stepaf_op_landed(struct stepaf_peer *peer, const struct stepaf_msg *msg);
-/* What is told of that for peer @a p's part. */
+/* What has been reported of that for peer @a p's part. */
 static inline uint32_t stepaf_op_has_landed(const struct stepaf_op *op, uint32_t p)
 {
     return op->answers.landed[p].seq == op->seq ? op->answers.landed[p].bits : 0;
 }
-/* An answer that was ARRIVING is where it belongs. */
+/* An answer that was ARRIVING is in place. */
 void stepaf_op_arrived(struct stepaf_op *op, const struct stepaf_peer *peer);
 void stepaf_op_release(struct stepaf_peer *peer, const struct stepaf_msg *msg);
 void stepaf_op_peer_lost(struct stepaf_peer *peer);
 /* A START was not sent, since its sources cannot be read. */
 void stepaf_op_refused(struct stepaf_peer *peer, const struct stepaf_post *post);
-/* It has waited for the others long enough, if it still does: then it is complete. */
+/* The operation, if it still waits for the others, has waited long enough: it is complete. */
 void stepaf_op_expire(struct stepaf_op *op);
 stepaf_status_t stepaf_op_cancel(struct stepaf_op *op);
-/* Upcall of attention ranks: an answer in 32 bits, the way of most; or what is none. */
+/* Upcall of attention ranks: 32 bits, which are an answer, as most are, or not. */
 void stepaf_op_deliver_imm(struct stepaf_upcalls *up, struct stepaf_link *link, uint32_t imm);
 typedef void stepaf_deliver_imm_fn(struct stepaf_upcalls *up, struct stepaf_link *link,
                                    uint32_t imm);
-/* The same while operations are watched, or times are measured: what is to stand in its place. FFN
- * ranks, and where messages are logged, have what they have. */
+/* The function that replaces it while operations are watched, or times are measured. FFN ranks, and
+ * contexts that log messages, keep theirs. */
 stepaf_deliver_imm_fn *stepaf_op_deliver_imm_observed(const struct stepaf_ctx *ctx);
 
 #endif

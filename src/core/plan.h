@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Plans: what an attention rank's operations are compiled from. */
+/* Plans: an attention rank's operations are compiled from them. */
 #ifndef STEPAF_CORE_PLAN_H
 #define STEPAF_CORE_PLAN_H
 
@@ -33,8 +33,8 @@ struct stepaf_pull {
     uint32_t bytes;
 };
 
-/* What the trace says of a start as planned: START, if it has a stamp of its own, then the
- * tensors. The last one says NOTIFIED too. */
+/* What the trace records of a start as planned: START, if it has a stamp of its own, then the
+ * tensors. The last one also says NOTIFIED. */
 struct stepaf_plan_stamps {
     bool is_small; /* posting takes little longer than a stamp: START has that of NOTIFIED */
     uint32_t n;
@@ -44,11 +44,11 @@ struct stepaf_plan_stamps {
     } at[STEPAF_MAX_TENSORS + 1];
 };
 
-/* Of a plan that carries a stream plan's tensors to peers through the host. */
+/* Of a plan that transfers a stream plan's tensors to peers through the host. */
 struct stepaf_plan_proxied {
     bool is;
     bool *left_out;             /* peers that it is not for; NULL: none */
-    struct stepaf_proxy *proxy; /* whose; NULL: it has let go of it */
+    struct stepaf_proxy *proxy; /* that it belongs to; NULL: released */
     const uint32_t *ahead; /* peer by peer, n_push: bytes that have gone ahead of the next START,
                                  * if that is started with tensors; NULL: none ever do */
 };
@@ -65,16 +65,16 @@ struct stepaf_plan_obj {
     uint8_t n_push;
     uint8_t n_pull; /* per peer */
     bool scatter;
-    bool on_streams;    /* then stream says the rest */
-    bool keeps_sources; /* on streams: nobody changes them before the operation is over */
+    bool on_streams;    /* then stream describes it */
+    bool keeps_sources; /* on streams: sources do not change before the operation is over */
     bool on_gpu;        /* not on streams, and some tensor is, or has been, in GPU memory */
     struct {
         bool is;       /* made by stepaf_push_pull */
         uint32_t at;   /* in ctx->cache.plans */
         uint64_t used; /* last: ctx->cache.uses */
     } cached;
-    uint32_t usable;     /* epoch in which peers were told of it, 0: not yet */
-    uint32_t imm;        /* of a START as planned, but for the sequence */
+    uint32_t usable;     /* epoch in which it was announced to peers, 0: not yet */
+    uint32_t imm;        /* of a START as planned, without the sequence */
     uint32_t n_waiting;  /* threads that wait for a slot */
     uint64_t push_bytes; /* to each peer, as planned */
     struct stepaf_push push[STEPAF_MAX_TENSORS];
@@ -86,14 +86,14 @@ struct stepaf_plan_obj {
         uint32_t
             n_odd; /* why the next one is none of the usual: peers that the last one was not for,
                          * parts that are owed, and n_answers */
-        bool *skipped;              /* those peers */
+        bool *skipped;              /* peers that the last operation was not for */
         struct stepaf_post **posts; /* scratch */
         uint32_t n_answers;         /* that complete an operation, unless its start says; 0: all */
-        int64_t patience_us;        /* for so long it waits for the others all the same */
+        int64_t patience_us;        /* how long it waits for the others nevertheless */
         uint32_t n_owed;            /* parts that late peers owe, see core/late.h */
     } partial;
     struct stepaf_watch_plan watched;
-    struct stepaf_stream *stream; /* made with STEPAF_PLAN_STREAM: how; else NULL */
+    struct stepaf_stream *stream; /* made with STEPAF_PLAN_STREAM; else NULL */
     struct stepaf_plan_proxied proxied;
 };
 
@@ -102,7 +102,7 @@ static inline bool stepaf_plan_leaves_out(const struct stepaf_plan_obj *plan, ui
 {
     return plan->proxied.left_out && plan->proxied.left_out[p];
 }
-/* Where a slot of a tensor comes to at peer @a p, in the peer's region. */
+/* Where a slot of a tensor goes at peer @a p, in the peer's region. */
 static inline uint64_t stepaf_push_offset(const struct stepaf_push *push, uint32_t p, uint32_t slot)
 {
     return push->key->remote[p].offset + (uint64_t)slot * push->key->max_bytes;
@@ -111,21 +111,21 @@ void stepaf_plan_free(struct stepaf_plan_obj *plan);
 stepaf_status_t stepaf_plan_make(struct stepaf_ctx *ctx, const stepaf_tensor_t *push, int n_push,
                                  const stepaf_tensor_t *pull, int n_pull, uint32_t flags,
                                  struct stepaf_plan_obj **plan_p);
-/* How many plans were made before: numbers are given out again. */
+/* How many plans were made before: numbers are reused. */
 static inline uint32_t stepaf_plan_age(const struct stepaf_plan_obj *plan)
 {
     return plan->handle.generation - plan->ctx->tables.plans.not_ours;
 }
-/* Whether a stream plan of this rank names the key: then links must not touch its places. */
+/* Whether a stream plan of this rank names the key: then links must not touch its buffers. */
 static inline bool stepaf_key_on_streams(const struct stepaf_key *key)
 {
     return key->stream_uses > 0;
 }
-/* How many tensors of the plan are the key's. */
+/* How many tensors of the plan belong to the key. */
 unsigned stepaf_plan_names(const struct stepaf_plan_obj *plan, const struct stepaf_key *key);
-/* Have stepaf_push_pull find the plan, until it is freed. */
+/* Let stepaf_push_pull find the plan, until it is freed. */
 stepaf_status_t stepaf_plan_cache(struct stepaf_plan_obj *plan);
-/* Whether a part of @a op is not over, or its posts are still on their way. */
+/* Whether a part of @a op is not over, or its posts are still in flight. */
 bool stepaf_op_busy(const struct stepaf_op *op);
 /* The first peer that has not released one of the plan's slots; NULL: all have. */
 const struct stepaf_peer *stepaf_plan_holder(const struct stepaf_plan_obj *plan);

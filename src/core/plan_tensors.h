@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What a plan names. */
+/* The tensors that a plan names. */
 #ifndef STEPAF_CORE_PLAN_TENSORS_H
 #define STEPAF_CORE_PLAN_TENSORS_H
 
@@ -10,7 +10,7 @@ stepaf_status_t stepaf_plan_check(const struct stepaf_ctx *ctx, const stepaf_ten
                                   int n_push, const stepaf_tensor_t *pull, int n_pull,
                                   uint32_t flags);
 /* Find the key and the memory of each tensor, check that it fits, and set the plan's depth: the
- * least of its keys'. */
+ * smallest of its keys'. */
 stepaf_status_t stepaf_plan_take_tensors(struct stepaf_plan_obj *plan, const stepaf_tensor_t *push,
                                          const stepaf_tensor_t *pull);
 

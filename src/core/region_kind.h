@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What kind of memory the caller has given. */
+/* The kind of memory that the caller has given. */
 #ifndef STEPAF_CORE_REGION_KIND_H
 #define STEPAF_CORE_REGION_KIND_H
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What an attention rank has told of its plans, at an FFN rank. */
+/* What an FFN rank knows of an attention rank's plans. */
 #ifndef STEPAF_CORE_REMOTE_PLAN_H
 #define STEPAF_CORE_REMOTE_PLAN_H
 
@@ -31,11 +31,11 @@ struct stepaf_remote_plan {
     uint8_t depth;
     uint8_t n_push;
     uint8_t n_pull;
-    uint8_t n_known;     /* TENSORs that have come: complete when n_push + n_pull */
+    uint8_t n_known;     /* TENSORs that have arrived: complete when n_push + n_pull */
     uint8_t slot;        /* of the next operation */
-    uint8_t known_pulls; /* bit i: pull[i] has come */
+    uint8_t known_pulls; /* bit i: pull[i] has arrived */
     bool on_gpu;         /* something is received in GPU memory */
-    bool unbound;        /* complete, but what it pushes lands where no stream plan looks */
+    bool unbound;        /* complete, but its pushes land where no stream plan looks */
     union {
         struct {
             uint16_t number;
@@ -52,7 +52,7 @@ struct stepaf_remote_plan {
     struct stepaf_batch_obj *batches; /* depth */
 };
 
-/* Where a slot of an answer's tensor comes to in the peer's region. */
+/* Where a slot of an answer's tensor goes in the peer's region. */
 static inline uint64_t stepaf_pull_offset(const struct stepaf_remote_plan_pull *pull, uint32_t slot)
 {
     return pull->offset + (uint64_t)slot * pull->stride;

@@ -5,8 +5,9 @@
 
 #include "core/ctx.h"
 
-/* Send posts, or queue what transports have no room for; _mixed: of several transports, or behind
- * others that wait already. _keep: queue those of @a posts that a transport has left QUEUED. */
+/* Send posts, or queue those for which transports have no space. _mixed: posts of several
+ * transports, or behind others that already wait. _keep: queue those of @a posts that a transport
+ * has left QUEUED. */
 void stepaf_core_post_mixed(struct stepaf_ctx *ctx, struct stepaf_post *const *posts, unsigned n);
 void stepaf_core_keep(struct stepaf_ctx *ctx, struct stepaf_post *const *posts, unsigned n);
 static inline void stepaf_core_post(struct stepaf_ctx *ctx, struct stepaf_post *const *posts,
@@ -21,25 +22,25 @@ static inline void stepaf_core_post_one(struct stepaf_ctx *ctx, struct stepaf_po
 {
     stepaf_core_post(ctx, &post, 1);
 }
-/* Send a message without tensors (not on the hot path). False: it would have to wait for room
+/* Send a message without tensors (not on the hot path). False: it would have to wait for space
  * behind another one, and there is no memory for that. */
 bool stepaf_core_send(struct stepaf_peer *peer, const struct stepaf_msg *msg);
-/* Send it if there is a link that is not lost; a peer that cannot be told is given up. */
+/* Send it if there is a link that is not lost. If sending fails, the peer is declared lost. */
 void stepaf_core_tell(struct stepaf_peer *peer, const struct stepaf_msg *msg);
-/* Of a write to @a dst_offset, whose other fields are set: @a bytes have gone ahead of it. */
+/* Shorten a write to @a dst_offset, whose other fields are set: @a bytes were sent ahead of it. */
 static inline void stepaf_xfer_skip(struct stepaf_xfer *xfer, uint64_t dst_offset, uint32_t bytes)
 {
     xfer->src = (const uint8_t *)xfer->src + bytes;
     xfer->dst_offset = dst_offset + bytes;
     xfer->bytes -= bytes;
 }
-/* Whether @a post is on its way: it and its sources are in use. */
+/* Whether @a post is in flight: it and its sources are in use. */
 static inline bool stepaf_post_in_flight(const struct stepaf_post *post)
 {
     return post->state == STEPAF_POST_QUEUED || post->state == STEPAF_POST_POSTED;
 }
-/* The peer has told that all of @a post is there, or the post goes: its sources are free, even if
- * the transport does not know yet. */
+/* The peer has confirmed that all of @a post has landed, or the post goes: its sources are free,
+ * even if the transport does not know yet. */
 static inline void stepaf_post_complete(struct stepaf_post *post)
 {
     if (__builtin_expect(post->state != STEPAF_POST_POSTED, 1))

@@ -8,11 +8,11 @@
 
 stepaf_status_t stepaf_plan_start(struct stepaf_plan_obj *plan, const stepaf_start_params_t *params,
                                   stepaf_request_h *request_p);
-/* Fill the posts of an operation as planned: set-up, and after a start with other tensors. */
+/* Fill the posts of an operation as planned: at set-up, and after a start with other tensors. */
 void stepaf_op_compile(struct stepaf_op *op);
-/* Zero if all parts are over, and with them the posts, and all peers have let go of the slot, and
- * of the keys' buffers, which operations of other plans may use too. What lost peers had was taken
- * back. */
+/* Zero if all parts are over, and with them the posts, and all peers have released the slot and the
+ * keys' buffers, which operations of other plans may use too. What lost peers held has been
+ * reclaimed. */
 static inline uint32_t stepaf_plan_slot_use(const struct stepaf_plan_obj *plan,
                                             const struct stepaf_op *op)
 {

@@ -11,10 +11,10 @@
 
 enum {
     STEPAF_TRACE_ALL = 0xffff,
-    STEPAF_TRACE_EACH = 0xfffe, /* the same of each peer: is read as so many records */
+    STEPAF_TRACE_EACH = 0xfffe, /* the same of each peer: read as that many records */
     STEPAF_TRACE_WHOLE = 0xff,
-    /* In an entry's event: records of the same time and operation, to be read before it and
-     * after. */
+    /* In an entry's event: records of the same time and operation, which are read before it and
+     * after it. */
     STEPAF_TRACE_EVENT = 0x1f,
     STEPAF_TRACE_STARTED = 0x20,   /* START, then this */
     STEPAF_TRACE_NOTIFIED = 0x40,  /* this, then NOTIFIED of the same peers */
@@ -47,18 +47,18 @@ struct stepaf_trace {
     struct stepaf_trace_entry *next; /* to be written; NULL: switched off */
     struct stepaf_trace_entry *ring, *end;
     uint64_t laps;   /* how often the ring has been full */
-    uint64_t tail;   /* entries forgotten by stepaf_trace_clear, of all that were ever written */
+    uint64_t tail;   /* of all entries ever written, those that stepaf_trace_clear has dropped */
     uint32_t number; /* contexts of this process before this one: the same at all ranks */
     bool heeds;      /* signals, see trace_signal.h */
     uint32_t n_heeded;
-    uint32_t n_signals_before;        /* that the others had had when this process came */
-    struct stepaf_trace_saver *saver; /* of the last signal's file; NULL: it is done */
+    uint32_t n_signals_before;        /* signals of the others when this process joined */
+    struct stepaf_trace_saver *saver; /* of the last signal's file; NULL: done */
 };
 
 bool stepaf_trace_open(struct stepaf_trace *trace, uint32_t records);
 void stepaf_trace_close(struct stepaf_trace *trace);
 
-/* How many entries there is room for: a power of two, or none. */
+/* Capacity in entries: a power of two, or 0. */
 static inline uint64_t stepaf_trace_size(const struct stepaf_trace *trace)
 {
     return trace->ring ? (uint64_t)(trace->end - trace->ring) : 0;
@@ -72,7 +72,7 @@ static inline uint64_t stepaf_trace_head(const struct stepaf_trace *trace)
                : 0;
 }
 
-/* How many of the last @a most are there and not forgotten. */
+/* How many of the last @a most entries are there and not dropped. */
 static inline uint64_t stepaf_trace_kept(const struct stepaf_trace *trace, uint64_t most)
 {
     uint64_t size = stepaf_trace_size(trace), kept = stepaf_trace_head(trace) - trace->tail;
@@ -82,22 +82,21 @@ static inline uint64_t stepaf_trace_kept(const struct stepaf_trace *trace, uint6
     return kept < most ? kept : most;
 }
 
-/* Entry number @a at of those ever written, which is there. */
+/* Entry number @a at of all ever written; it must still be there. */
 static inline const struct stepaf_trace_entry *stepaf_trace_entry(const struct stepaf_trace *trace,
                                                                   uint64_t at)
 {
     return &trace->ring[at & (stepaf_trace_size(trace) - 1)];
 }
 
-/* What an entry says beside time, sequence and bytes, as one word. Little-endian, as messages
- * are. */
+/* An entry without time, sequence and bytes, as one word. Little-endian, as messages are. */
 static inline uint64_t stepaf_trace_word(uint32_t event, uint32_t plan, uint32_t peer,
                                          uint32_t tensor)
 {
     return (uint64_t)tensor << 40 | (uint64_t)event << 32 | (uint64_t)peer << 16 | (plan & 0xffff);
 }
 
-/* A word that is there already, but for an event or what is stamped with one. */
+/* Add to a word an event, or what is stamped with one. */
 static inline uint64_t stepaf_trace_word_with(uint64_t word, uint32_t event)
 {
     return word | (uint64_t)event << 32;

@@ -6,8 +6,7 @@
 #include "core/ctx.h"
 
 /* Copy the newest @a capacity records, or as many as there are, oldest first; return how many. The
- * clock is fresh.
- * @a records_p: @a record_size bytes apart, which is the room that each has. */
+ * clock is fresh. @a records_p: @a record_size bytes apart, which is the space of each. */
 size_t stepaf_trace_copy(const struct stepaf_ctx *ctx, void *records_p, size_t record_size,
                          size_t capacity);
 
