@@ -30,8 +30,8 @@ build_and_run()
     failed=1
 }
 
-# knows COMPILER STANDARD
-knows() { echo | $1 -std="$2" -x c++ -fsyntax-only - 2>/dev/null; }
+# knows COMPILER STANDARD: also the library that comes with it, as clang 14 does not know that of gcc 13 beyond C++17.
+knows() { printf '#include <%s>\n' chrono string | $1 -std="$2" -x c++ -fsyntax-only - 2>/dev/null; }
 
 compilers=
 for compiler in "$TEST_CXX" g++ clang++ clang++-14; do

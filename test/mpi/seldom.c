@@ -206,7 +206,7 @@ static void answer_large(struct se_rank *rank, bool waits_for_any)
     HS_OK(stepaf_respond(batches[0], &large, 1, STEPAF_RESPOND_RELEASE, &requests[0]));
     HS_OK(stepaf_respond(batches[1], &small, 1, STEPAF_RESPOND_RELEASE, &requests[1]));
     HS_STATUS(stepaf_request_sent(requests[1]), STEPAF_INPROGRESS);
-    munmap(source, bytes);
+    mprotect(source, bytes, PROT_NONE); /* were it unmapped, another mapping could take its place */
     se_tell(job, SE_GO);
     if (waits_for_any) {
         HS_REFUSED(stepaf_wait_any(&requests[1], 1, STEPAF_TIMEOUT_DEFAULT, &index),
