@@ -90,9 +90,11 @@ static bool call_next(struct stepaf_member_net *net, int rank)
         struct stepaf_control_link *link =
             fd >= 0 ? stepaf_control_link_new(&net->control, fd, STEPAF_CONTROL_CALLING) : NULL;
         if (link) {
-            link->hello.to = (uint32_t)rank;
-            net->control.links[rank] = link;
             other->called = net->consensus.lives[rank];
+            link->hello.to = (uint32_t)rank;
+            if (!net->control.guests.is_one) /* else what it knows of lives may be old */
+                link->hello.life_called = other->called;
+            net->control.links[rank] = link;
             other->looked_ns = stepaf_monotonic_ns();
             other->lacks = false;
             return true;
@@ -124,7 +126,8 @@ static void judge_call(struct stepaf_member_net *net, int rank)
         bool lacks = (link->trouble && !link->error) || is_own_lack(link->error, &address);
         note_call_trouble(other, link->trouble ? link->trouble : stepaf_why(link->error),
                           link->error);
-        if (!lacks && (!link->hello.magic || other->spent_ns >= MEMBER_CONNECT_NS))
+        bool is_gone = !link->hello.magic || link->error == ESTALE;
+        if (!lacks && (is_gone || other->spent_ns >= MEMBER_CONNECT_NS))
             leave_address(other);
         else
             call_later(other, lacks);

@@ -104,6 +104,7 @@ static void take_challenge(struct stepaf_control_link *link)
     if (link->have >= sizeof challenge.magic) {
         memcpy(&challenge.magic, link->in, sizeof challenge.magic);
         if (challenge.magic != stepaf_control_challenge_magic &&
+            challenge.magic != stepaf_control_stale_magic &&
             challenge.magic != stepaf_control_refusal_magic)
             stepaf_control_link_close(link, "another program answers there", EPROTO);
     }
@@ -111,8 +112,12 @@ static void take_challenge(struct stepaf_control_link *link)
         return;
     memcpy(link->nonce, challenge.nonce, sizeof link->nonce);
     if (challenge.magic == stepaf_control_refusal_magic ||
-        !is_proven_by(link, stepaf_control_challenge_magic, challenge.proof)) {
+        !is_proven_by(link, challenge.magic, challenge.proof)) {
         stepaf_control_link_close(link, "the secret there is another", EACCES);
+        return;
+    }
+    if (challenge.magic == stepaf_control_stale_magic) {
+        stepaf_control_link_close(link, "another process has its place", ESTALE);
         return;
     }
     prove_claim(link, stepaf_control_answer_magic, answer.proof);
@@ -149,6 +154,16 @@ static bool is_meant(const struct stepaf_control_link *link)
            memcmp(link->hello.session, control->session, sizeof control->session) == 0;
 }
 
+/* Whether the caller wants the process that had this rank before: this one listens where that one
+ * did, and what the caller has to say is not for it. */
+static bool is_stale(const struct stepaf_control_link *link)
+{
+    const struct stepaf_control *control = link->control;
+
+    return !stepaf_control_is_by_guest(link) && control->guests.lives && link->hello.life_called &&
+           link->hello.life_called != control->guests.lives[control->place.rank];
+}
+
 static void take_hello(struct stepaf_control_link *link)
 {
     struct stepaf_control_challenge challenge = {.magic = stepaf_control_challenge_magic};
@@ -165,9 +180,15 @@ static void take_hello(struct stepaf_control_link *link)
     } else if (!is_meant(link) || !stepaf_proof_draw(link->nonce, sizeof link->nonce)) {
         stepaf_control_link_close(link, NULL, EPROTO);
     } else {
+        if (is_stale(link))
+            challenge.magic = stepaf_control_stale_magic;
         memcpy(challenge.nonce, link->nonce, sizeof challenge.nonce);
-        prove_claim(link, stepaf_control_challenge_magic, challenge.proof);
-        if (say_whole(link, &challenge, sizeof challenge))
+        prove_claim(link, challenge.magic, challenge.proof);
+        if (!say_whole(link, &challenge, sizeof challenge))
+            return;
+        if (is_stale(link))
+            stepaf_control_link_close(link, NULL, ESTALE);
+        else
             link->state = STEPAF_CONTROL_CHALLENGED;
     }
 }

@@ -3,7 +3,8 @@
  * they know the job's secret, then frames, each sealed by a key of this connection and direction.
  *
  *   caller    hello, with its proof
- *   listener  challenge: a number of its own, with its proof; or a refusal: the secret is another
+ *   listener  challenge: a number of its own, with its proof; or a refusal: the secret is another,
+ *             or, with its proof as well, the caller wants a process that had this rank before
  *   caller    answer: a proof over both numbers
  *   both      frames: head, what it announces, mark; the listener's first is a welcome. Before it
  *             the caller does not know whether the answer was in time. */
@@ -18,11 +19,12 @@
  * itself. */
 static const uint32_t stepaf_control_anybody = UINT32_MAX;
 
-enum { STEPAF_CONTROL_VERSION = 6, STEPAF_CONTROL_NONCE_BYTES = 16 };
+enum { STEPAF_CONTROL_VERSION = 7, STEPAF_CONTROL_NONCE_BYTES = 16 };
 
 static const uint64_t stepaf_control_hello_magic = 0x314f4c4c45484653;     /* "SFHELLO1" */
 static const uint64_t stepaf_control_challenge_magic = 0x31474c4c48434653; /* "SFCHLLG1" */
 static const uint64_t stepaf_control_refusal_magic = 0x3153554645524653;   /* "SFREFUS1" */
+static const uint64_t stepaf_control_stale_magic = 0x31454c4154534653;     /* "SFSTALE1" */
 static const uint64_t stepaf_control_answer_magic = 0x3152575341414653;    /* "SFAASWR1" */
 
 struct stepaf_control_hello {
@@ -33,7 +35,8 @@ struct stepaf_control_hello {
     uint32_t left_ms;  /* until the caller gives up */
     uint32_t life;     /* of the caller, as boot/consensus has it; 0 where ranks meet */
     uint16_t port;     /* where the caller listens itself */
-    uint16_t unused[3];
+    uint16_t unused;
+    uint32_t life_called; /* of the rank that is called, as the caller knows it; 0: any */
     uint8_t session[STEPAF_CONTROL_NONCE_BYTES]; /* the job's; 0: ranks meet, or one returns */
     uint8_t nonce[STEPAF_CONTROL_NONCE_BYTES];   /* nonce by the caller */
 };

@@ -33,6 +33,8 @@ static void admit_by(struct job *job, struct stepaf_member_net *guest, uint64_t 
     const struct stepaf_consensus_blob *card = stepaf_member_net_card(guest, LOST);
 
     for (int r = 0; r < LOST; r++) {
+        if (!job->nets[r])
+            continue;
         CU_ASSERT(stepaf_member_net_admit(job->nets[r], LOST, id, card->data, card->bytes));
         if (!are_told)
             job->nets[r]->others[LOST].is_new = false;
@@ -194,6 +196,44 @@ static void the_same_card_lets_a_call_go_on(void)
     end_job(&job);
 }
 
+/* It listens where the lost process did. A member that has not come to its admission still calls that
+ * process, and gives up the call when it does: that is not the member's end. */
+static void a_call_to_the_process_before_it_is_none_to_it(void)
+{
+    enum { LATE = 2 };
+    const uint8_t word[4] = {0};
+    struct job job;
+
+    begin_job(&job, true);
+    struct stepaf_member_net *guest = ask_with(&job, "my words"), *late = job.nets[LATE];
+    PUMP_UNTIL(&job, (pump_with(&job, guest), has_asked(&job, 0)));
+    late->others[LOST].addresses = guest->own;
+    stepaf_member_net_call_anew(late, LOST);
+    CU_ASSERT(stepaf_member_net_say(late, LOST, STEPAF_CONTROL_LEAVES, word, sizeof word));
+    PUMP_UNTIL(&job, late->control.links[LOST] &&
+                         late->control.links[LOST]->state == STEPAF_CONTROL_GREETING);
+    uint64_t id = id_of(&job, 0);
+    decide(&job, true);
+    job.nets[LATE] = NULL;
+    admit_by(&job, guest, id, true);
+    job.nets[LATE] = late;
+    PUMP_UNTIL(&job, (pump_with(&job, guest),
+                      stepaf_member_net_admission(guest) == STEPAF_MEMBER_ADMITTED &&
+                          (!late->control.links[LOST] ||
+                           late->control.links[LOST]->state == STEPAF_CONTROL_UP)));
+    CU_ASSERT_PTR_NULL(late->control.links[LOST]);
+    CU_ASSERT(late->others[LOST].at > 0); /* the address is left at once */
+    const struct stepaf_consensus_blob *card = stepaf_member_net_card(guest, LOST);
+    CU_ASSERT(stepaf_member_net_admit(late, LOST, id, card->data, card->bytes));
+    stepaf_member_net_welcome(late);
+    for (int i = 0; i < 50; i++) {
+        pump_with(&job, guest);
+        (void)poll(NULL, 0, 1);
+    }
+    CU_ASSERT_FALSE(stepaf_consensus_has_lost(stepaf_member_net_consensus(guest), LATE));
+    await_admission(&job, guest);
+}
+
 int main(void)
 {
     CU_TestInfo tests[] = {
@@ -204,6 +244,8 @@ int main(void)
         {"its home is stopped", its_home_is_stopped},
         {"it hears that it is too late", it_hears_that_it_is_too_late},
         {"the same card lets a call go on", the_same_card_lets_a_call_go_on},
+        {"a call to the process before it is none to it",
+         a_call_to_the_process_before_it_is_none_to_it},
         CU_TEST_INFO_NULL,
     };
     return unit_run(tests);
