@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Whose clock is the common one, and its offset at a commit. */
+/* Choice of the rank whose clock is the common one, and synchronization at commit. */
 #ifndef STEPAF_CORE_CLOCK_H
 #define STEPAF_CORE_CLOCK_H
 

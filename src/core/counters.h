@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Counters of a context. */
 #ifndef STEPAF_CORE_COUNTERS_H
 #define STEPAF_CORE_COUNTERS_H
 
@@ -6,7 +7,7 @@
 
 struct stepaf_ctx;
 
-/* The counters, including those that peers and transports keep. */
+/* Return the counters, including those that peers and transports keep. */
 stepaf_counters_t stepaf_core_counters(const struct stepaf_ctx *ctx);
 
 #endif

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Messages in 32 bits. */
+/* Decoding of messages in 32 bits (immediate data). */
 #ifndef STEPAF_CORE_IMM_H
 #define STEPAF_CORE_IMM_H
 
 #include "transport/transport.h"
 
-/* Whether 32 bits are an answer at all. */
+/* Return whether 32 bits are an answer at all. */
 static inline bool stepaf_imm_is_answer(uint32_t imm)
 {
     return (imm >> STEPAF_IMM_CODE_SHIFT) - STEPAF_IMM_RESPONSE <=
@@ -14,10 +14,10 @@ static inline bool stepaf_imm_is_answer(uint32_t imm)
 
 struct stepaf_ctx;
 
-/* The long path of a message in 32 bits: decode and deliver it, or count that it makes no sense
- * here. */
+/* Decode and deliver a message in 32 bits: the slow path. A message that makes no sense here is
+ * counted. */
 void stepaf_imm_deliver(struct stepaf_upcalls *up, struct stepaf_link *link, uint32_t imm);
-/* The message of 32 bits that stepaf_msg_to_imm has made at the peer. False: it makes no sense
+/* Decode 32 bits that the peer made with stepaf_msg_to_imm. Return false if they make no sense
  * here. */
 bool stepaf_imm_decode(const struct stepaf_ctx *ctx, const struct stepaf_link *link, uint32_t imm,
                        struct stepaf_msg *msg_p);

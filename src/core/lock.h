@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The context's lock: a ticket lock, taken only in contexts that several threads may enter. A call
- * holds it while it polls and posts, including copies through shared memory. A commit holds it from
- * the moment at which all peers have entered the commit to its end: nothing of what it sends may
- * change. A thread that must wait for long sleeps until its turn: the holder may have lost its
- * core, and where threads outnumber cores, threads that only yield would get their cores back again
- * and again before the one whose turn it is. */
+/* The context's lock: a ticket lock, used only in contexts that several threads may enter. A call
+ * holds the lock while it polls and posts, including copies through shared memory. A commit holds
+ * the lock from the time when all peers have entered it to its end: nothing that it announces may
+ * change. A thread that waits long sleeps until its turn. The holder may have lost its core; where
+ * threads outnumber cores, threads that merely yield would get the core back repeatedly before the
+ * thread whose turn it is. */
 #ifndef STEPAF_CORE_LOCK_H
 #define STEPAF_CORE_LOCK_H
 
@@ -19,7 +19,7 @@ struct stepaf_lock {
     _Atomic uint32_t sleepers;
 };
 
-/* Take, or release, a lock that is used. */
+/* Take or give back a lock that is used. */
 void stepaf_lock_take(struct stepaf_lock *lock);
 void stepaf_lock_give(struct stepaf_lock *lock);
 

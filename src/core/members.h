@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The members of an epoch, and exchanges among them. As long as no member is lost, exchanges use
- * the bootstrap; from the first loss on connections of the members' own (boot/consensus). */
+/* The members of an epoch, and exchanges among them. While no rank is lost, exchanges use the
+ * bootstrap; from the first loss on, they use the members' own connections (boot/consensus). */
 #ifndef STEPAF_CORE_MEMBERS_H
 #define STEPAF_CORE_MEMBERS_H
 
@@ -12,32 +12,34 @@
 
 struct stepaf_ctx;
 
-/* An exchange in a commit, like allgather of stepaf_boot_t. *all_p has nothing of a rank that is
- * absent, and ctx->job.members.present says so; it is the same at all ranks that complete the
- * exchange. STEPAF_ERR_PEER_LOST: too few are left, or the others have declared this rank lost. */
+/* Make an exchange of a commit, with the semantics of allgather in stepaf_boot_t. A rank that does
+ * not take part has an empty entry in *all_p and 0 in ctx->job.members.present, which is the same
+ * at all ranks whose call succeeds. STEPAF_ERR_PEER_LOST: too few are left, or the others have
+ * declared this rank lost. */
 stepaf_status_t stepaf_members_exchange(struct stepaf_ctx *ctx, const void *data, size_t bytes,
                                         void **all_p, size_t *offsets_p, int64_t timeout_us);
-/* Take in what other members say, and who is lost. Return whether they want the exchange in
- * progress to be made among themselves. */
+/* Take in what other members say, and which ranks are lost. Return whether they want the current
+ * exchange to be made among the members. */
 bool stepaf_members_call(struct stepaf_ctx *ctx);
 
-/* Whether a rank is lost: it is a member, and the last exchange had nothing of it. */
+/* Return whether a rank is a member and sent nothing in the last exchange: the rank is lost. */
 bool stepaf_members_lacks(const struct stepaf_ctx *ctx, int world_rank);
-/* The first such rank; -1: none. */
+/* Return the first such rank; -1: none. */
 int stepaf_members_first_lacking(const struct stepaf_ctx *ctx);
-/* Why a rank is lost, as text. */
+/* Return the reason for the loss as text. */
 const char *stepaf_members_why(const struct stepaf_ctx *ctx, int world_rank);
-/* The epoch continues with the ranks that were in the last exchange: stop what others may still
+/* Let the epoch go on with the ranks of the last exchange. Stops what other ranks may still
  * write. */
 void stepaf_members_adopt(struct stepaf_ctx *ctx);
-/* All peers have reached the last exchange: so have all members, unless there are lanes. */
+/* Note that all peers took part in the last exchange. So did all members, unless there are
+ * lanes. */
 void stepaf_members_settled(struct stepaf_ctx *ctx);
 
-/* What is known of a rank now. */
+/* Return what is now known of a rank. */
 stepaf_member_state_t stepaf_members_state(const struct stepaf_ctx *ctx, int world_rank);
-/* Call the callback, if there is news for it. The lock is not held. */
+/* Call the callback if it has news to report. The lock is not held. */
 void stepaf_members_dispatch(struct stepaf_ctx *ctx);
-/* Whether this thread is in that call. */
+/* Return whether this thread is in that callback. */
 bool stepaf_members_in_callback(const struct stepaf_ctx *ctx);
 
 #endif

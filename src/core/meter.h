@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* How long answers took, while times are measured. */
+/* Counting of answer times, while times are measured. */
 #ifndef STEPAF_CORE_METER_H
 #define STEPAF_CORE_METER_H
 
 #include "core/metrics.h"
 #include "core/op.h"
 
-/* A part was answered at @a answered (ticks): count its times, if they are measured. @a may_tell:
- * with the times that the peer reported, if it did. */
+/* Count the times of a part that was answered at @a answered (ticks), if times are measured. @a
+ * may_tell: use the times that the peer reported, if any. */
 static inline void stepaf_meter_answer(const struct stepaf_ctx *ctx, const struct stepaf_op *op,
                                        const struct stepaf_op_peer *op_peer, uint64_t answered,
                                        bool may_tell)

@@ -1,22 +1,23 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What a rank shows of itself to tools of the same machine: a file in memory, which tools find by
- * its name among the file descriptors of a process, so that nothing need be prepared.
+/* Layout of what a rank shows to tools on the same machine: a file in memory, which tools find
+ * by its name among the file descriptors of a process, so that nothing must be prepared.
  * tools/stepaf_regions.py reads it.
  *
- *   head          who this is, and where the rest lies
- *   counters      stepaf_counters_t, except its size
+ *   head          identity of the rank, and where the tables lie
+ *   counters      stepaf_counters_t, without its size
  *   peers         an entry each, in the order of ctx->peers
  *   histograms    STEPAF_TIMES of each peer: only while a tool asks for them
- *   late          late operations of each peer and of this rank: only where verdicts are on
+ *   late          late operations of each peer and of this rank: only if verdicts are on
  *
- * A tool copies the whole file and reads live.sequence before and after; if it is odd or has
- * changed, the tool copies again. live.sequence stays odd if the process stops while it writes;
- * such a process still lives. It does not cover histograms: each of their words is right at any
- * time. The only word that a tool writes is wish.until_ns, and this process reads only that word of
- * the file: whatever else is put there changes figures, and nothing else.
+ * A tool copies everything and compares live.sequence before and after; if it is odd or has
+ * changed, the tool repeats the copy. The sequence stays odd if the process is stopped during a
+ * write; the process is alive nevertheless. The sequence does not cover histograms: each of
+ * their words is valid at any time. The only word that a tool writes is wish.until_ns. This
+ * process reads no other word of the file: anything else written there changes the figures
+ * shown, and nothing else.
  *
- * The version stays if something is appended, since all sizes are in the file. A change of what is
- * there requires the next version. */
+ * Appending keeps the version, since all sizes are in the file. Changing what is there requires
+ * the next version. */
 #ifndef STEPAF_CORE_METRICS_LAYOUT_H
 #define STEPAF_CORE_METRICS_LAYOUT_H
 
@@ -29,29 +30,30 @@
 enum {
     STEPAF_METRICS_VERSION = 1,
     STEPAF_METRICS_ALIGN = 64,
-    /* A histogram has 4 buckets an octave, so that a value read from it is off by 12 % at most. */
-    STEPAF_HISTOGRAM_LOW_BITS = 8,   /* the first bucket ends there: 256 ns */
-    STEPAF_HISTOGRAM_HIGH_BITS = 34, /* and the last one begins: 17 s */
+    /* A histogram has 4 buckets per octave: a value read from it is off by 12 % at most. */
+    STEPAF_HISTOGRAM_LOW_BITS = 8,   /* the first bucket ends here: 256 ns */
+    STEPAF_HISTOGRAM_HIGH_BITS = 34, /* the last bucket begins here: 17 s */
     STEPAF_HISTOGRAM_STEP_BITS = 2,
     STEPAF_HISTOGRAM_BUCKETS =
         ((STEPAF_HISTOGRAM_HIGH_BITS - STEPAF_HISTOGRAM_LOW_BITS) << STEPAF_HISTOGRAM_STEP_BITS) +
         2,
 };
 
-/* What is measured at each peer: each role has what it knows of every operation. */
+/* The times measured at each peer: each role measures what it knows of every operation. */
 enum {
     STEPAF_TIME_ROUND = 0, /* attention: from the start to the answer */
-    STEPAF_TIME_WAYS = 1,  /* and of this the time outside of the FFN rank, where answers say it */
-    STEPAF_TIME_QUEUE = 0, /* FFN: from the arrival until it is taken */
-    STEPAF_TIME_WORK = 1,  /* and from there until it is answered */
+    /* attention: the same without the FFN rank's share; if answers report it */
+    STEPAF_TIME_WAYS = 1,
+    STEPAF_TIME_QUEUE = 0, /* FFN: from the arrival until the caller takes it */
+    STEPAF_TIME_WORK = 1,  /* FFN: from then until it is answered */
     STEPAF_TIMES = 2
 };
 
 enum {
-    STEPAF_METRICS_PHASES = 12, /* space for those of verdicts */
+    STEPAF_METRICS_PHASES = 12, /* space for the phases of verdicts */
     STEPAF_METRICS_WAYS = 3,    /* phases that name rails */
     STEPAF_METRICS_RAILS = 16,
-    STEPAF_METRICS_PEER_RAILS = 8 /* that a link has at most */
+    STEPAF_METRICS_PEER_RAILS = 8 /* maximum of a link */
 };
 
 struct stepaf_histogram {
@@ -59,7 +61,7 @@ struct stepaf_histogram {
     uint64_t buckets[STEPAF_HISTOGRAM_BUCKETS];
 };
 
-/* Where a table lies: @a n entries of @a bytes each. */
+/* Position of a table: @a n entries of @a bytes each. */
 struct stepaf_metrics_table {
     uint32_t at, bytes, n, spare;
 };
@@ -81,33 +83,33 @@ struct stepaf_metrics_live {
     int64_t written_ns; /* CLOCK_MONOTONIC */
     uint64_t epoch, commits;
     uint32_t n_alive, n_peers;
-    uint32_t life;     /* number of the process among those that had this place, from 1 on */
-    uint32_t measures; /* 1: histograms grow */
+    uint32_t life;     /* number of the process in this rank's place, from 1 on */
+    uint32_t measures; /* 1: histograms are being updated */
     int64_t began_ns;  /* CLOCK_MONOTONIC */
 };
 
 struct stepaf_metrics_wish {
-    _Atomic int64_t until_ns; /* CLOCK_MONOTONIC: until then histograms are wanted */
+    _Atomic int64_t until_ns; /* CLOCK_MONOTONIC: histograms are wanted until then */
 };
 
-/* What stepaf_verdict_query returns; live.sequence covers it as well. */
+/* What stepaf_verdict_query returns; also covered by the sequence. */
 struct stepaf_metrics_verdict {
     int64_t window_ns; /* 0: verdicts are off */
     uint64_t operations, late, unjudged;
     int64_t usual_ns;
     int32_t phase; /* stepaf_verdict_phase_t */
-    int32_t peer;  /* its world rank; -1: this rank, or none */
+    int32_t peer;  /* world rank of the peer; -1: this rank, or none */
     uint64_t by_phase[STEPAF_METRICS_PHASES];
     int64_t over_ns[STEPAF_METRICS_PHASES];
     int32_t rail; /* -1: none */
     uint32_t spare;
 };
 
-/* Late operations ever, by their verdicts: those that name a peer or, in the last entry, all
+/* All late operations so far, by verdict: those that name a peer, or, in the last entry, all
  * others. */
 struct stepaf_metrics_late {
     uint32_t by_phase[STEPAF_METRICS_PHASES];
-    /* Of these, those that name a rail: way there, way back, network. */
+    /* Of these, the operations whose verdict names a rail: way there, way back, network. */
     uint32_t by_rail[STEPAF_METRICS_WAYS][STEPAF_METRICS_RAILS];
 };
 
@@ -137,8 +139,8 @@ struct stepaf_metrics_peer {
     int32_t world_rank, rank;
     uint32_t flags;  /* STEPAF_METRICS_LOST, _OUT */
     uint32_t queued; /* posts that wait for space */
-    uint32_t ready;  /* batches that are not taken yet */
-    uint32_t lives;  /* processes that have had its place, as far as this rank knows */
+    uint32_t ready;  /* batches not taken yet */
+    uint32_t lives;  /* processes that have had the peer's place, as far as this rank knows */
     uint64_t bytes_sent, bytes_received, messages_sent; /* of its link */
     int64_t clock_bound_ns;
     char link[32]; /* its transport; "": none yet */

@@ -19,8 +19,8 @@ enum stepaf_op_peer_state {
     STEPAF_OP_PEER_NONE,     /* skipped by this operation */
     STEPAF_OP_PEER_LEFT_OUT, /* not asked: it has not released the slot, see core/late.h */
     STEPAF_OP_PEER_WAITING,  /* no answer yet */
-    STEPAF_OP_PEER_ARRIVING, /* the answer is here, and being copied to GPU memory */
-    STEPAF_OP_PEER_ANSWERED, /* its tensors are here */
+    STEPAF_OP_PEER_ARRIVING, /* the answer has arrived and is being copied into GPU memory */
+    STEPAF_OP_PEER_ANSWERED, /* its tensors have arrived */
     STEPAF_OP_PEER_CANCELED, /* the batch was released without an answer */
     STEPAF_OP_PEER_REFUSED,  /* its sources cannot be read: nothing was sent */
     STEPAF_OP_PEER_LOST
@@ -30,41 +30,43 @@ enum stepaf_op_peer_state {
 struct stepaf_op_peer {
     struct stepaf_post post;
     struct stepaf_peer *peer;
-    /* Ticks. This and the following fields are valid once it is ANSWERED or CANCELED. LEFT_OUT and
-     * held: when the operation that the peer is still about was started. */
+    /* Ticks. Valid, like the fields after it, once the part is ANSWERED or CANCELED. LEFT_OUT and
+     * held: start time of the operation that the peer is still working on. */
     uint64_t answered;
-    uint32_t queue_ns; /* what the peer reported; UINT32_MAX: nothing */
+    uint32_t queue_ns; /* reported by the peer; UINT32_MAX: not reported */
     uint32_t work_ns;
-    uint64_t pull_sum; /* bytes of all answers, as planned */
-    uint64_t stamp;    /* stepaf_trace_word of its answer, without what is stamped with it */
-    uint32_t owed;     /* LEFT_OUT and held: the operation that the peer is still about */
+    uint64_t pull_sum; /* bytes of all tensors of the answer, as planned */
+    uint64_t stamp;    /* stepaf_trace_word of its answer, without the events stamped with it */
+    /* LEFT_OUT and held: sequence of the operation that the peer is still working on */
+    uint32_t owed;
     union {
         struct {
             uint8_t state; /* stepaf_op_peer_state */
-            /* Its answer is unusual: pull_bytes are not as planned, or the operation may complete
-             * without it. */
+            /* The answer needs the slow path: pull_bytes are not as planned, or the operation may
+             * complete without the answer. */
             bool odd;
         };
-        uint16_t state_if_usual; /* another number if it is odd */
+        uint16_t state_if_usual; /* differs from any state if odd */
     };
     bool held; /* the peer has not released the slot */
 };
 
 /* What has landed at a peer, or from a peer, before its answer. */
 struct stepaf_op_landed {
-    uint32_t seq;  /* of the operation that it is about */
-    uint32_t bits; /* bit i: tensor i of the answer is here; STEPAF_OP_PUSHED: the push is there */
+    uint32_t seq;  /* of the operation concerned */
+    uint32_t bits; /* bit i: tensor i of the answer has landed; STEPAF_OP_PUSHED: the push has */
 };
 
 enum { STEPAF_OP_PUSHED = 1 << STEPAF_MAX_TENSORS };
 
-/* Whether its answer is still to come, or being copied to GPU memory. */
+/* Return whether the answer is outstanding, or being copied into GPU memory. */
 static inline bool stepaf_op_peer_is_open(const struct stepaf_op_peer *op_peer)
 {
     return op_peer->state == STEPAF_OP_PEER_WAITING || op_peer->state == STEPAF_OP_PEER_ARRIVING;
 }
 
-/* Whether the peer is still about an earlier operation in this part's slot: see core/late.h. */
+/* Return whether the peer is still working on an earlier operation in this part's slot: see
+ * core/late.h. */
 static inline bool stepaf_op_peer_owes(const struct stepaf_op_peer *op_peer)
 {
     return op_peer->state == STEPAF_OP_PEER_LEFT_OUT && op_peer->held;
@@ -72,80 +74,81 @@ static inline bool stepaf_op_peer_owes(const struct stepaf_op_peer *op_peer)
 
 struct stepaf_op {
     struct stepaf_plan_obj *plan;
-    struct stepaf_op *after; /* of the next slot */
+    struct stepaf_op *after; /* the op of the next slot */
     uint32_t index;          /* in ctx->tables.ops */
-    uint32_t name;           /* half of the handle, which has the index */
-    uint32_t generation;     /* the other half */
+    uint32_t name;           /* the handle's half that holds the index */
+    uint32_t generation;     /* the handle's other half */
     uint32_t seq;
-    uint32_t bit; /* of its slot in masks */
+    uint32_t bit; /* the slot's bit in masks */
     uint8_t slot;
-    bool retired;        /* its result was handed out */
-    bool not_as_planned; /* its posts are not as planned, or not compiled yet */
-    bool bounced;        /* being started: its sources are being copied */
-    _Atomic int status;  /* STEPAF_INPROGRESS until known */
+    bool retired;        /* its result was returned to the caller */
+    bool not_as_planned; /* its posts differ from the plan, or are not compiled yet */
+    bool bounced;        /* during the start: its sources are being copied */
+    _Atomic int status;  /* STEPAF_INPROGRESS until the result is known */
     struct {
         uint32_t
-            pending; /* that it is not complete without; once it is complete, all that are to come */
-        bool watched; /* the watch is told of its completion: core/watch.h */
+            pending; /* answers that it needs to complete; once complete, those still outstanding */
+        bool watched; /* completion is reported to the watch: core/watch.h */
         union {
             struct {
-                uint32_t spare;  /* further answers that are still to come */
-                uint32_t enough; /* it could be complete, but waits for the others */
+                uint32_t spare;  /* outstanding answers beyond the needed ones */
+                uint32_t enough; /* has the needed answers, but waits for the others */
             };
-            uint64_t some; /* it may be complete without others */
+            uint64_t some; /* nonzero: may complete without all answers */
         };
-        uint64_t until;                  /* ticks: until when it waits; 0: it does not */
-        struct stepaf_op_landed *landed; /* per peer: before the answers */
+        uint64_t until;                  /* ticks: end of that wait; 0: does not wait */
+        struct stepaf_op_landed *landed; /* per peer: what landed before the answer */
     } answers;
     uint32_t n_held;    /* peers that have not released the slot */
-    uint32_t n_waiting; /* threads that wait for it */
+    uint32_t n_waiting; /* threads that wait for this operation */
     int failed_peer;
     struct {
         uint64_t started;  /* ticks */
-        uint64_t notified; /* ticks: when all parts had been posted */
-        uint64_t done;     /* ticks: when the slot's last operation was complete; only if watched */
-        uint64_t waited;   /* stepaf_trace_word of a wait for it */
+        uint64_t notified; /* ticks: when all parts were posted */
+        uint64_t done;     /* ticks: completion of the slot's last operation; only if watched */
+        uint64_t waited;   /* stepaf_trace_word of a wait for this operation */
     } trace;
     struct stepaf_op_peer *op_peers; /* per peer */
-    struct stepaf_post **posts;      /* the parts', in the same order */
-    struct stepaf_xfer *xfers;       /* per peer: n_push */
-    uint32_t *pull_bytes;            /* per peer: n_pull; what landed, as planned at first */
-    uint32_t imm;                    /* START in 32 bits; answers differ from it only in the code */
-    /* What each transport, by index, has built for its posts as planned, or NULL. */
+    struct stepaf_post **posts;      /* posts of the parts, in the same order */
+    struct stepaf_xfer *xfers;       /* n_push per peer */
+    uint32_t *pull_bytes;            /* n_pull per peer; bytes that landed, initially as planned */
+    uint32_t imm;                    /* START in 32 bits; answers differ only in the code */
+    /* Prepared by each transport, by index, for its posts as planned, or NULL. */
     void *templates[STEPAF_MAX_TRANSPORTS];
     size_t template_bytes;
-    void *copied; /* event: sources are copied to bounce buffers; NULL: none yet */
+    void *copied; /* event: sources are copied to bounce buffers; NULL: not used yet */
 };
 
 static inline stepaf_request_h stepaf_op_handle(const struct stepaf_op *op)
 {
     return stepaf_handle_of(op->name, op->generation);
 }
-/* The operation that a message is about, or NULL if it is about none of this rank's. */
+/* Return the operation that a message names; NULL if it names none of this rank's. */
 struct stepaf_op *stepaf_op_find(const struct stepaf_peer *peer, const struct stepaf_msg *msg);
 void stepaf_op_response(struct stepaf_peer *peer, const struct stepaf_msg *msg);
-/* A tensor of an answer has landed before the others, or the push has. */
+/* Note that a tensor of an answer has landed before the others, or that the push has landed. */
 void stepaf_op_landed(struct stepaf_peer *peer, const struct stepaf_msg *msg);
-/* What has been reported of that for peer @a p's part. */
+/* Return what has landed of peer @a p's part before its answer. */
 static inline uint32_t stepaf_op_has_landed(const struct stepaf_op *op, uint32_t p)
 {
     return op->answers.landed[p].seq == op->seq ? op->answers.landed[p].bits : 0;
 }
-/* An answer that was ARRIVING is in place. */
+/* Note that the data of an ARRIVING answer is in its final memory. */
 void stepaf_op_arrived(struct stepaf_op *op, const struct stepaf_peer *peer);
 void stepaf_op_release(struct stepaf_peer *peer, const struct stepaf_msg *msg);
 void stepaf_op_peer_lost(struct stepaf_peer *peer);
-/* A START was not sent, since its sources cannot be read. */
+/* Note that a START was not sent because its sources cannot be read. */
 void stepaf_op_refused(struct stepaf_peer *peer, const struct stepaf_post *post);
-/* The operation, if it still waits for the others, has waited long enough: it is complete. */
+/* Complete an operation that waits for further answers, if the wait is over. */
 void stepaf_op_expire(struct stepaf_op *op);
 stepaf_status_t stepaf_op_cancel(struct stepaf_op *op);
-/* Upcall of attention ranks: 32 bits, which are an answer, as most are, or not. */
+/* Upcall of attention ranks: take an answer in 32 bits, as most answers are, or 32 bits that are
+ * none. */
 void stepaf_op_deliver_imm(struct stepaf_upcalls *up, struct stepaf_link *link, uint32_t imm);
 typedef void stepaf_deliver_imm_fn(struct stepaf_upcalls *up, struct stepaf_link *link,
                                    uint32_t imm);
-/* The function that replaces it while operations are watched, or times are measured. FFN ranks, and
- * contexts that log messages, keep theirs. */
+/* Return the function that replaces stepaf_op_deliver_imm while operations are watched or times are
+ * measured. FFN ranks, and ranks that log messages, keep their function. */
 stepaf_deliver_imm_fn *stepaf_op_deliver_imm_observed(const struct stepaf_ctx *ctx);
 
 #endif

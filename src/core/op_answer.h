@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Taking an answer: what op.c and op_imm.c share. */
+/* Taking an answer: code shared by op.c and op_imm.c. */
 #ifndef STEPAF_CORE_OP_ANSWER_H
 #define STEPAF_CORE_OP_ANSWER_H
 
@@ -11,24 +11,24 @@
 #include "core/trace.h"
 #include "core/watch.h"
 
-/* What is already known of an answer that is taken. */
+/* What is already known of an answer being taken. */
 enum stepaf_op_taking {
-    /* Operations are not watched or measured (else transports deliver to the function that uses the
-     * next value), and the operation needs each answer. */
+    /* Nobody watches or measures (otherwise transports deliver to the OBSERVED function), and the
+     * operation needs each answer. */
     STEPAF_OP_AS_PLANNED,
-    STEPAF_OP_OBSERVED, /* its operation needs each answer, and the peer reports no times */
+    STEPAF_OP_OBSERVED, /* the operation needs each answer, and the peer reports no times */
     STEPAF_OP_ANY
 };
 
-/* An operation that may complete without some answers has all that it needs. False: it waits for
- * the others for a while. */
+/* Note that an operation that may complete without all answers has those it needs. Return false if
+ * it waits a while for the others. */
 bool stepaf_op_has_enough(struct stepaf_op *op);
-/* Note the actual sizes: @a sizes, or those as planned. */
+/* Note the actual sizes: @a sizes, or the planned ones if NULL. */
 void stepaf_op_set_sizes(struct stepaf_op *op, struct stepaf_op_peer *op_peer,
                          const uint32_t *sizes);
-/* Whether an answer is already in GPU memory; else it is ARRIVING, or the peer is lost. */
+/* Return whether an answer is in GPU memory. If not, it is ARRIVING, or the peer is lost. */
 bool stepaf_op_is_there(struct stepaf_op *op, struct stepaf_op_peer *op_peer, bool released);
-/* Take an unusual answer. */
+/* Take an answer on the slow path. */
 void stepaf_op_take_unusual(struct stepaf_ctx *ctx, struct stepaf_op *op,
                             struct stepaf_op_peer *op_peer, bool released);
 
@@ -44,16 +44,16 @@ static inline void stepaf_op_set_result(struct stepaf_ctx *ctx, struct stepaf_op
     atomic_store_explicit(&op->status, status, memory_order_release);
 }
 
-/* Whether the peer may answer: it cannot before it has received the START. A message that claims
- * otherwise would free a slot whose post still waits for space. */
+/* Return whether the peer may answer. A peer cannot answer before its START has left; accepting
+ * such an answer would free a slot whose post still waits for space. */
 static inline bool stepaf_op_peer_is_awaited(const struct stepaf_op_peer *op_peer)
 {
     return op_peer->state == STEPAF_OP_PEER_WAITING && op_peer->post.state != STEPAF_POST_QUEUED;
 }
 
-/* The operation is complete with all that it needs: tell the watch, if it is one to be picked.
- * Before its start was the end of the last operation, if that was not after the start, or of the
- * slot's previous one. */
+/* Report a completed operation to the watch, if the operation is to be picked. The time before its
+ * start counts from the last completion of any operation, if that preceded the start, or of the
+ * slot's previous operation. */
 static inline void stepaf_op_tell_watch(const struct stepaf_ctx *ctx, struct stepaf_op *op,
                                         uint64_t now)
 {
@@ -71,8 +71,8 @@ static inline void stepaf_op_tell_watch(const struct stepaf_ctx *ctx, struct ste
         watch->ops->pick(watch, op, now, idle);
 }
 
-/* A peer's answer is complete, its post is through, and its sizes are known. The watch is called
- * last: a call at the end needs no registers to be saved. */
+/* Take a peer's answer. The answer is complete, its post is done, and its sizes are known. The
+ * watch is called last: a call at the end needs no registers to be saved. */
 static inline __attribute__((always_inline)) void stepaf_op_take_answer(
     struct stepaf_ctx *ctx, struct stepaf_op *op, struct stepaf_op_peer *op_peer, bool released,
     enum stepaf_op_taking taking, uint64_t now)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A peer: what is known of its memory, and declaring it lost. */
+/* Peers: look-up of their memory, and declaring a peer lost. */
 #ifndef STEPAF_CORE_PEER_H
 #define STEPAF_CORE_PEER_H
 
@@ -8,7 +8,7 @@
 struct stepaf_peer;
 struct stepaf_rmem;
 
-/* Memory that the peer offers, by number; NULL: there is none. */
+/* Return memory that the peer offers, by its id; NULL: no such memory. */
 const struct stepaf_rmem *stepaf_peer_find_rmem(const struct stepaf_peer *peer, uint32_t id);
 /* Declare a peer lost by this rank's own decision: the peer may be alive, and writing. */
 void stepaf_peer_fail(struct stepaf_peer *peer, const char *reason);

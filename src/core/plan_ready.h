@@ -6,7 +6,7 @@
 #include "core/plan.h"
 
 bool stepaf_plan_ready(const struct stepaf_plan_obj *plan);
-/* STEPAF_ERR_STATE, with the reason why a plan that is not on streams cannot be started. */
+/* Return STEPAF_ERR_STATE with the reason why a plan that is not on streams cannot be started. */
 stepaf_status_t stepaf_plan_refuse_unready(const struct stepaf_plan_obj *plan);
 
 #endif

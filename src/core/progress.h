@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Making progress: taking in what has arrived. */
+/* Progress: polling the transports and taking in what has arrived. */
 #ifndef STEPAF_CORE_PROGRESS_H
 #define STEPAF_CORE_PROGRESS_H
 
 #include "core/ctx.h"
 #include "core/wait.h"
 
-/* Advance everything; return how much happened. The lock is held. Polls up to @a polls times.
- * _many: if there is more to do than to poll one transport. */
+/* Advance everything and return the number of events. The lock is held. Polls up to @a polls times.
+ * The _many variant is for more than one transport, queued posts, or work of the feature. */
 unsigned stepaf_core_progress_many(struct stepaf_ctx *ctx, unsigned polls);
 static inline unsigned stepaf_core_progress_polls(struct stepaf_ctx *ctx, unsigned polls)
 {
@@ -19,8 +19,8 @@ static inline unsigned stepaf_core_progress_polls(struct stepaf_ctx *ctx, unsign
         n = transport->ops->progress(transport, polls);
     else
         n = stepaf_core_progress_many(ctx, polls);
-    /* Time decides, not the number of polls: a caller may sleep between them. Most transports have
-     * taken a stamp. */
+    /* Use time, not a poll count: a caller may sleep between polls. Most polls have a stamp
+     * already. */
     uint64_t now = stepaf_arrival_ticks(ctx);
     if (n)
         ctx->polling.came = now;
@@ -31,13 +31,13 @@ static inline unsigned stepaf_core_progress_polls(struct stepaf_ctx *ctx, unsign
     ctx->up.polled = 0;
     return n;
 }
-/* Once. */
+/* Poll once. */
 static inline unsigned stepaf_core_progress(struct stepaf_ctx *ctx)
 {
     return stepaf_core_progress_polls(ctx, 1);
 }
-/* Progress of a thread that has nothing else to do: poll for a few microseconds, if this thread has
- * the context and its core for itself. */
+/* Make progress for a thread that has nothing else to do: poll for a few microseconds, if this
+ * context and its core belong to this thread alone. */
 static inline unsigned stepaf_core_progress_waiting(struct stepaf_ctx *ctx)
 {
     return stepaf_core_progress_polls(ctx, ctx->polling.at_once);

@@ -9,60 +9,60 @@
 #include "transport/transport.h"
 
 struct stepaf_region {
-    struct stepaf_mem mem; /* first: what transports know of it */
-    bool library;          /* from stepaf_alloc, or receive buffers; else the caller's own pages */
+    struct stepaf_mem mem; /* first: what transports know of the region */
+    bool library;          /* from stepaf_alloc, or receive buffers; otherwise the caller's pages */
     bool shareable;        /* GPU memory: other processes can map it */
-    bool target;           /* peers write to it: it is offered at commit */
-    bool hidden;           /* it is not offered to any peer (any more) */
-    bool hosted;           /* GPU memory: plans without streams name it */
-    bool is_bounce;        /* it is the bounce buffer of another region */
-    bool pinned;           /* host memory that the GPU can use as well */
-    bool unpin;            /* and this library has pinned it */
+    bool target;           /* peers write to it: offered at commit */
+    bool hidden;           /* offered to nobody, or no longer offered */
+    bool hosted;           /* GPU memory: named by plans without streams */
+    bool is_bounce;        /* bounce buffer of another region */
+    bool pinned;           /* host memory that the GPU can use too */
+    bool unpin;            /* pinned by this library */
     bool
         receives_hosted; /* GPU memory, FFN: some key is received there that no stream plan names */
     unsigned uses;       /* by plans and receive buffers */
-    unsigned received;   /* of these, receive buffers */
-    unsigned leaving;    /* and of those, the ones that end with the next commit */
+    unsigned received;   /* of these, by receive buffers */
+    unsigned leaving;    /* of those, by receive buffers that the next commit frees */
     uint32_t at;         /* in ctx->memory.regions */
-    uint32_t offered;    /* epoch in which peers learned of it, 0: not yet */
-    uint32_t linked;     /* GPU memory: epoch from which on links support it, 0: they do not */
+    uint32_t offered;    /* epoch in which peers learned of it; 0: not yet */
+    uint32_t linked;     /* GPU memory: first epoch in which links can carry it; 0: none */
     struct stepaf_region *bounce; /* GPU memory: host memory that stands for it, see gpu/bounce.h */
 };
 
-/* A region by number. */
+/* A region by its id. */
 struct stepaf_region_name {
     uint32_t id;
-    struct stepaf_region *region; /* NULL: it was dropped */
+    struct stepaf_region *region; /* NULL: dropped */
 };
 
-/* The region that @a mem belongs to. */
+/* Return the region that contains @a mem. */
 static inline const struct stepaf_region *stepaf_region_of(const struct stepaf_mem *mem)
 {
     return (const struct stepaf_region *)mem;
 }
 
-/* Find the region that holds a range; NULL: none does. _host: only host memory, and fast; _linked:
- * host memory, or GPU memory that links support. */
+/* Find the region that holds a range; return NULL if none does. _host: host memory only, fast.
+ * _linked: host memory, or GPU memory that links can carry. */
 struct stepaf_region *stepaf_region_find(const struct stepaf_ctx *ctx, const void *data,
                                          size_t bytes);
 struct stepaf_region *stepaf_region_find_host(struct stepaf_ctx *ctx, const void *data,
                                               size_t bytes);
 struct stepaf_region *stepaf_region_find_linked(struct stepaf_ctx *ctx, const void *data,
                                                 size_t bytes);
-/* Say why find_linked found nothing for @a what ("push tensor") @a index. */
+/* Return the error that says why find_linked found nothing for @a what ("push tensor") @a index. */
 stepaf_status_t stepaf_region_refuse(const struct stepaf_ctx *ctx, const void *data, size_t bytes,
                                      stepaf_phase_t phase, const char *what, int index)
     __attribute__((cold));
 stepaf_status_t stepaf_region_alloc(struct stepaf_ctx *ctx, size_t bytes, stepaf_mem_kind_t kind,
                                     struct stepaf_region **region_p);
 stepaf_status_t stepaf_region_register(struct stepaf_ctx *ctx, void *base, size_t bytes);
-/* CUDA waits for all streams in some calls, and streams may wait for the host, which then could not
- * continue: STEPAF_ERR_STATE. */
+/* Return STEPAF_ERR_STATE if CUDA might deadlock: some CUDA calls wait for all streams, and these
+ * may wait for the host, which then could not go on. */
 stepaf_status_t stepaf_region_check_streams(const struct stepaf_ctx *ctx);
 /* Let the GPU read and write host memory, until the region is dropped. */
 stepaf_status_t stepaf_region_pin(struct stepaf_ctx *ctx, struct stepaf_region *region);
-/* Pin again all regions that must be pinned and that others had pinned: a transport that has been
- * closed may have pinned them, as UCX does with CUDA, and no longer does. */
+/* Pin again all regions that must be pinned and that others had pinned. A transport that has been
+ * closed may have pinned them, as UCX does with CUDA, and its pinning is gone. */
 stepaf_status_t stepaf_regions_pin_again(struct stepaf_ctx *ctx);
 void stepaf_region_drop(struct stepaf_ctx *ctx, struct stepaf_region *region);
 void stepaf_regions_free(struct stepaf_ctx *ctx);
@@ -75,14 +75,14 @@ static inline bool stepaf_region_is_linked(const struct stepaf_ctx *ctx,
     return region->mem.kind == STEPAF_MEM_HOST || (region->linked && region->linked <= ctx->epoch);
 }
 
-/* Whether links of a transport access a region of GPU memory directly. */
+/* Return whether links of a transport carry a region of GPU memory directly. */
 static inline bool stepaf_is_taken(const struct stepaf_transport *transport,
                                    const struct stepaf_region *region)
 {
     return region->mem.registration[transport->index];
 }
 
-/* The memory that links of a transport use for @a region. */
+/* Return what links of a transport use in place of @a region. */
 static inline const struct stepaf_mem *stepaf_reach(const struct stepaf_transport *transport,
                                                     const struct stepaf_region *region)
 {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The kind of memory that the caller has given. */
+/* Detecting the kind of memory that the caller has given, and opening the GPU. */
 #ifndef STEPAF_CORE_REGION_KIND_H
 #define STEPAF_CORE_REGION_KIND_H
 
@@ -7,9 +7,9 @@
 
 struct stepaf_gpu;
 
-/* The GPU of this context, opened by the first call that needs one */
+/* Return the GPU of this context. The first call that needs the GPU opens it. */
 stepaf_status_t stepaf_ctx_gpu(struct stepaf_ctx *ctx, struct stepaf_gpu **gpu_p);
-/* Find out what kind of memory the caller has given: sets kind and shareable of @a region. */
+/* Detect the kind of memory that the caller has given: set kind and shareable of @a region. */
 stepaf_status_t stepaf_ctx_place(struct stepaf_ctx *ctx, struct stepaf_region *region);
 
 #endif

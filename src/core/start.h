@@ -10,9 +10,9 @@ stepaf_status_t stepaf_plan_start(struct stepaf_plan_obj *plan, const stepaf_sta
                                   stepaf_request_h *request_p);
 /* Fill the posts of an operation as planned: at set-up, and after a start with other tensors. */
 void stepaf_op_compile(struct stepaf_op *op);
-/* Zero if all parts are over, and with them the posts, and all peers have released the slot and the
- * keys' buffers, which operations of other plans may use too. What lost peers held has been
- * reclaimed. */
+/* Return zero if the slot is free: all parts and their posts are over, and all peers have released
+ * the slot and the keys' buffers, which operations of other plans may use too. Buffers of lost
+ * peers were reclaimed. */
 static inline uint32_t stepaf_plan_slot_use(const struct stepaf_plan_obj *plan,
                                             const struct stepaf_op *op)
 {
@@ -22,7 +22,7 @@ static inline uint32_t stepaf_plan_slot_use(const struct stepaf_plan_obj *plan,
         busy |= plan->push[i].key->busy;
     return op->answers.pending | op->n_held | (busy & op->bit);
 }
-/* Whether the plan's next slot is free. */
+/* Return whether the plan's next slot is free. */
 static inline bool stepaf_plan_slot_free(const struct stepaf_plan_obj *plan)
 {
     return !stepaf_plan_slot_use(plan, plan->next);

@@ -2,7 +2,7 @@
 /* Numbered objects, and the handles that name them.
  *
  * A handle is not an address but a number: generation (32 bits), kind (4), context (6), index
- * (22). No part of it is used before it has been compared, so callers may pass any value. */
+ * (22). Every part is compared before it is used, so that callers can safely pass any value. */
 #ifndef STEPAF_CORE_TABLE_H
 #define STEPAF_CORE_TABLE_H
 
@@ -29,14 +29,14 @@ static inline void *stepaf_handle_make(enum stepaf_handle_kind kind, uint32_t co
                                (uint64_t)context << STEPAF_HANDLE_INDEX_BITS | index);
 }
 
-/* The part of a handle beside the generation. */
+/* Return the part of a handle without the generation. */
 static inline uint32_t stepaf_handle_name(enum stepaf_handle_kind kind, uint32_t context,
                                           uint32_t index)
 {
     return (uint32_t)(uintptr_t)stepaf_handle_make(kind, context, index, 0);
 }
 
-/* Combine both. Where an object has them side by side, that is one load. */
+/* Combine both parts. If an object stores them side by side, this is one load. */
 static inline void *stepaf_handle_of(uint32_t name, uint32_t generation)
 {
     return (void *)(uintptr_t)((uint64_t)generation << 32 | name);
@@ -62,7 +62,7 @@ static inline uint32_t stepaf_handle_index(const void *handle)
     return (uint32_t)(uintptr_t)handle & ((1u << STEPAF_HANDLE_INDEX_BITS) - 1);
 }
 
-/* Objects by number. The numbers of removed objects are reused. */
+/* Objects by number. Numbers of removed objects are reused. */
 struct stepaf_table {
     void **objects; /* NULL: free */
     uint32_t n;     /* numbers in use or used before */
@@ -70,12 +70,13 @@ struct stepaf_table {
     uint32_t n_used;
     uint32_t *freed; /* numbers to reuse, the last one first */
     uint32_t n_freed;
-    uint32_t last_generation; /* so that no two objects share number and generation */
-    uint32_t not_ours;        /* the last generation of contexts that had this one's place before */
-    bool wrapped;             /* then not_ours means nothing any more */
+    /* the last one given out: no two objects share number and generation */
+    uint32_t last_generation;
+    uint32_t not_ours; /* last generation of earlier contexts in this context's place */
+    bool wrapped;      /* generations have wrapped: not_ours is meaningless */
 };
 
-/* A generation that was not used for long; never 0. */
+/* Return a generation that was not given out for a long time; never 0. */
 static inline uint32_t stepaf_table_generation(struct stepaf_table *table)
 {
     if (__builtin_expect(!++table->last_generation, 0)) {
@@ -85,20 +86,20 @@ static inline uint32_t stepaf_table_generation(struct stepaf_table *table)
     return table->last_generation;
 }
 
-/* Begin after @a last, the last generation of another context. */
+/* Begin after @a last, the last generation given out by another context. */
 static inline void stepaf_table_begin(struct stepaf_table *table, uint32_t last)
 {
     table->last_generation = last;
     table->not_ours = last;
 }
 
-/* How many generations have been used. */
+/* Return how many generations have been given out. */
 static inline uint32_t stepaf_table_given(const struct stepaf_table *table)
 {
     return table->last_generation - table->not_ours;
 }
 
-/* Add @a object; false if there are already @a limit objects, or out of memory. */
+/* Add @a object. Return false if there are @a limit objects already, or if out of memory. */
 bool stepaf_table_add(struct stepaf_table *table, void *object, uint32_t limit, uint32_t *index_p);
 void stepaf_table_remove(struct stepaf_table *table, uint32_t index);
 void stepaf_table_free(struct stepaf_table *table);
