@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Batches, FFN side: arriving, being taken and answered. */
+/* Batches at an FFN rank: arriving, being taken and answered. */
 #include "core/batch.h"
 #include "core/batch_ahead.h"
 #include "core/batch_check.h"
@@ -24,7 +24,7 @@ static inline __attribute__((always_inline)) void enlist(struct stepaf_batch_obj
     stepaf_list_append(&peer->ready, &batch->own);
 }
 
-/* All bytes are as planned. */
+/* Note that all sizes are as planned. */
 static inline void take_planned_sizes(struct stepaf_batch_obj *batch)
 {
     const struct stepaf_remote_plan *remote = batch->remote;
@@ -35,7 +35,7 @@ static inline void take_planned_sizes(struct stepaf_batch_obj *batch)
     remote->peer->bytes_received += sum;
 }
 
-/* Note the actual sizes. False if they cannot be. */
+/* Note the actual sizes. Return false if they are impossible. */
 static bool take_push_sizes(struct stepaf_batch_obj *batch, const struct stepaf_msg *msg)
 {
     const struct stepaf_remote_plan *remote = batch->remote;
@@ -57,22 +57,23 @@ static bool take_push_sizes(struct stepaf_batch_obj *batch, const struct stepaf_
     return true;
 }
 
-/* Whether the peer cannot mean this slot: its last batch is not over, or what ends it is still
- * here. An answer that is POSTED has arrived, or the peer would not use the slot again. */
+/* The peer cannot mean a busy slot: its last batch is not over, or the messages that end that batch
+ * are still queued here. An answer that is POSTED has arrived, or the peer would not use the slot
+ * again. */
 bool stepaf_batch_busy(const struct stepaf_batch_obj *batch)
 {
     return batch->state != STEPAF_BATCH_FREE || batch->answer.state == STEPAF_POST_QUEUED ||
            batch->release.state == STEPAF_POST_QUEUED;
 }
 
-/* Whether all of the plan has been told. */
+/* Return whether the whole plan has been announced. */
 static inline bool knows_all(const struct stepaf_remote_plan *remote)
 {
     return remote->n_known == remote->n_push + remote->n_pull;
 }
 
-/* Whether @a msg names the plan's next operation, or, as scattered operations may skip this rank,
- * a later one. */
+/* Return whether @a msg names the plan's next operation, or a later one, since scattered operations
+ * may skip this rank. */
 static inline bool is_in_turn(const struct stepaf_remote_plan *remote, const struct stepaf_msg *msg)
 {
     uint32_t skipped = msg->seq - remote->seq;
@@ -82,7 +83,7 @@ static inline bool is_in_turn(const struct stepaf_remote_plan *remote, const str
     return (int32_t)skipped > 0 && msg->slot == (remote->slot + skipped) % remote->depth;
 }
 
-/* All of a batch is here: for the caller, or for a stream. */
+/* Hand out a complete batch: to the caller, or to a stream. */
 static inline __attribute__((always_inline)) void give_out(struct stepaf_peer *peer,
                                                            const struct stepaf_remote_plan *remote,
                                                            struct stepaf_batch_obj *batch)
@@ -111,7 +112,7 @@ void stepaf_batch_arrived(struct stepaf_batch_obj *batch)
     }
 }
 
-/* The slot is the batch's, of operation @a seq, and the plan's next one comes. */
+/* Assign the slot to the batch of operation @a seq, and advance the plan to its next operation. */
 static inline __attribute__((always_inline)) void begin_batch(struct stepaf_ctx *ctx,
                                                               struct stepaf_remote_plan *remote,
                                                               struct stepaf_batch_obj *batch,
@@ -127,7 +128,7 @@ static inline __attribute__((always_inline)) void begin_batch(struct stepaf_ctx 
     batch->answer.state = STEPAF_POST_IDLE;
 }
 
-/* Where something is received in GPU memory. */
+/* Start a batch that receives something in GPU memory. */
 static __attribute__((noinline)) void start_on_gpu(struct stepaf_batch_obj *batch,
                                                    const struct stepaf_msg *msg)
 {
@@ -168,7 +169,7 @@ void stepaf_batch_start(struct stepaf_peer *peer, const struct stepaf_msg *msg)
     give_out(peer, remote, batch);
 }
 
-/* The plan's next operation, all of it as planned, is the likeliest. */
+/* Upcall. The plan's next operation with planned sizes is the most likely case. */
 void stepaf_batch_deliver_imm(struct stepaf_upcalls *up, struct stepaf_link *link, uint32_t imm)
 {
     struct stepaf_ctx *ctx = (struct stepaf_ctx *)up;
@@ -211,8 +212,9 @@ struct stepaf_batch_obj *stepaf_batch_take(struct stepaf_ctx *ctx, struct stepaf
     return batch;
 }
 
-/* Check the tensors and fill the writes; set *n_sizes_p to how many sizes the message must tell:
- * none if all are as planned. A refusal leaves nothing behind that the next try does not set. */
+/* Check the tensors and fill the writes. Set *n_sizes_p to the number of sizes that the message
+ * must carry: none if all are as planned. After a rejection, nothing remains that the next try does
+ * not set. */
 static stepaf_status_t take_tensors(struct stepaf_batch_obj *batch, const stepaf_tensor_t *tensors,
                                     int n, uint32_t *n_sizes_p, bool *on_gpu_p)
 {
@@ -244,7 +246,7 @@ static stepaf_status_t take_tensors(struct stepaf_batch_obj *batch, const stepaf
     return STEPAF_OK;
 }
 
-/* Write what has not gone ahead of the answer. */
+/* Write only what has not gone ahead of the answer. */
 static void skip_ahead(struct stepaf_batch_obj *batch)
 {
     const struct stepaf_remote_plan *remote = batch->remote;
@@ -254,7 +256,7 @@ static void skip_ahead(struct stepaf_batch_obj *batch)
                          remote->ahead[i]);
 }
 
-/* Fill the message. */
+/* Fill the answer's message. */
 static inline void fill_answer(struct stepaf_batch_obj *batch, uint32_t n_sizes, uint32_t flags,
                                uint64_t now)
 {

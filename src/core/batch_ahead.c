@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* What an FFN rank sends ahead of an answer. */
 #include "core/batch_ahead.h"
 
 #include <stdlib.h>
@@ -11,7 +12,7 @@
 #include "core/remote_plan.h"
 #include "core/send.h"
 
-/* Make room for what the batch of this number tells. */
+/* Reserve the entry of the batch with this number. */
 static bool reserve_ahead(struct stepaf_ctx *ctx, uint32_t number)
 {
     if (number >= ctx->inbox.n_ahead) {
@@ -28,7 +29,7 @@ static bool reserve_ahead(struct stepaf_ctx *ctx, uint32_t number)
     return ctx->inbox.ahead[number] != NULL;
 }
 
-/* The part number @a index of the batch; NULL: no memory. */
+/* Return part @a index of the batch; NULL: out of memory. */
 static struct stepaf_batch_part *find_part(struct stepaf_batch_obj *batch, uint32_t index)
 {
     if (!reserve_ahead(batch->remote->peer->ctx, batch->index))
@@ -145,7 +146,7 @@ stepaf_status_t stepaf_batch_leave_out_ahead(struct stepaf_batch_obj *batch)
     return STEPAF_OK;
 }
 
-/* An answer that waits behind it has to bring the tensor then. */
+/* An answer queued behind the post must then carry the tensor itself. */
 bool stepaf_batch_refuse_ahead(struct stepaf_batch_obj *batch, const struct stepaf_post *post)
 {
     struct stepaf_batch_ahead *ahead = stepaf_batch_ahead_of(batch);
@@ -181,7 +182,7 @@ void stepaf_batch_ahead_free(struct stepaf_batch_obj *batch)
     for (int i = 0; i <= STEPAF_MAX_TENSORS; i++) {
         struct stepaf_batch_part *part = ahead->parts[i];
         if (part && part->post.state == STEPAF_POST_QUEUED)
-            part->post.owned = true; /* the core frees it when it has left */
+            part->post.owned = true; /* the core frees it when the post has left */
         else
             free(part);
     }

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Errors of answers that are rejected. */
 #include "core/batch_check.h"
 
 #include "core/batch.h"

@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The end of a batch: released, canceled, its peer lost, or its answer refused. */
+/* The end of a batch: released, canceled, its peer lost, or its answer not sent. */
 #include "core/batch_end.h"
 #include "core/batch_ahead.h"
 #include "core/ctx.h"
 #include "core/remote_plan.h"
 #include "core/send.h"
 
-/* A batch that ends without an answer tells its times with the release. One that was never taken
- * has no work; of one that ended before, as its answer was refused, they are not known any more. */
+/* Put the times of a batch that ends without an answer into the release. A batch that was never
+ * taken has no work time. Times of a batch that ended before, because its answer was not sent, are
+ * no longer known. */
 static uint32_t put_times(struct stepaf_msg *msg, const struct stepaf_ctx *ctx,
                           const struct stepaf_batch_obj *batch, uint64_t now)
 {
@@ -19,7 +20,8 @@ static uint32_t put_times(struct stepaf_msg *msg, const struct stepaf_ctx *ctx,
     return STEPAF_MSG_UNWANTED | STEPAF_MSG_TIMED;
 }
 
-/* Tell the attention rank that the buffers are free, in the answer itself if it has not left. */
+/* Notify the attention rank that the buffers are free: in the answer itself if that has not
+ * left. */
 static void send_release(struct stepaf_batch_obj *batch, uint64_t now)
 {
     struct stepaf_ctx *ctx = batch->remote->peer->ctx;
@@ -60,7 +62,7 @@ void stepaf_batch_cancel(struct stepaf_peer *peer, const struct stepaf_msg *msg)
         remote && msg->slot < remote->depth ? &remote->batches[msg->slot] : NULL;
 
     if (!batch || batch->state == STEPAF_BATCH_FREE || batch->seq != msg->seq)
-        return; /* it was answered and released while the word was on its way */
+        return; /* answered and released while the CANCEL was in flight */
     batch->canceled = true;
     if (batch->state == STEPAF_BATCH_READY) {
         stepaf_batch_unlist(batch);
@@ -92,6 +94,6 @@ void stepaf_batch_refused(struct stepaf_peer *peer, struct stepaf_post *post)
     peer->ctx->counters.responses_sent--;
     for (uint32_t i = 0; i < post->n_xfer; i++)
         peer->bytes_sent -= post->xfer[i].bytes;
-    if (batch->state == STEPAF_BATCH_FREE) /* the release was to go with it */
+    if (batch->state == STEPAF_BATCH_FREE) /* the release was to go with the answer */
         send_release(batch, stepaf_ticks());
 }

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* The times that an FFN rank reports and counts for a batch. */
 #include "core/batch_times.h"
 
 #include "core/metrics.h"

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The common clock: the monotonic clock of world rank 0's node. Ranks of that node share it
- * already. Others estimate how far theirs is from it, at commit by some probes one after the other,
- * and later by those that clock_keep.c sends.
+/* The common clock: the monotonic clock of world rank 0's node. Ranks of that node share it.
+ * Other ranks estimate the offset of their clock from it: at commit by some probes in sequence,
+ * later by the probes that clock_keep.c sends.
  *
- * Links join only ranks of different roles in one lane. Each lane has a reference, whose clock is
- * right as it is: of its ranks on rank 0's node the first, or, if none is there, the lane's first
- * rank of all, and then the lane has a time of its own. The ranks of the other role ask the
- * reference, and the ranks of its own role ask the first rank of the other role, once that knows.
- */
+ * Links join only ranks of different roles in one lane. Each lane has a reference, whose clock
+ * is right by definition: the first of the lane's ranks on rank 0's node. If no rank of the lane
+ * is there, the reference is the lane's first rank, and the lane has a time of its own. The
+ * ranks of the other role ask the reference. The ranks of the reference's role ask the first
+ * rank of the other role (the helper), once the helper knows. */
 #include "core/clock.h"
 #include "core/clock_keep.h"
 #include "core/ctx.h"
@@ -17,7 +17,7 @@
 
 enum { ROUNDS = 8 };
 
-/* Ask @a peer until ROUNDS answers from a rank that knows have come. */
+/* Ask @a peer until ROUNDS answers have arrived from a rank that knows the clock. */
 static stepaf_status_t ask_often(struct stepaf_ctx *ctx, struct stepaf_peer *peer,
                                  int64_t deadline_ns)
 {
@@ -54,7 +54,7 @@ static stepaf_status_t serve(struct stepaf_ctx *ctx, int64_t deadline_ns)
     return STEPAF_OK;
 }
 
-/* World rank of this lane's reference. */
+/* Return the world rank of this lane's reference. */
 static int find_reference(const struct stepaf_ctx *ctx)
 {
     int first = -1;
@@ -70,7 +70,7 @@ static int find_reference(const struct stepaf_ctx *ctx)
     return first;
 }
 
-/* Index of the first peer that is a member. */
+/* Return the index of the first peer that is a member. */
 static uint32_t first_member(const struct stepaf_ctx *ctx)
 {
     uint32_t p = 0;
@@ -80,18 +80,18 @@ static uint32_t first_member(const struct stepaf_ctx *ctx)
     return p;
 }
 
-/* Index, at the other role's ranks, of the first member of this rank's role and lane. */
+/* Return the index, at the other role's ranks, of the first member of this rank's role and lane. */
 static uint32_t first_of_role(const struct stepaf_ctx *ctx)
 {
     int group = stepaf_is_attention(ctx) ? STEPAF_GROUP_ATTENTION : STEPAF_GROUP_FFN;
     uint32_t rank = ctx->job.mesh.lane;
 
-    while (!ctx->job.members.is[ctx->job.groups[group][rank]]) /* this one is */
+    while (!ctx->job.members.is[ctx->job.groups[group][rank]]) /* ends at this rank at the latest */
         rank += ctx->job.mesh.lanes;
     return stepaf_mesh_index(&ctx->job.mesh, rank);
 }
 
-/* Index of the peer that this rank asks. */
+/* Return the index of the peer that this rank asks. */
 static uint32_t find_server(const struct stepaf_ctx *ctx, int reference)
 {
     if (ctx->job.ranks[reference].role == ctx->role)
@@ -99,8 +99,8 @@ static uint32_t find_server(const struct stepaf_ctx *ctx, int reference)
     return stepaf_mesh_index(&ctx->job.mesh, ctx->job.ranks[reference].rank);
 }
 
-/* Whether the common clock is the node's of @a reference as it is. It is not where an earlier
- * reference, on another node, is gone: then the new one goes on with what it knows. */
+/* Return whether the clock of @a reference's node is the common clock unchanged. If an earlier
+ * reference on another node is gone, it is not: the new reference continues with its estimate. */
 static bool is_zero(struct stepaf_ctx *ctx, int reference)
 {
     const struct stepaf_rank *ranks = ctx->job.ranks;

@@ -1,22 +1,23 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Time keeping between commits: readings, probes, conversion of stamps, error bounds. */
 #include "core/clock_keep.h"
 #include "core/send.h"
 
 enum {
     READING_TRIES = 4,
-    READING_EVERY_US = 100000, /* by stepaf_clock_keep, off the hot path */
-    READING_FRESH_US = 10000,  /* for who reads stamps */
-    READING_WIDE_NS = 2000,    /* it was interrupted: better none, for a while */
+    READING_EVERY_US = 100000, /* in stepaf_clock_keep, off the hot path */
+    READING_FRESH_US = 10000,  /* for readers of stamps */
+    READING_WIDE_NS = 2000,    /* a wider reading was interrupted: better none, for a while */
     READING_LATE_US = 1000000,
     PROBE_EVERY_US = 100000,
-    PROBE_FIRST_US = 20000, /* the clock that is followed, as long as there are few */
+    PROBE_FIRST_US = 20000, /* interval of probes to the followed clock while probes are few */
     PROBE_FEW = 100,
-    PROBE_TURNS = 16,   /* all peers are told of this clock once in so many */
-    BOUND_NS = 1000,    /* of a stamp against its own node's clock */
-    PROBE_READ_NS = 200 /* of the two readings that a probe consists of */
+    PROBE_TURNS = 16,   /* all peers learn this clock's bound once in so many probes */
+    BOUND_NS = 1000,    /* error of a stamp against its own node's clock */
+    PROBE_READ_NS = 200 /* error of the two readings of a probe */
 };
 
-/* Of a clock that has not said how far it is off. */
+/* Stands for the bound of a clock that has not reported one. */
 static const int64_t UNKNOWN_NS = INT64_MAX / 8;
 
 static uint64_t word64(const struct stepaf_msg *msg, int at)
@@ -35,14 +36,14 @@ static uint64_t ticks_in(const struct stepaf_ctx *ctx, int64_t us)
     return (uint64_t)((double)us * ctx->clock.own.ticks_per_us);
 }
 
-/* Nanoseconds of @a ticks, roughly. */
+/* Return roughly the nanoseconds of @a ticks. */
 static int64_t rough_ns(const struct stepaf_ctx *ctx, uint64_t ticks)
 {
     return (int64_t)((double)ticks * ctx->clock.own.ns_per_tick);
 }
 
-/* Ticks after which the last reading is too old: @a us, or at first less, as the rate is not known
- * so well. */
+/* Return the ticks after which the last reading is too old: @a us, or less at first, while the rate
+ * is not known well. */
 static uint64_t due_after(const struct stepaf_ctx *ctx, int64_t us)
 {
     uint64_t ticks = ticks_in(ctx, us);
@@ -86,8 +87,8 @@ void stepaf_clock_begin(struct stepaf_ctx *ctx)
     clock->ns_scale = (uint64_t)(clock->own.ns_per_tick * (1 << STEPAF_NS_SCALE_BITS));
 }
 
-/* The line goes on from the last reading. Whoever reads it meanwhile sees that the version is odd,
- * or has changed: each field comes after that. */
+/* Continue with a new line from the last reading. A concurrent reader sees that the version is odd
+ * or has changed: each field is stored after the version became odd. */
 static void set_line(struct stepaf_ctx *ctx, struct stepaf_clock_line line)
 {
     struct stepaf_clock_history *history = &ctx->clock.history;
@@ -106,9 +107,9 @@ static void set_line(struct stepaf_ctx *ctx, struct stepaf_clock_line line)
     atomic_store_explicit(&told->version, version + 2, memory_order_release);
 }
 
-/* Go on as the filter says, from a reading that is both the end of the line so far and the begin of
- * the next one. As long as nobody goes by this clock yet, it jumps: the first probe may have been a
- * bad one. */
+/* Continue as the filter says, from a reading that ends the previous line and begins the next one.
+ * As long as nobody uses this clock yet, the line jumps: the first probe may have been a bad
+ * one. */
 static void turn(struct stepaf_ctx *ctx)
 {
     struct stepaf_ctx_clock *clock = &ctx->clock;
@@ -153,8 +154,8 @@ int64_t stepaf_clock_common_ns(const struct stepaf_ctx *ctx, uint64_t ticks)
     return point.ns + point.offset_ns;
 }
 
-/* How far this rank's common clock is off, at most; -1: not known. @a for_peer: what it will be at
- * most, if time does nothing: anywhere in the range. */
+/* Return the maximum error of this rank's common clock; -1: unknown. @a for_peer: the maximum that
+ * it can reach if time does nothing: anywhere in the range. */
 static int64_t own_bound_ns(const struct stepaf_ctx *ctx, bool for_peer)
 {
     const struct stepaf_ctx_clock *clock = &ctx->clock;
@@ -172,7 +173,7 @@ static int64_t own_bound_ns(const struct stepaf_ctx *ctx, bool for_peer)
     return bound < UNKNOWN_NS / 2 ? bound + BOUND_NS : -1;
 }
 
-/* The bound as a message says it: UINT32_MAX stands for what is not known, and for seconds. */
+/* Return the bound as messages encode it. UINT32_MAX stands for unknown, and for seconds. */
 static uint32_t bound_word(const struct stepaf_ctx *ctx)
 {
     int64_t bound = own_bound_ns(ctx, true);
@@ -180,7 +181,7 @@ static uint32_t bound_word(const struct stepaf_ctx *ctx)
     return bound < 0 || bound > UINT32_MAX ? UINT32_MAX : (uint32_t)bound;
 }
 
-/* Both go by the clock of one node, which is theirs. */
+/* Return whether both ranks use the clock of one node, which is the node of both. */
 static bool share_clock(const struct stepaf_ctx *ctx, const struct stepaf_peer *peer)
 {
     return ctx->clock.known && ctx->clock.is_nodes &&
@@ -200,7 +201,7 @@ int64_t stepaf_clock_bound_ns(const struct stepaf_ctx *ctx, const struct stepaf_
     return own + peer->clock.bound + (int64_t)(age * 2e-6 * STEPAF_CLOCK_DRIFT_PPM);
 }
 
-/* The peer has told how far it is off, @a age_ns ago. */
+/* Note the bound that the peer reported @a age_ns ago. */
 static void take_bound(struct stepaf_peer *peer, uint32_t bound, int64_t age_ns)
 {
     peer->clock.bound = bound;
@@ -242,7 +243,7 @@ void stepaf_clock_pong(struct stepaf_peer *peer, const struct stepaf_msg *msg)
     if (!peer->clock.asked || msg->seq != peer->clock.seq)
         return;
     if (its_now < 0 || its_now > INT64_MAX / 2) {
-        ctx->counters.dropped_malformed++; /* no time at all */
+        ctx->counters.dropped_malformed++; /* not a time */
         return;
     }
     peer->clock.asked = false;
@@ -258,8 +259,8 @@ void stepaf_clock_pong(struct stepaf_peer *peer, const struct stepaf_msg *msg)
     turn(ctx);
 }
 
-/* Ask, unless the last answer is still to come, or the question would have to wait, which would say
- * nothing. */
+/* Ask a peer, unless its last answer is outstanding, or the probe would have to wait in a queue and
+ * measure nothing. */
 static void probe(struct stepaf_peer *peer)
 {
     if (peer->link && !peer->lost && !peer->is_out && !peer->link->has_backlog &&
@@ -267,7 +268,8 @@ static void probe(struct stepaf_peer *peer)
         (void)stepaf_clock_ask(peer);
 }
 
-/* Ask whose clock is followed. Attention ranks also exchange bounds with the others, by turns. */
+/* Ask the peer whose clock is followed. Attention ranks also exchange bounds with other peers,
+ * round-robin. */
 static void send_probes(struct stepaf_ctx *ctx)
 {
     struct stepaf_ctx_clock *clock = &ctx->clock;

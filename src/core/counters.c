@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Counters of a context, with those that peers and transports keep. */
 #include "core/counters.h"
 
 #include "core/ctx.h"

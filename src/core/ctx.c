@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The end of a context. */
+/* Closing and freeing a context. */
 #include <stdlib.h>
 
 #include "base/fork.h"
@@ -24,7 +24,7 @@
 
 enum { FLUSH_US = 1000000 };
 
-/* Let out what is still queued, then say good-bye, so that peers need not find out. */
+/* Send what is still queued, then BYE, so that peers need not detect the end. */
 static void say_bye(struct stepaf_ctx *ctx)
 {
     struct stepaf_msg bye = {.type = STEPAF_MSG_BYE};
@@ -39,7 +39,7 @@ static void free_queue(struct stepaf_peer *peer)
     while (!stepaf_list_empty(&peer->queue)) {
         struct stepaf_post *post = stepaf_container_of(peer->queue.next, struct stepaf_post, node);
         stepaf_list_remove(&post->node);
-        post->state = STEPAF_POST_IDLE; /* nobody else has it to free */
+        post->state = STEPAF_POST_IDLE; /* no other list holds the post to free it */
         if (post->owned)
             free(post);
     }
@@ -55,12 +55,12 @@ void stepaf_ctx_free(struct stepaf_ctx *ctx)
 {
     stepaf_metrics_close(ctx);
     ctx->inbox.handler = NULL;
-    stepaf_lock_enter(&ctx->lock); /* waiting gives it up and takes it again */
+    stepaf_lock_enter(&ctx->lock); /* waiting releases the lock and takes it again */
     if (ctx->peers)
         say_bye(ctx);
     stepaf_lock_leave(&ctx->lock);
     for (uint32_t p = 0; ctx->peers && p < ctx->n_peers; p++)
-        free_queue(&ctx->peers[p]); /* before what its posts belong to */
+        free_queue(&ctx->peers[p]); /* before freeing what its posts belong to */
     for (uint32_t i = 0; i < ctx->tables.plans.n; i++) {
         struct stepaf_plan_obj *plan = stepaf_table_get(&ctx->tables.plans, i);
         if (plan)
@@ -71,7 +71,7 @@ void stepaf_ctx_free(struct stepaf_ctx *ctx)
     for (unsigned i = 0; i < ctx->net.n_transports; i++)
         ctx->net.transports[i]->ops->close(ctx->net.transports[i]);
     ctx->net.n_transports = 0;
-    ctx->feature->free(ctx); /* what transports had still to send may have been theirs */
+    ctx->feature->free(ctx); /* transports may have had posts of the feature to send */
     stepaf_keys_free(ctx);
     stepaf_regions_free(ctx);
     ctx->feature->close(ctx);

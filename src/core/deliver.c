@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What transports call: a message has come, a peer is lost. A message is input, not truth: it is
- * compared with what this side knows before it changes anything, else counted and dropped. */
+/* Upcalls from transports: a message has arrived, a peer is lost. A message is untrusted input: it
+ * is compared with what this side knows before it changes anything; otherwise it is counted and
+ * dropped. */
 #include <stdio.h>
 
 #include "base/log.h"
@@ -16,8 +17,8 @@
 #include "core/remote_plan.h"
 #include "core/watch.h"
 
-/* Something is there of an operation that is not all there: a whole tensor of an answer, or a part,
- * of which only streams want to know. */
+/* Handle LANDED: a part of an operation's data has landed, either a whole tensor of an answer, or a
+ * part of a tensor, which concerns only streams. */
 static void take_landed(struct stepaf_peer *peer, const struct stepaf_msg *msg)
 {
     if (msg->epoch != (uint16_t)peer->ctx->epoch)
@@ -36,7 +37,7 @@ static void take_ready(struct stepaf_peer *peer, const struct stepaf_msg *msg)
         peer->ctx->commit.is_refused = true;
 }
 
-/* Messages that only an FFN rank gets. False: unknown type. */
+/* Deliver messages that only an FFN rank receives. Return false if the type is unknown. */
 static bool deliver_to_ffn(struct stepaf_peer *peer, const struct stepaf_msg *msg)
 {
     switch (msg->type) {
@@ -60,7 +61,7 @@ static bool deliver_to_ffn(struct stepaf_peer *peer, const struct stepaf_msg *ms
     }
 }
 
-/* Messages that only an attention rank gets. False: unknown type. */
+/* Deliver messages that only an attention rank receives. Return false if the type is unknown. */
 static bool deliver_to_attention(struct stepaf_peer *peer, const struct stepaf_msg *msg)
 {
     switch (msg->type) {
@@ -75,7 +76,8 @@ static bool deliver_to_attention(struct stepaf_peer *peer, const struct stepaf_m
     }
 }
 
-/* Messages of set-up and parting, which both roles get. False: unknown type. */
+/* Deliver messages of set-up and departure, which both roles receive. Return false if the type is
+ * unknown. */
 static bool deliver_control(struct stepaf_peer *peer, const struct stepaf_msg *msg)
 {
     switch (msg->type) {
@@ -150,14 +152,14 @@ void stepaf_core_lost(struct stepaf_upcalls *up, struct stepaf_link *link, const
     if (peer->lost)
         return;
     peer->lost = true;
-    link->dead = true; /* what is queued for it goes nowhere from now on */
+    link->dead = true; /* posts queued for this link go nowhere from now on */
     snprintf(peer->reason, sizeof(peer->reason), "%s", reason);
     ctx->n_alive--;
-    ctx->counters.peers_lost += !peer->is_out; /* else it was never here */
+    ctx->counters.peers_lost += !peer->is_out; /* a peer that is out was never here */
     stepaf_log_info(STEPAF_WHO_FORMAT " is lost: %s", STEPAF_WHO_ARGS(peer->who), reason);
-    /* Who has decided that this rank leaves closes its link, maybe before this one knows: that is
-     * no loss to tell of. Nor is what a process that has only just returned cannot reach
-     * (wireup/agree_return.h). */
+    /* Two losses are not reported to the members. A rank that has decided that this rank leaves
+     * closes its link, perhaps before this rank knows of the decision. A process that has only just
+     * returned does not report the ranks that it cannot reach (wireup/agree_return.h). */
     if (ctx->job.members.net && !ctx->job.members.will.leaves && !ctx->job.members.is_on_trial) {
         stepaf_member_net_lose(ctx->job.members.net, peer->who.world_rank, reason);
         stepaf_core_notice_lost(ctx);

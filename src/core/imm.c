@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* From 32 bits back to a message. What they leave out follows from the state of the plan: the upper
- * bits of the sequence from what is expected or in flight, the slot from the sequence. */
+/* Conversion of 32 bits back to a message. What the 32 bits omit follows from the state of the
+ * plan: the upper bits of the sequence from what is expected or in flight, the slot from the
+ * sequence. */
 #include "core/imm.h"
 #include "core/ctx.h"
 #include "core/plan.h"
@@ -9,7 +10,8 @@
 
 enum { SEQ_MASK = STEPAF_IMM_SEQ_MASK, EPOCH_MASK = STEPAF_IMM_EPOCH_MASK };
 
-/* FFN: the next operation of the plan, or, since scattered ones may skip this rank, a later one. */
+/* Expand a START at an FFN rank: the next operation of the plan, or a later one, since scattered
+ * operations may skip this rank. */
 static bool expand_start(const struct stepaf_peer *peer, uint32_t low, struct stepaf_msg *msg)
 {
     const struct stepaf_remote_plan *remote =
@@ -19,13 +21,13 @@ static bool expand_start(const struct stepaf_peer *peer, uint32_t low, struct st
         return false;
     uint32_t ahead = (low - remote->seq) & SEQ_MASK;
     if (ahead > SEQ_MASK / 2)
-        return false; /* one of before */
+        return false; /* an earlier operation */
     msg->seq = remote->seq + ahead;
     msg->slot = (uint8_t)((remote->slot + ahead) % remote->depth);
     return true;
 }
 
-/* Attention: what the peer owes to a plan. */
+/* Find, at an attention rank, an operation that the peer owes to a plan. */
 static bool find_owed(const struct stepaf_plan_obj *plan, const struct stepaf_peer *peer,
                       uint32_t low, struct stepaf_msg *msg)
 {
@@ -40,7 +42,8 @@ static bool find_owed(const struct stepaf_plan_obj *plan, const struct stepaf_pe
     return false;
 }
 
-/* Attention: that, or one of the plan's last operations, as many as it has slots. */
+/* Expand an answer at an attention rank: to an owed operation, or to one of the plan's last
+ * operations, as many as the plan has slots. */
 static bool expand_response(const struct stepaf_peer *peer, uint32_t low, struct stepaf_msg *msg)
 {
     const struct stepaf_plan_obj *plan = stepaf_table_get(&peer->ctx->tables.plans, msg->plan);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Keys: advert, and where an FFN rank receives them. */
+/* Keys: declaration, look-up by id, and shapes. */
 #include <search.h>
 #include <stdlib.h>
 #include <string.h>
@@ -58,7 +58,7 @@ stepaf_status_t stepaf_key_invalid(uint64_t id, const char *what)
                             (unsigned long long)id, what);
 }
 
-/* Take over the shape and the sizes that follow from it. */
+/* Set the shape and the sizes that follow from it. */
 static stepaf_status_t set_shape(struct stepaf_key *key, size_t max_bytes,
                                  const stepaf_key_params_t *params)
 {

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Where an FFN rank receives keys: in memory that the caller names, or that a commit allocates. */
+/* Receive buffers of keys at an FFN rank: in memory that the caller names, or that a commit
+ * allocates. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -9,7 +10,7 @@
 #include "core/mesh.h"
 #include "core/region.h"
 
-/* Where each rank of @a recv_buf is received, or that it is not any more. */
+/* Set the receive addresses of the ranks of @a recv_buf, or clear them. */
 static void set_slices(const struct stepaf_ctx *ctx, struct stepaf_key *key,
                        const struct stepaf_recv_buf *recv_buf, bool there)
 {
@@ -78,8 +79,7 @@ static stepaf_status_t check_rank(const struct stepaf_ctx *ctx, const struct ste
     return STEPAF_OK;
 }
 
-/* Fill ranks_p with the attention ranks meant, and check them. @a is_named: for each peer,
- * false. */
+/* Fill ranks_p with the attention ranks meant, and check them. @a is_named: false for each peer. */
 static stepaf_status_t receive_ranks(const struct stepaf_ctx *ctx, const struct stepaf_key *key,
                                      const int *ranks, uint32_t n, bool *is_named,
                                      uint32_t *ranks_p)
@@ -151,7 +151,7 @@ stepaf_status_t stepaf_key_receive(struct stepaf_ctx *ctx, uint64_t id, void *bu
     return status;
 }
 
-/* Slot and slice starts are kept a cache line apart, so that neighbours do not share one. */
+/* Slices start a cache line apart, so that neighbours do not share one. */
 static uint64_t slice_bytes(const struct stepaf_key *key)
 {
     return ((uint64_t)key->depth * key->max_bytes + 63) / 64 * 64;
@@ -174,7 +174,7 @@ static bool is_received_in_kind(const struct stepaf_key *key, stepaf_mem_kind_t 
     return key->direction == STEPAF_PUSH && key->mem_kind == kind;
 }
 
-/* One region holds the buffers of all keys of a kind that lack some. @a ranks is scratch. */
+/* Allocate one region for the buffers of all keys of a kind that lack some. @a ranks is scratch. */
 static stepaf_status_t allocate_kind(struct stepaf_ctx *ctx, stepaf_mem_kind_t kind,
                                      uint32_t *ranks)
 {

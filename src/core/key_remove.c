@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Withdrawing keys: a key leaves ctx->memory.keys at once, and is freed by the next commit, which
- * ends what peers know of it. */
+/* Withdrawing keys: a key leaves ctx->memory.keys immediately and is freed by the next commit,
+ * which ends what peers know of it. */
 #define _GNU_SOURCE 1 /* tdestroy */
 
 #include <search.h>
@@ -26,8 +26,8 @@ static stepaf_status_t refuse_named(const struct stepaf_ctx *ctx, const struct s
                             (unsigned long long)key->id);
 }
 
-/* End the plans that name @a key, if they are none of the caller's. A stream plan's proxy plan that
- * has outlived it goes at the next commit, before the key does. */
+/* End the library's own plans that name @a key. A proxy plan that outlives its stream plan ends at
+ * the next commit, before the key. */
 static stepaf_status_t end_plans(struct stepaf_ctx *ctx, const struct stepaf_key *key)
 {
     stepaf_status_t status = STEPAF_OK;
@@ -45,7 +45,7 @@ static stepaf_status_t end_plans(struct stepaf_ctx *ctx, const struct stepaf_key
     if (!status && n != key->uses)
         status = refuse_named(ctx, key);
     for (uint32_t i = ctx->cache.n; i > 0 && !status;
-         i--) /* the last one takes an ended one's place */
+         i--) /* the last plan takes the place of an ended one */
         if (stepaf_plan_names(ctx->cache.plans[i - 1], key))
             status = stepaf_plan_end(ctx->cache.plans[i - 1]);
     return status;
@@ -80,7 +80,7 @@ stepaf_status_t stepaf_key_remove(struct stepaf_ctx *ctx, uint64_t id)
     status = end_plans(ctx, key);
     if (status)
         return status;
-    if (key->since > ctx->epoch) { /* nobody knows it */
+    if (key->since > ctx->epoch) { /* no peer knows it */
         stepaf_key_unlist(ctx, key);
         stepaf_key_release_bufs(ctx, key);
         key_free(ctx, key);
@@ -102,7 +102,7 @@ void stepaf_keys_free_withdrawn(struct stepaf_ctx *ctx)
         forget(ctx);
 }
 
-/* The keys themselves are freed by whoever has them in a list. */
+/* The owner of the list frees the keys themselves. */
 static void free_nothing(void *key)
 {
     (void)key;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Operations that are complete before all have answered, and what late peers owe. */
+/* Operations that complete before all peers have answered, and what late peers owe. */
 #include "core/late.h"
 #include "core/ctx.h"
 #include "core/send.h"
@@ -52,7 +52,7 @@ void stepaf_late_forget(struct stepaf_op *op, struct stepaf_op_peer *op_peer)
     stepaf_op_give_back(op, op_peer);
 }
 
-/* Bytes of a late answer. False: they cannot be. */
+/* Count the bytes of a late answer. Return false if its sizes are impossible. */
 static bool count_bytes(const struct stepaf_plan_obj *plan, struct stepaf_op_peer *op_peer,
                         const struct stepaf_msg *msg)
 {

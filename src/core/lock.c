@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Taking a lock, and sleeping where it is waited for. A ticket's last bits say whom to wake. */
+/* The context's lock: taking it, and sleeping while waiting. A ticket's last bits say which
+ * sleepers to wake. */
 #include "core/lock.h"
 
 #include <limits.h>
@@ -18,17 +19,17 @@ static uint32_t bit_of(uint32_t ticket)
     return 1u << ticket % 32;
 }
 
-/* Sleep until another one than @a serving is served, or a little longer. */
+/* Sleep until a ticket other than @a serving is served, or a little longer. */
 static void sleep_until(struct stepaf_lock *lock, uint32_t serving, uint32_t ticket)
 {
     atomic_fetch_add(&lock->sleepers, 1);
-    /* Returns at once if that has changed. */
+    /* Returns immediately if lock->serving has changed. */
     (void)syscall(SYS_futex, &lock->serving, FUTEX_WAIT_BITSET_PRIVATE, serving, NULL, NULL,
                   bit_of(ticket));
     atomic_fetch_sub(&lock->sleepers, 1);
 }
 
-/* Wake whoever sleeps until @a ticket is served. */
+/* Wake the thread that sleeps until @a ticket is served. */
 static void wake(struct stepaf_lock *lock, uint32_t ticket)
 {
     (void)syscall(SYS_futex, &lock->serving, FUTEX_WAKE_BITSET_PRIVATE, INT_MAX, NULL, NULL,
@@ -56,7 +57,7 @@ void stepaf_lock_give(struct stepaf_lock *lock)
 {
     uint32_t next = atomic_load_explicit(&lock->serving, memory_order_relaxed) + 1;
 
-    /* Before it is asked who sleeps: one who is not counted yet will see it. */
+    /* Before reading the sleepers: a thread that is not counted yet will see the new value. */
     atomic_exchange(&lock->serving, next);
     if (__builtin_expect(atomic_load(&lock->sleepers) != 0, 0))
         wake(lock, next);

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Members of the epoch: exchanges in a commit, who is a member, and what callers see of it. */
 #include "core/members.h"
 
 #include <poll.h>
@@ -17,7 +18,7 @@
 
 enum { LOOK_MS = 1 };
 
-/* The first commit takes all, and until its end there are no links to look at. */
+/* The first commit includes all ranks, and there are no links to check before it ends. */
 static bool is_first_commit(struct stepaf_ctx *ctx)
 {
     return !ctx->job.members.is_guest &&
@@ -88,7 +89,7 @@ static stepaf_status_t refuse_late(const struct stepaf_ctx *ctx)
                                  rank);
 }
 
-/* Members that wait for who has only just returned go on without it in time. */
+/* Declare a returned rank lost if the members have waited long enough for it in this commit. */
 static void lose_patience(struct stepaf_ctx *ctx)
 {
     struct stepaf_ctx_members *members = &ctx->job.members;
@@ -100,8 +101,8 @@ static void lose_patience(struct stepaf_ctx *ctx)
                                "it has not come through the commit in which it returned");
 }
 
-/* Links are not read meanwhile: what peers say may be of the epoch that they have entered already,
- * and is let lie until this rank is there too. */
+/* Wait for the members' decision. Links are not read meanwhile: messages from peers may be of an
+ * epoch that they have entered already, and stay unread until this rank enters it too. */
 static void await_decision(struct stepaf_ctx *ctx, int64_t deadline_ns)
 {
     struct stepaf_member_net *net = ctx->job.members.net;
@@ -144,10 +145,11 @@ stepaf_status_t stepaf_members_exchange(struct stepaf_ctx *ctx, const void *data
     stepaf_status_t status = exchange_by_boot(ctx, data, bytes, all_p, offsets_p, timeout_us);
     if (!status)
         stepaf_member_net_learn(net, *all_p,
-                                offsets_p); /* others may not have seen its end, and ask */
+                                offsets_p); /* others may not have seen its end, and ask for it */
     if (!status || stepaf_monotonic_ns() >= deadline_ns)
         return status;
-    /* Somebody has left it, or it has failed: among the members it may be had. */
+    /* A rank has left the exchange, or the exchange has failed: the members may still complete
+     * it. */
     stepaf_error_t error = *stepaf_last_error();
     stepaf_status_t again = exchange_by_consensus(ctx, data, bytes, all_p, offsets_p, deadline_ns);
     return again == STEPAF_ERR_TIMEOUT ? stepaf_error_raise(&error) : again;
@@ -197,7 +199,8 @@ void stepaf_members_adopt(struct stepaf_ctx *ctx)
         bool has_left =
             ctx->job.members.net && stepaf_member_net_has_left(ctx->job.members.net, rank);
         if (!ctx->job.members.present[rank] && !peer->lost && peer->link && has_left)
-            ctx->up.lost(&ctx->up, peer->link, "it has left"); /* it writes nothing any more */
+            /* a rank that has left writes nothing any more */
+            ctx->up.lost(&ctx->up, peer->link, "it has left");
         else if (!ctx->job.members.present[rank] && !peer->lost && peer->link)
             stepaf_peer_fail(peer, "the others go on without it");
         peer->is_out = !ctx->job.members.present[rank];
@@ -222,7 +225,7 @@ void stepaf_members_settled(struct stepaf_ctx *ctx)
 
 /* ---- what callers see ---- */
 
-/* Whether an FFN rank has owed an answer for too long. */
+/* Return whether an FFN rank has owed an answer for too long. */
 static bool is_slow(const struct stepaf_ctx *ctx, const struct stepaf_peer *peer, uint64_t now)
 {
     uint64_t late = (uint64_t)((double)ctx->env.slow_us * ctx->clock.own.ticks_per_us);
@@ -262,7 +265,8 @@ stepaf_member_state_t stepaf_members_state(const struct stepaf_ctx *ctx, int wor
                : STEPAF_MEMBER_IN;
 }
 
-/* A callback that this thread is in. One may poll another context, whose own is called then. */
+/* A callback that this thread is in. A callback may poll another context, which then calls its
+ * own. */
 struct callback_frame {
     const struct stepaf_ctx *ctx;
     const struct callback_frame *outer;

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Barriers, and exchanges outside of commits, that members make by themselves. */
 #include "core/members_gather.h"
 
 #include <poll.h>
@@ -15,8 +16,8 @@
 #include "core/wait.h"
 
 enum {
-    LOOK_US = 1000,    /* at most: another thread may have taken what wakes this one */
-    HINT_NS = 50000000 /* between words of the first on whom it waits for */
+    LOOK_US = 1000,    /* maximum: another thread may have consumed the wake-up */
+    HINT_NS = 50000000 /* interval of hints from the first member about the rank it waits for */
 };
 
 /* One gathering at one rank. */
@@ -24,7 +25,7 @@ struct gather {
     struct stepaf_ctx *ctx;
     struct stepaf_member_group group;
     uint32_t epoch;
-    int64_t hint_ns; /* when the next is due */
+    int64_t hint_ns; /* when the next hint is due */
     int awaited;
 };
 
@@ -62,7 +63,7 @@ static stepaf_status_t refuse_slow(const struct gather *gather)
                                  STEPAF_WHO_FORMAT " has not come in time", STEPAF_WHO_ARGS(who));
 }
 
-/* The members of the group, in order. False: no memory. */
+/* List the members of the group, in order. Return false if out of memory. */
 static bool list_members(struct gather *gather)
 {
     const struct stepaf_ctx_job *job = &gather->ctx->job;
@@ -76,7 +77,7 @@ static bool list_members(struct gather *gather)
     return ranks != NULL;
 }
 
-/* With the lock: what has come of it by now. */
+/* Check what has arrived of the gathering. The lock is held. */
 static stepaf_status_t look_at_gather(struct gather *gather)
 {
     struct stepaf_ctx *ctx = gather->ctx;

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* The memory that a context takes, by what it depends on. */
 #include "core/memory_use.h"
 #include "core/batch.h"
 #include "core/batch_ahead.h"
@@ -27,7 +28,7 @@ static void count_key(const struct stepaf_ctx *ctx, const struct stepaf_key *key
     }
 }
 
-/* Attention: memory of plans, on all peers. */
+/* Count the memory of an attention rank's plans, for all peers. */
 static void count_plans(const struct stepaf_ctx *ctx, stepaf_memory_use_t *use)
 {
     for (uint32_t i = 0; i < ctx->tables.plans.n; i++) {
@@ -47,7 +48,7 @@ static void count_plans(const struct stepaf_ctx *ctx, stepaf_memory_use_t *use)
     }
 }
 
-/* FFN: the same for what attention ranks have told. */
+/* Count the memory of an FFN rank's remote plans. */
 static void count_remotes(const struct stepaf_ctx *ctx, stepaf_memory_use_t *use)
 {
     for (uint32_t p = 0; p < ctx->n_peers; p++)

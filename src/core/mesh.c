@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* The mesh: computing the number of lanes and a rank's place in them. */
 #include "core/mesh.h"
 
 #include "base/error.h"
@@ -13,7 +14,7 @@ static uint32_t greatest_common_divisor(uint32_t a, uint32_t b)
     return a;
 }
 
-/* Lanes from that of the smaller group's size on have none of its ranks. */
+/* Lanes numbered from the smaller group's size on have none of its ranks. */
 static stepaf_status_t refuse_lanes(uint32_t lanes, uint32_t n_attention, uint32_t n_ffn)
 {
     uint32_t least = n_attention < n_ffn ? n_attention : n_ffn;

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* What a rank shows to tools on the same machine: the file, the measuring of times, the writes. */
 #include "core/metrics.h"
 
 #include <errno.h>
@@ -25,8 +26,8 @@ _Static_assert((int)STEPAF_METRICS_PEER_RAILS == (int)STEPAF_LINK_RAILS, "each h
 
 enum {
     WRITE_EVERY_US = 100000,
-    PEERS_AT_ONCE = 64,   /* a few microseconds */
-    QUEUE_LOOKED_AT = 256 /* of a longer one nobody needs to know how long */
+    PEERS_AT_ONCE = 64,   /* takes a few microseconds */
+    QUEUE_LOOKED_AT = 256 /* the length of a longer queue is not counted */
 };
 
 /* ---- the file ---- */
@@ -39,7 +40,8 @@ static struct stepaf_metrics_table place_table(uint64_t *bytes, size_t each, uin
     return (struct stepaf_metrics_table){(uint32_t)at, (uint32_t)each, n, 0};
 }
 
-/* It does not change its size, so that neither side can run past its end. NULL: errno says why. */
+/* Make the file. Its size is sealed, so that neither side can run past its end. NULL: errno says
+ * why. */
 static void *make_file(struct stepaf_metrics *metrics)
 {
     stepaf_fork_begin();
@@ -68,7 +70,7 @@ static void take_path(struct stepaf_ctx *ctx, const struct stepaf_metrics_path *
     ctx->clock.told_from = path->told_from;
 }
 
-/* @a histograms: of all peers; NULL: times are not measured. */
+/* Set where times are counted. @a histograms: of all peers; NULL: times are not measured. */
 static void set_times(struct stepaf_ctx *ctx, struct stepaf_histogram *histograms)
 {
     for (uint32_t p = 0; p < ctx->n_peers; p++)
@@ -93,8 +95,9 @@ static void measure_if_asked(struct stepaf_ctx *ctx, struct stepaf_metrics *metr
 
 /* ---- open and close ---- */
 
-/* World rank 0's process tells jobs apart. It is the first one for all but those that have come
- * after another had taken its place: for these STEPAF_METRICS_JOB is there. */
+/* Return a number that tells jobs apart, made from world rank 0's process. A process that joins
+ * after another process has taken rank 0's place sees a different first process; STEPAF_METRICS_JOB
+ * serves this case. */
 static uint64_t job_number(const struct stepaf_ctx *ctx)
 {
     const struct stepaf_rank *first = &ctx->job.ranks[0];
@@ -160,7 +163,7 @@ void stepaf_metrics_open(struct stepaf_ctx *ctx, stepaf_deliver_imm_fn *deliver_
     measure_if_asked(ctx, metrics);
     stepaf_metrics_write(ctx);
     atomic_thread_fence(memory_order_release);
-    head->version = STEPAF_METRICS_VERSION; /* from now on it is one */
+    head->version = STEPAF_METRICS_VERSION; /* valid from now on */
     return;
 
 err:

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Logging of messages between ranks at STEPAF_LOG_LEVEL=trace. */
 #include "core/msg_log.h"
 
 #include "base/log.h"
@@ -28,7 +29,7 @@ static const struct stepaf_who *who_of(const struct stepaf_link *link)
     return &ctx->peers[link->peer].who;
 }
 
-/* ---- what comes ---- */
+/* ---- received messages ---- */
 
 static void log_come(const struct stepaf_link *link, const struct stepaf_msg *msg)
 {
@@ -51,10 +52,10 @@ void stepaf_msg_log_begin(struct stepaf_ctx *ctx)
     if (ctx->env.log_level < STEPAF_ENV_LOG_LEVEL_trace)
         return;
     ctx->up.deliver = deliver_logged;
-    ctx->up.deliver_imm = stepaf_imm_deliver; /* as the message that it stands for */
+    ctx->up.deliver_imm = stepaf_imm_deliver; /* logged as the message that it stands for */
 }
 
-/* ---- what is sent ---- */
+/* ---- sent messages ---- */
 
 static void log_sent(const struct stepaf_post *post)
 {
@@ -71,7 +72,7 @@ static void log_sent(const struct stepaf_post *post)
         post->n_xfer, (unsigned long long)bytes);
 }
 
-/* What finds no room is offered again. */
+/* Post and log. Posts without space are not logged: they are offered again. */
 static unsigned post_logged(struct stepaf_post *const *posts, unsigned n)
 {
     unsigned index = posts[0]->link->transport->index;

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Notification of callers that a rank is lost or out. */
 #include "core/news.h"
 
 #include <unistd.h>
@@ -13,7 +14,7 @@ void stepaf_core_tell_news(struct stepaf_ctx *ctx)
     ctx->job.members.n_changes++;
     atomic_store(&ctx->job.members.is_news, true);
     if (ctx->job.members.event_fd >= 0)
-        (void)!write(ctx->job.members.event_fd, &one, sizeof(one)); /* full: it is readable */
+        (void)!write(ctx->job.members.event_fd, &one, sizeof(one)); /* EAGAIN: already readable */
 }
 
 void stepaf_core_notice_lost(struct stepaf_ctx *ctx)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Operations in flight, attention side: answers, releases, cancellation, loss. */
+/* Operations in flight at an attention rank: answers, releases, cancellation, loss. */
 #include "core/op.h"
 #include "core/ctx.h"
 #include "core/feature.h"
@@ -21,7 +21,7 @@ bool stepaf_op_has_enough(struct stepaf_op *op)
     return !op->answers.enough;
 }
 
-/* Give the operation its result, once. */
+/* Set the operation's result, once. */
 static void conclude(struct stepaf_op *op, stepaf_status_t status, int peer, uint64_t now)
 {
     struct stepaf_ctx *ctx = op->plan->ctx;
@@ -38,7 +38,7 @@ static void conclude(struct stepaf_op *op, stepaf_status_t status, int peer, uin
         stepaf_op_tell_watch(ctx, op, now);
 }
 
-/* What an operation comes to that needs a part that has ended so. */
+/* Return the result of an operation that needs a part that has ended in @a state. */
 static stepaf_status_t status_without(enum stepaf_op_peer_state state)
 {
     return state == STEPAF_OP_PEER_LOST       ? STEPAF_ERR_PEER_LOST
@@ -47,7 +47,7 @@ static stepaf_status_t status_without(enum stepaf_op_peer_state state)
                                               : STEPAF_OK;
 }
 
-/* A part is over, one way or another. */
+/* End a part in @a state. */
 static void end_op_peer(struct stepaf_op *op, uint32_t p, enum stepaf_op_peer_state state,
                         uint64_t now)
 {
@@ -96,7 +96,7 @@ void stepaf_op_set_sizes(struct stepaf_op *op, struct stepaf_op_peer *op_peer,
     op_peer->odd = sizes != NULL;
 }
 
-/* The answer brings what was planned. */
+/* Count an answer with the planned sizes. */
 static inline void take_planned(struct stepaf_op *op, struct stepaf_op_peer *op_peer)
 {
     if (__builtin_expect(op_peer->odd, 0))
@@ -104,7 +104,7 @@ static inline void take_planned(struct stepaf_op *op, struct stepaf_op_peer *op_
     op_peer->peer->bytes_received += op_peer->pull_sum;
 }
 
-/* It brings what it says. False if it cannot. */
+/* Count an answer with the sizes that it states. Return false if they are impossible. */
 static bool take_pull_sizes(struct stepaf_op *op, struct stepaf_op_peer *op_peer,
                             const struct stepaf_msg *msg)
 {
@@ -161,7 +161,7 @@ void stepaf_op_landed(struct stepaf_peer *peer, const struct stepaf_msg *msg)
         return;
     }
     if (op->plan->proxied.is || !stepaf_op_peer_is_awaited(&op->op_peers[peer->index]))
-        return; /* it is over, or nobody can ask */
+        return; /* the part is over, or nobody can ask */
     struct stepaf_op_peer *op_peer = &op->op_peers[peer->index];
     const struct stepaf_plan_obj *plan = op->plan;
     uint32_t first = peer->index * plan->n_pull;
@@ -172,7 +172,7 @@ void stepaf_op_landed(struct stepaf_peer *peer, const struct stepaf_msg *msg)
         return;
     }
     if (i != STEPAF_MSG_NO_TENSOR && plan->on_gpu)
-        return; /* it is brought there with the others */
+        return; /* copied to the GPU together with the other tensors */
     if (i != STEPAF_MSG_NO_TENSOR) {
         bit = 1u << i;
         op->pull_bytes[first + i] = msg->word[STEPAF_MSG_HERE];
@@ -226,7 +226,7 @@ void stepaf_op_release(struct stepaf_peer *peer, const struct stepaf_msg *msg)
     op_peer->answered = now;
     op_peer->queue_ns = timed ? msg->word[STEPAF_MSG_QUEUE] : UINT32_MAX;
     op_peer->work_ns = timed ? msg->word[STEPAF_MSG_WORK] : UINT32_MAX;
-    /* Nothing was expected: that the peer is done with it is the answer. */
+    /* An operation without pull tensors expects nothing: its release is the answer. */
     end_op_peer(op, peer->index,
                 op->plan->n_pull ? STEPAF_OP_PEER_CANCELED : STEPAF_OP_PEER_ANSWERED, now);
     if (op_peer->state == STEPAF_OP_PEER_ANSWERED)
@@ -251,7 +251,7 @@ void stepaf_op_peer_lost(struct stepaf_peer *peer)
     }
 }
 
-/* The peer has not heard of the operation: to it, it is one that was skipped. */
+/* The peer has not heard of the operation: for the peer, the operation was skipped. */
 void stepaf_op_refused(struct stepaf_peer *peer, const struct stepaf_post *post)
 {
     struct stepaf_plan_obj *plan = stepaf_table_get(&peer->ctx->tables.plans, post->msg.plan);
@@ -288,7 +288,7 @@ stepaf_status_t stepaf_op_cancel(struct stepaf_op *op)
             .slot = op->slot,
             .seq = op->seq,
         };
-        /* One that is not told, out of memory, answers in vain: nothing worse. */
+        /* If out of memory, the peer is not notified and answers in vain, which is harmless. */
         if (op->op_peers[p].state == STEPAF_OP_PEER_WAITING)
             (void)stepaf_core_send(&ctx->peers[p], &msg);
     }

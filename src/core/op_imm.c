@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Answers in 32 bits: the way of most. */
+/* Answers in 32 bits: the path of most answers. */
 #include "core/imm.h"
 #include "core/op_answer.h"
 #include "core/send.h"
 #include "core/table.h"
 
-/* The operation in flight that an answer of 32 bits is about; NULL: none. */
+/* Return the operation in flight that an answer in 32 bits names; NULL: none. */
 static __attribute__((noinline)) struct stepaf_op *find_short(const struct stepaf_ctx *ctx,
                                                               uint32_t imm)
 {
@@ -20,7 +20,7 @@ static __attribute__((noinline)) struct stepaf_op *find_short(const struct stepa
     return NULL;
 }
 
-/* An answer of 32 bits: all bytes as planned, and times that are too short to be told. */
+/* Count an answer in 32 bits: planned sizes, and times too short to be reported. */
 static inline void count_planned(struct stepaf_op_peer *op_peer)
 {
     op_peer->peer->bytes_received += op_peer->pull_sum;
@@ -28,7 +28,7 @@ static inline void count_planned(struct stepaf_op_peer *op_peer)
     op_peer->work_ns = UINT32_MAX;
 }
 
-/* Take an answer as planned, to an operation that needs it: else its parts are odd. */
+/* Take an answer as planned, for an operation that needs it. Other operations have odd parts. */
 static inline __attribute__((always_inline)) void take_planned_answer(
     struct stepaf_ctx *ctx, struct stepaf_op *op, struct stepaf_op_peer *op_peer, uint32_t imm,
     enum stepaf_op_taking taking)
@@ -38,7 +38,7 @@ static inline __attribute__((always_inline)) void take_planned_answer(
                           taking, ctx->up.polled);
 }
 
-/* An answer as planned, where something is to be done before; or no such answer. */
+/* Take an answer as planned on the slow path, or 32 bits that are no such answer. */
 static __attribute__((noinline)) void deliver_unusual(struct stepaf_ctx *ctx,
                                                       struct stepaf_link *link, uint32_t imm)
 {
@@ -59,8 +59,8 @@ static __attribute__((noinline)) void deliver_unusual(struct stepaf_ctx *ctx,
     stepaf_op_take_unusual(ctx, op, op_peer, released);
 }
 
-/* Whether an answer is one to @a op, which a thread waits for, and is as planned. Its START says
- * the same in its 32 bits, but for the code. */
+/* Return whether 32 bits are an answer as planned to @a op, which a thread waits for. The 32 bits
+ * of its START are the same except for the code. */
 static inline bool is_usual_answer(const struct stepaf_op *op, const struct stepaf_op_peer *op_peer,
                                    uint32_t imm)
 {
@@ -69,7 +69,7 @@ static inline bool is_usual_answer(const struct stepaf_op *op, const struct step
            op_peer->post.state == STEPAF_POST_SENT;
 }
 
-/* The operation that a thread waits for is the likeliest. */
+/* Upcall. The operation that a thread waits for is the most likely case. */
 void stepaf_op_deliver_imm(struct stepaf_upcalls *up, struct stepaf_link *link, uint32_t imm)
 {
     struct stepaf_ctx *ctx = (struct stepaf_ctx *)up;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What an operation has come to, in a sentence. */
+/* The result of an operation, and the error text that describes it. */
 #include "core/op_result.h"
 #include "core/ctx.h"
 #include "core/plan.h"

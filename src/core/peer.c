@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A peer: what is known of its memory, and giving it up. */
+/* Peers: look-up of their memory, and declaring a peer lost. */
 #include "core/peer.h"
 
 #include <stdlib.h>

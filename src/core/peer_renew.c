@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Resetting a peer: without a link to it, or for another process in its place. */
 #include "core/peer_renew.h"
 
 #include <pthread.h>
@@ -9,7 +10,7 @@
 #include "core/peer.h"
 #include "core/remote_plan.h"
 
-/* ---- nowhere ---- */
+/* ---- a link to nowhere ---- */
 
 static unsigned post_nowhere(struct stepaf_post *const *posts, unsigned n)
 {
@@ -23,7 +24,7 @@ static void do_nothing(struct stepaf_link *link)
     (void)link;
 }
 
-/* All else is what transports may leave out. */
+/* The other functions are optional for transports. */
 static const struct stepaf_transport_ops own_ops = {
     .name = "none", .post = post_nowhere, .disconnect = do_nothing};
 static struct stepaf_transport_ops nowhere_ops;
@@ -35,10 +36,10 @@ static void complete_nowhere(void)
     nowhere_ops = stepaf_transport_complete(&own_ops);
 }
 
-/* The link goes, with all that hangs on it. */
+/* Drop the link with everything that depends on it. */
 static void part_from(struct stepaf_peer *peer)
 {
-    while (!stepaf_list_empty(&peer->queue)) { /* posts may be of its plans */
+    while (!stepaf_list_empty(&peer->queue)) { /* posts may belong to remote plans of the peer */
         struct stepaf_post *post = stepaf_container_of(peer->queue.next, struct stepaf_post, node);
         stepaf_list_remove(&post->node);
         if (post->owned)
@@ -76,7 +77,7 @@ void stepaf_peer_renew(struct stepaf_peer *peer)
     part_from(peer);
     peer->ctx->n_alive += peer->lost;
     peer->lost = peer->is_out = peer->oom = false;
-    memset(&peer->clock, 0, sizeof(peer->clock)); /* nothing is known of the new one's */
+    memset(&peer->clock, 0, sizeof(peer->clock)); /* nothing is known of the new process's clock */
     peer->ready_epoch = peer->quiesced = 0;
     peer->reason[0] = peer->refused[0] = '\0';
 }

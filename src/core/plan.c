@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Plans, attention side: making and freeing them. */
+/* Plans at an attention rank: making and freeing them. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -16,30 +16,30 @@
 #include "core/watch.h"
 #include "device/gpu.h"
 
-/* Count the plan in or out at a region. */
+/* Add or remove the plan as a user of a region. */
 static void use_region(struct stepaf_plan_obj *plan, struct stepaf_region *region, unsigned change)
 {
     region->uses += change;
     if (region->mem.kind != STEPAF_MEM_CUDA || plan->on_streams)
         return;
     plan->on_gpu = true;
-    if (plan->proxied.is) /* its stream plan has seen to the memory */
+    if (plan->proxied.is) /* its stream plan prepares the memory */
         return;
     plan->ctx->commit.changed = plan->ctx->commit.changed || !region->hosted;
     region->hosted = true;
 }
 
-/* Count the plan in or out at a key. */
+/* Add or remove the plan as a user of a key. */
 static void use_key(const struct stepaf_plan_obj *plan, struct stepaf_key *key, unsigned change)
 {
-    if (plan->proxied.is) /* nobody's but its stream plan's */
+    if (plan->proxied.is) /* the stream plan counts */
         return;
     key->uses += change;
     if (plan->on_streams)
         key->stream_uses += change;
 }
 
-/* Count the plan in or out at the keys and the memory that it uses. */
+/* Add or remove the plan as a user of its keys and memory. */
 static void use_all(struct stepaf_plan_obj *plan, unsigned change)
 {
     for (int i = 0; i < plan->n_push; i++)
@@ -52,7 +52,7 @@ static void use_all(struct stepaf_plan_obj *plan, unsigned change)
     for (uint32_t i = 0; i < plan->ctx->n_peers * plan->n_pull; i++)
         if (plan->pull[i].region) {
             use_region(plan, plan->pull[i].region, change);
-            if (stepaf_is_attention(plan->ctx)) /* else it is what answers are sent from */
+            if (stepaf_is_attention(plan->ctx)) /* otherwise answers are sent from it */
                 plan->pull[i].region->target = true;
         }
 }
@@ -90,7 +90,7 @@ static bool op_open(struct stepaf_plan_obj *plan, struct stepaf_op *op, uint8_t 
     return true;
 }
 
-/* What the trace says of an operation's end. */
+/* Set the trace words of an operation's end. */
 static void set_stamps(struct stepaf_op *op)
 {
     uint32_t index = op->plan->index;
@@ -103,7 +103,7 @@ static void set_stamps(struct stepaf_op *op)
                               (uint32_t)op->op_peers[p].peer->who.rank, STEPAF_TRACE_WHOLE);
 }
 
-/* Who watches operations of the host's is told of this plan's. */
+/* Announce the plan to the watch of the host's operations, if there is one. */
 static void have_watched(struct stepaf_plan_obj *plan)
 {
     struct stepaf_watch *watch = plan->ctx->polling.watch;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Plans, attention side: once FFN ranks can know all that a plan names, what its starts have in
- * common is put together, and they are told. */
+/* Announcing plans at an attention rank: once FFN ranks can know everything that a plan names,
+ * compile what its starts have in common, and announce the plan. */
 #include <stdlib.h>
 
 #include "core/ctx.h"
@@ -68,7 +68,7 @@ static void add_stamp(struct stepaf_plan_obj *plan, uint32_t event, uint32_t pee
     plan->stamps.at[plan->stamps.n++].word = stepaf_trace_word(event, plan->index, peer, tensor);
 }
 
-/* What the trace says of a start. */
+/* Compile the trace records of a start. */
 static void compile_stamps(struct stepaf_plan_obj *plan)
 {
     uint32_t also = plan->stamps.is_small && plan->n_push ? STEPAF_TRACE_STARTED : 0;
@@ -94,8 +94,7 @@ void stepaf_op_drop_templates(struct stepaf_op *op)
     op->template_bytes = 0;
 }
 
-/* Have each transport put together what its posts have in common, by the first of them that can
- * be. */
+/* Let each transport prepare a template of its posts, from the first post of a live peer. */
 static bool make_templates(struct stepaf_op *op)
 {
     for (uint32_t p = 0; p < op->plan->ctx->n_peers; p++) {
@@ -111,7 +110,7 @@ static bool make_templates(struct stepaf_op *op)
     return op->template_bytes > 0;
 }
 
-/* Put together all that starts of this epoch have in common. */
+/* Compile everything that starts of this epoch have in common. */
 static void compile_plan(struct stepaf_plan_obj *plan)
 {
     struct stepaf_ctx *ctx = plan->ctx;
@@ -150,7 +149,7 @@ stepaf_status_t stepaf_plan_announce(struct stepaf_plan_obj *plan)
     for (uint32_t p = 0; p < ctx->n_peers; p++) {
         struct stepaf_peer *peer = &ctx->peers[p];
         if (!peer->lost && !stepaf_plan_leaves_out(plan, p) && !announce_to(peer, plan)) {
-            stepaf_plan_announce_end(plan, p + 1); /* it may know a part */
+            stepaf_plan_announce_end(plan, p + 1); /* the peer may know a part of the plan */
             return stepaf_error_no_memory(STEPAF_PHASE_COMMIT);
         }
     }

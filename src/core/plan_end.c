@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Ending a plan: not while anything of it is under way. And those that stepaf_push_pull has made,
- * which nobody else would end. */
+/* Ending a plan, which requires that nothing of it is in flight; and ending the cached plans of
+ * stepaf_push_pull, which no caller ends. */
 #include "core/plan_end.h"
 #include "core/ctx.h"
 #include "core/feature.h"
@@ -47,7 +47,7 @@ stepaf_status_t stepaf_plan_end(struct stepaf_plan_obj *plan)
 
 /* ---- one-shot plans ---- */
 
-/* How many tensors of it lie there. */
+/* Return how many tensors of the plan are in the region. */
 static unsigned uses(const struct stepaf_plan_obj *plan, const struct stepaf_region *region)
 {
     unsigned n = 0;
@@ -59,7 +59,8 @@ static unsigned uses(const struct stepaf_plan_obj *plan, const struct stepaf_reg
     return n;
 }
 
-/* Whether nobody would miss it: nothing is in flight, and all requests have been waited for. */
+/* Return whether the plan is unused: nothing is in flight, and all requests have been waited
+ * for. */
 static bool is_spent(const struct stepaf_plan_obj *plan)
 {
     for (int s = 0; s < plan->depth; s++)
@@ -70,7 +71,7 @@ static bool is_spent(const struct stepaf_plan_obj *plan)
 
 void stepaf_plans_uncache(struct stepaf_ctx *ctx, const struct stepaf_region *region)
 {
-    stepaf_error_t error = *stepaf_last_error(); /* what is not idle is no failure */
+    stepaf_error_t error = *stepaf_last_error(); /* a plan that is not idle is no failure */
     unsigned n = 0;
 
     for (uint32_t i = 0; i < ctx->cache.n; i++) {
@@ -79,7 +80,8 @@ void stepaf_plans_uncache(struct stepaf_ctx *ctx, const struct stepaf_region *re
             n += uses(plan, region);
     }
     bool all = n == region->uses;
-    for (uint32_t i = ctx->cache.n; all && i > 0; i--) /* the last one takes an ended one's place */
+    /* the last plan takes the place of an ended one */
+    for (uint32_t i = ctx->cache.n; all && i > 0; i--)
         if (uses(ctx->cache.plans[i - 1], region))
             (void)stepaf_plan_end(ctx->cache.plans[i - 1]);
     (void)stepaf_error_raise(&error);

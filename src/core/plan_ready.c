@@ -1,19 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Plans, attention side: what of all that a plan names FFN ranks cannot know yet. */
+/* Plans at an attention rank: what FFN ranks cannot know yet of what a plan names. */
 #include "core/plan_ready.h"
 #include "core/ctx.h"
 #include "core/key.h"
 #include "core/region.h"
 
-/* What a plan cannot be started without. */
+/* What a plan lacks to be started. */
 struct lack {
     enum { LACKS_NOTHING, LACKS_KEY, LACKS_LINK, LACKS_SOURCE, LACKS_DESTINATION } what;
     uint32_t index; /* of the tensor */
     const struct stepaf_key *key;
-    const struct stepaf_peer *peer; /* whom no link reaches with the key */
+    const struct stepaf_peer *peer; /* not reached with the key by any link */
 };
 
-/* The first peer of the plan that does not receive the key where links reach; NULL: all do. */
+/* Return the first peer of the plan that does not receive the key where links reach; NULL: none. */
 static const struct stepaf_peer *unreached(const struct stepaf_plan_obj *plan,
                                            const struct stepaf_key *key)
 {
@@ -50,7 +50,7 @@ bool stepaf_plan_ready(const struct stepaf_plan_obj *plan)
     const struct stepaf_ctx *ctx = plan->ctx;
 
     return ctx->epoch && ctx->state != STEPAF_CTX_BROKEN && ctx->state != STEPAF_CTX_LEFT &&
-           !plan->stream && /* else the other side has a plan of its own */
+           !plan->stream && /* for a stream plan, the other side has a plan of its own */
            find_lack(plan).what == LACKS_NOTHING;
 }
 

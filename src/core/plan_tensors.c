@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What a plan names: counts and flags, then each tensor's key and memory. */
+/* Resolving what a plan names: counts and flags, then each tensor's key and memory. */
 #include <stdlib.h>
 
 #include "core/ctx.h"
@@ -43,8 +43,8 @@ stepaf_status_t stepaf_plan_check(const struct stepaf_ctx *ctx, const stepaf_ten
     return STEPAF_OK;
 }
 
-/* Memory of a stream plan: the GPU's, or host memory that the GPU is let to use. What a key names
- * at its receiver is of the key's kind. */
+/* Prepare memory of a stream plan: the GPU's, or host memory that the GPU is allowed to use. Memory
+ * that receives a key must be of the key's kind. */
 static stepaf_status_t use_on_streams(struct stepaf_plan_obj *plan, const struct stepaf_key *key,
                                       struct stepaf_region *region, const char *what, int index)
 {
@@ -58,7 +58,7 @@ static stepaf_status_t use_on_streams(struct stepaf_plan_obj *plan, const struct
                                 (unsigned long long)key->id,
                                 key->mem_kind == STEPAF_MEM_CUDA ? "GPU" : "host");
     status = stepaf_region_pin(plan->ctx, region);
-    if (status && status != STEPAF_ERR_STATE) { /* which passes */
+    if (status && status != STEPAF_ERR_STATE) { /* a temporary state */
         return stepaf_error_set(STEPAF_ERR_UNSUPPORTED, STEPAF_PHASE_NONE,
                                 "%s %d is in host memory that the GPU cannot use: %.200s", what,
                                 index, stepaf_last_error()->text);
@@ -125,7 +125,7 @@ static stepaf_status_t compile_push(struct stepaf_plan_obj *plan, const stepaf_t
     return STEPAF_OK;
 }
 
-/* A destination covers all slots: the planned depth decides how many. */
+/* Return the bytes that a destination covers for all slots of the planned depth. */
 static size_t pull_span(const struct stepaf_plan_obj *plan, const struct stepaf_pull *pull)
 {
     return (size_t)(plan->depth - 1) * pull->key->max_bytes + pull->bytes;
@@ -148,7 +148,7 @@ static stepaf_status_t check_overlap(const struct stepaf_plan_obj *plan, uint32_
     if (!sorted)
         return stepaf_error_no_memory(STEPAF_PHASE_NONE);
     for (uint32_t i = 0; i < n; i++)
-        if (plan->pull[i].bytes) /* nothing is nowhere */
+        if (plan->pull[i].bytes) /* an empty tensor overlaps nothing */
             sorted[n_sorted++] = &plan->pull[i];
     qsort(sorted, n_sorted, sizeof(*sorted), by_address);
     for (uint32_t i = 1; i < n_sorted && !status; i++)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Making things advance. */
+/* The slow path of progress: several transports, queued posts, work of the feature. */
 #include <stdlib.h>
 
 #include "core/ctx.h"

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Registered memory: a tree by address, and an array by number, looked up by bisection. */
+/* Registered memory: regions in a tree by address, and in an array by id, searched by bisection. */
 #include <search.h>
 #include <stdlib.h>
 #include <string.h>
@@ -9,8 +9,8 @@
 #include "core/region_kind.h"
 #include "device/device.h"
 
-/* Regions do not overlap: those that do are one, to the tree. A probe is a region that has only its
- * memory. */
+/* Compare regions for the tree. Regions do not overlap; overlapping ranges compare equal. A probe
+ * is a region of which only the mem part exists. */
 static int compare_ranges(const void *one, const void *other)
 {
     const struct stepaf_mem *a = one, *b = other;
@@ -21,7 +21,7 @@ static int compare_ranges(const void *one, const void *other)
     return at - its >= b->bytes;
 }
 
-/* Find the region that has a byte in common with a range; NULL: none has. */
+/* Find the region that has a byte in common with a range; return NULL if there is none. */
 static struct stepaf_region *find_in_range(const struct stepaf_ctx *ctx, const void *base,
                                            size_t bytes)
 {
@@ -57,7 +57,7 @@ struct stepaf_region *stepaf_region_find(const struct stepaf_ctx *ctx, const voi
 {
     struct stepaf_region *region = find_in_range(ctx, data, 1);
 
-    if (!region && !bytes && data) /* nothing is at its end, too */
+    if (!region && !bytes && data) /* an empty range may also start at a region's end */
         region = find_in_range(ctx, (const uint8_t *)data - 1, 1);
     return region && holds(region, data, bytes) ? region : NULL;
 }
@@ -105,7 +105,8 @@ static void tell_drop(struct stepaf_ctx *ctx, struct stepaf_region *region)
         ctx->net.transports[t]->ops->dereg_mem(ctx->net.transports[t], &region->mem);
 }
 
-/* Tell the transports that are open. Of GPU memory they learn at commit, if it is for links. */
+/* Register a region with the open transports. They learn of GPU memory at commit, if links use
+ * it. */
 static stepaf_status_t tell_add(struct stepaf_ctx *ctx, struct stepaf_region *region)
 {
     stepaf_status_t status = STEPAF_OK;
@@ -117,7 +118,7 @@ static stepaf_status_t tell_add(struct stepaf_ctx *ctx, struct stepaf_region *re
     return status;
 }
 
-/* Make room for one more. */
+/* Reserve space for one more region. */
 static bool reserve_region(struct stepaf_ctx_memory *memory)
 {
     if (memory->n_regions == memory->max_regions) {
@@ -157,7 +158,7 @@ static stepaf_status_t region_add(struct stepaf_ctx *ctx, const struct stepaf_re
         status = stepaf_error_no_memory(STEPAF_PHASE_NONE);
     if (status) {
         stepaf_error_t error = *stepaf_last_error();
-        for (unsigned t = 0; t < ctx->net.n_transports; t++) /* some may have taken it */
+        for (unsigned t = 0; t < ctx->net.n_transports; t++) /* some may have registered it */
             ctx->net.transports[t]->ops->dereg_mem(ctx->net.transports[t], &region->mem);
         free(region);
         return stepaf_error_raise(&error);
@@ -251,7 +252,7 @@ stepaf_status_t stepaf_regions_pin_again(struct stepaf_ctx *ctx)
     return status;
 }
 
-/* Take a region out of all tables. */
+/* Remove a region from all tables. */
 static void region_unlist(struct stepaf_ctx_memory *memory, struct stepaf_region *region,
                           uint32_t named_at)
 {

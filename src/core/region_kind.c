@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A context's GPU, and what kind of memory a caller has. */
+/* A context's GPU, and the kind of memory that a caller has given. */
 #include "core/region_kind.h"
 #include "device/device.h"
 #include "device/gpu.h"
 
-/* No allocation of CUDA's that is mapped piece by piece has smaller pieces. */
+/* The smallest piece of CUDA allocations that are mapped piece by piece. */
 enum { PIECE = 2 << 20 };
 
 stepaf_status_t stepaf_ctx_gpu(struct stepaf_ctx *ctx, struct stepaf_gpu **gpu_p)
@@ -16,8 +16,9 @@ stepaf_status_t stepaf_ctx_gpu(struct stepaf_ctx *ctx, struct stepaf_gpu **gpu_p
     return status;
 }
 
-/* Where the piece of memory that holds @a at ends. Pieces that are mapped one by one (PyTorch's
- * expandable segments) lie in an address range that may have holes: only the smallest is sure. */
+/* Return where the piece of memory that holds @a at ends. Pieces that are mapped one by one
+ * (PyTorch's expandable segments) lie in an address range that may have holes: only the smallest
+ * piece is certain. */
 static uintptr_t piece_end(const struct stepaf_gpu_place *place, uintptr_t at)
 {
     if (place->shareable && place->base)
@@ -36,8 +37,8 @@ static stepaf_status_t check_gpu(const struct stepaf_ctx *ctx, const struct step
     return STEPAF_OK;
 }
 
-/* The whole range has to be memory of the context's GPU. It can be shared if it lies in a single
- * allocation that can. */
+/* Check that the whole range is memory of the context's GPU. The range can be shared if it lies in
+ * a single shareable allocation. */
 static stepaf_status_t place_cuda(struct stepaf_ctx *ctx, struct stepaf_region *region,
                                   struct stepaf_gpu_place place)
 {

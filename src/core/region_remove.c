@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Taking registered memory away: once nothing uses it, and no device reads it any more. */
+/* Removing registered memory, once nothing uses it and no device reads it. */
 #include "core/region_remove.h"
 #include "core/ctx.h"
 #include "core/plan_end.h"
@@ -7,7 +7,7 @@
 #include "core/region.h"
 #include "core/wait.h"
 
-/* The region that may go; NULL, and *status_p says why. */
+/* Return the region if it can be removed; otherwise NULL, with the reason in *status_p. */
 static struct stepaf_region *removable(struct stepaf_ctx *ctx, void *base, bool allocated,
                                        stepaf_status_t *status_p)
 {
@@ -31,8 +31,8 @@ static struct stepaf_region *removable(struct stepaf_ctx *ctx, void *base, bool 
     return *status_p ? NULL : region;
 }
 
-/* A peer to which a device may send again what it reads anew, or a lost one that still writes;
- * NULL: none. */
+/* Return a peer for which a device may read again what it sends again, or a lost one that still
+ * writes; NULL: none. */
 static const struct stepaf_peer *unsettled(struct stepaf_ctx *ctx, bool begin)
 {
     const struct stepaf_peer *peer = NULL;
@@ -46,7 +46,8 @@ static const struct stepaf_peer *unsettled(struct stepaf_ctx *ctx, bool begin)
     return peer;
 }
 
-/* Whether a post that waits for room has a tensor there, or in what stands in for it. */
+/* Return whether a post that waits for space has a tensor in the region, or in its bounce
+ * buffer. */
 static bool reads(const struct stepaf_post *post, const struct stepaf_region *region)
 {
     for (uint32_t i = 0; i < post->n_xfer; i++) {
@@ -57,7 +58,7 @@ static bool reads(const struct stepaf_post *post, const struct stepaf_region *re
     return false;
 }
 
-/* A peer to which something of a region is still to be sent; NULL: none. */
+/* Return a peer to which something of a region is still to be sent; NULL: none. */
 static const struct stepaf_peer *queued(const struct stepaf_ctx *ctx,
                                         const struct stepaf_region *region)
 {
@@ -78,7 +79,7 @@ static stepaf_status_t not_acknowledged(const struct stepaf_peer *peer, stepaf_p
                                  STEPAF_WHO_ARGS(peer->who));
 }
 
-/* Go on, for the last time when the deadline has passed. */
+/* Make progress, for the last time when the deadline has passed. */
 static bool go_on(struct stepaf_ctx *ctx, struct stepaf_waiter *waiter, int64_t deadline_ns)
 {
     bool more = stepaf_core_advance(ctx, waiter, deadline_ns);
@@ -102,8 +103,8 @@ stepaf_status_t stepaf_regions_quiesce(struct stepaf_ctx *ctx, int64_t deadline_
     return STEPAF_OK;
 }
 
-/* The lock is free while this waits: then a plan may have come to use the memory, or another thread
- * have removed it. */
+/* The lock is free during the wait: a plan may have started to use the memory, or another thread
+ * may have removed it. */
 stepaf_status_t stepaf_region_remove(struct stepaf_ctx *ctx, void *base, bool allocated)
 {
     int64_t deadline_ns = stepaf_deadline_ns(ctx->env.timeout_us);
@@ -115,7 +116,7 @@ stepaf_status_t stepaf_region_remove(struct stepaf_ctx *ctx, void *base, bool al
     while ((region = removable(ctx, base, allocated, &status))) {
         const struct stepaf_peer *late = queued(ctx, region);
         const struct stepaf_peer *peer = late ? late : unsettled(ctx, begin);
-        begin = late != NULL; /* what was sent until then counts */
+        begin = late != NULL; /* everything sent until then counts */
         if (!peer)
             break;
         if (!more)

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Plans as an FFN rank knows them: built from an attention rank's PLAN and TENSOR messages. Each
- * is input: what does not fit is dropped, and the plan never becomes complete. */
+/* Remote plans: built at an FFN rank from an attention rank's PLAN and TENSOR messages. Each
+ * message is untrusted input: an invalid one is dropped, and the plan never becomes complete. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -28,7 +28,7 @@ static void remote_free(struct stepaf_remote_plan *remote)
     struct stepaf_ctx *ctx = remote->peer->ctx;
 
     remote->peer->ctx->feature->unbind(remote);
-    /* The last first: numbers are used again in the reverse order, so that slots keep theirs. */
+    /* The last slot first: numbers are reused in reverse order, so that slots keep theirs. */
     for (int s = remote->batches ? remote->depth : 0; s-- > 0;) {
         struct stepaf_batch_obj *batch = &remote->batches[s];
         if (stepaf_table_get(&ctx->tables.batches, batch->index) == batch)
@@ -111,7 +111,7 @@ err_remote:
     return NULL;
 }
 
-/* Make room for plan number @a number. */
+/* Reserve space for plan number @a number. */
 static bool reserve(struct stepaf_peer *peer, uint32_t number)
 {
     uint32_t n = peer->n_remotes ? 2 * peer->n_remotes : 4;
@@ -135,8 +135,8 @@ static struct stepaf_remote_plan *find_remote_plan(struct stepaf_peer *peer, uin
     return number < peer->n_remotes ? peer->remotes[number] : NULL;
 }
 
-/* Nothing that the peer starts by the plan could be taken: in a commit it is told so, else it is
- * lost. */
+/* Handle lack of memory for a plan, none of whose operations can be accepted: during a commit the
+ * peer is notified, later it is declared lost. */
 static void starve(struct stepaf_peer *peer)
 {
     if (peer->ready_epoch == peer->ctx->epoch)
@@ -167,7 +167,7 @@ static bool is_complete(const struct stepaf_remote_plan *remote)
     return remote->n_known == remote->n_push + remote->n_pull;
 }
 
-/* A pushed tensor: it must have a receive buffer here. */
+/* Take a pushed tensor, which must have a receive buffer here. */
 static bool take_push(struct stepaf_remote_plan *remote, const struct stepaf_msg *msg, uint64_t id)
 {
     const struct stepaf_ctx *ctx = remote->peer->ctx;
@@ -191,7 +191,7 @@ static bool take_push(struct stepaf_remote_plan *remote, const struct stepaf_msg
     return true;
 }
 
-/* A destination: all its slots must lie in memory that the peer has offered. */
+/* Take a destination, whose slots must all lie in memory that the peer has offered. */
 static bool take_pull(struct stepaf_remote_plan *remote, const struct stepaf_msg *msg, uint64_t id)
 {
     uint64_t offset = msg->word[4] | (uint64_t)msg->word[5] << 32;
@@ -215,7 +215,7 @@ static bool take_pull(struct stepaf_remote_plan *remote, const struct stepaf_msg
     return true;
 }
 
-/* All is known: fill what every answer has in common. */
+/* Fill what every answer has in common, once the plan is complete. */
 static void compile_answers(struct stepaf_remote_plan *remote)
 {
     for (uint8_t s = 0; s < remote->depth; s++) {

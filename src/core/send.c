@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Sending: posts and messages, and those that find no room. */
+/* Sending posts and messages, and the queues of those that transports have no space for. */
 #include <stdlib.h>
 
 #include "core/ctx.h"

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Starting an operation: the hot path of the attention side. First everything that could refuse
- * is asked (start_check.c), then everything is done. */
+/* Starting an operation: the hot path of the attention side. First every check that could reject
+ * the start (start_check.c), then the start itself. */
 #include "core/start.h"
 #include "core/ctx.h"
 #include "core/feature.h"
@@ -15,8 +15,9 @@
 
 static const stepaf_start_params_t no_params;
 
-/* Whether @a op, the next one, can go as planned and at once, to all peers: all that could be in
- * the way in one question. What has never been compiled is custom, so there has been a commit. */
+/* Return whether @a op, the next operation, can start as planned and immediately, to all peers. One
+ * expression covers every obstacle. An op that was never compiled is not_as_planned, so a plan that
+ * passes has seen a commit. */
 static inline bool is_usual(const struct stepaf_ctx *ctx, const struct stepaf_plan_obj *plan,
                             const struct stepaf_op *op)
 {
@@ -24,7 +25,7 @@ static inline bool is_usual(const struct stepaf_ctx *ctx, const struct stepaf_pl
              op->not_as_planned | plan->on_gpu | stepaf_plan_slot_use(plan, op));
 }
 
-/* The writes and the message of one peer's part, as planned. */
+/* Fill the writes and the message of one peer's part, as planned. */
 static void compile_op_peer(struct stepaf_op *op, uint32_t p)
 {
     const struct stepaf_plan_obj *plan = op->plan;
@@ -53,12 +54,12 @@ void stepaf_op_compile(struct stepaf_op *op)
     op->not_as_planned = false;
     for (uint32_t p = 0; p < op->plan->ctx->n_peers; p++)
         if (__builtin_expect(stepaf_post_in_flight(&op->op_peers[p].post), 0))
-            op->not_as_planned = true; /* of a late peer, which is left out */
+            op->not_as_planned = true; /* post of a late peer, which is left out */
         else
             compile_op_peer(op, p);
 }
 
-/* What this start changes for one peer. */
+/* Apply to one peer's part what this start changes. */
 static void override_op_peer(struct stepaf_op *op, const stepaf_start_params_t *params, uint32_t p)
 {
     const struct stepaf_plan_obj *plan = op->plan;
@@ -87,8 +88,8 @@ static void override_op_peer(struct stepaf_op *op, const stepaf_start_params_t *
     op->not_as_planned = true;
 }
 
-/* Take the slot and the keys' buffers at @a n peers, beside @a n_held that have not released
- * them. */
+/* Take the slot and the keys' buffers at @a n peers, in addition to @a n_held peers that have not
+ * released them. */
 static inline void take_buffers(struct stepaf_plan_obj *plan, struct stepaf_op *op, uint32_t n,
                                 uint32_t n_held)
 {
@@ -98,7 +99,7 @@ static inline void take_buffers(struct stepaf_plan_obj *plan, struct stepaf_op *
         plan->push[i].key->busy |= op->bit;
 }
 
-/* Stamp START, and what has been handed to the transports, peer by peer. */
+/* Stamp START, and the posts handed to the transports, peer by peer. */
 static __attribute__((noinline)) void trace_some(const struct stepaf_op *op,
                                                  struct stepaf_trace *trace,
                                                  struct stepaf_post *const *posts, unsigned n)
@@ -124,7 +125,7 @@ static __attribute__((noinline)) void trace_some(const struct stepaf_op *op,
     }
 }
 
-/* Stamp the records of trace_some where each peer got the same. */
+/* Stamp the records of trace_some in the case that each peer got the same. */
 static inline void trace_all(const struct stepaf_plan_obj *plan, const struct stepaf_op *op,
                              struct stepaf_trace *trace)
 {
@@ -147,8 +148,8 @@ static inline void take_slot(struct stepaf_plan_obj *plan, struct stepaf_op *op)
     plan->next = op->after;
 }
 
-/* A peer that has been skipped, who knows how often, needs the whole sequence: the message must not
- * be one that stepaf_msg_to_imm can shorten. */
+/* Send the whole sequence to a peer that has been skipped an unknown number of times: the message
+ * must not be one that stepaf_msg_to_imm can shorten. */
 static void say_all(struct stepaf_op *op, uint32_t p)
 {
     struct stepaf_post *post = &op->op_peers[p].post;
@@ -165,7 +166,7 @@ static void say_all(struct stepaf_op *op, uint32_t p)
     op->not_as_planned = true;
 }
 
-/* A part that is to be sent: it holds the slot. */
+/* Prepare a part that is sent: it holds the slot. */
 static inline void take_op_peer(struct stepaf_op_peer *op_peer, uint32_t imm, uint32_t seq,
                                 uint64_t bytes)
 {
@@ -178,7 +179,7 @@ static inline void take_op_peer(struct stepaf_op_peer *op_peer, uint32_t imm, ui
     op_peer->peer->bytes_sent += bytes;
 }
 
-/* The commonest way: as planned, to every peer. */
+/* Take every peer as planned: the most frequent case. */
 static inline void take_all(const struct stepaf_plan_obj *plan, struct stepaf_op *op)
 {
     struct stepaf_op_peer *op_peer = op->op_peers, *end = op_peer + plan->ctx->n_peers;
@@ -199,7 +200,7 @@ static uint64_t sum(const struct stepaf_post *post)
     return bytes;
 }
 
-/* Peers may be skipped, lost, left out if @a some_late, or sent something else. */
+/* Take the peers where some are skipped, lost, left out if @a some_late, or sent other tensors. */
 static unsigned take_some(struct stepaf_op *op, const stepaf_start_params_t *params, bool some_late)
 {
     struct stepaf_plan_obj *plan = op->plan;
@@ -223,7 +224,7 @@ static unsigned take_some(struct stepaf_op *op, const stepaf_start_params_t *par
                 override_op_peer(op, params, p);
             take_op_peer(op_peer, op->imm, op->seq, sum(&op_peer->post));
             op_peer->odd =
-                op_peer->odd || plan->on_gpu; /* the answer is not here before it is copied */
+                op_peer->odd || plan->on_gpu; /* the answer must first be copied to the GPU */
             if (plan->partial.skipped[p])
                 say_all(op, p);
             plan->partial.posts[n++] = &op_peer->post;
@@ -236,7 +237,7 @@ static unsigned take_some(struct stepaf_op *op, const stepaf_start_params_t *par
     return n;
 }
 
-/* Stamp and count what has been started. */
+/* Stamp and count a started operation. */
 static inline void note_start(struct stepaf_ctx *ctx, struct stepaf_op *op, uint64_t began)
 {
     op->trace.notified = stepaf_ticks();
@@ -244,7 +245,7 @@ static inline void note_start(struct stepaf_ctx *ctx, struct stepaf_op *op, uint
     ctx->counters.operations_started++;
 }
 
-/* Of @a n answers, the operation takes @a n_needed. */
+/* Set up an operation that needs @a n_needed of @a n answers. */
 static void set_spare(struct stepaf_op *op, const stepaf_start_params_t *params, uint32_t n,
                       uint32_t n_needed)
 {
@@ -253,13 +254,13 @@ static void set_spare(struct stepaf_op *op, const stepaf_start_params_t *params,
                                                                   : plan->partial.patience_us;
 
     for (uint32_t p = 0; p < plan->ctx->n_peers; p++)
-        op->op_peers[p].odd = true; /* its answer is to be looked at */
+        op->op_peers[p].odd = true; /* its answer takes the slow path */
     op->answers.spare = n - n_needed;
     op->answers.until = us ? stepaf_ticks() + stepaf_ticks_of_us(plan->ctx, us) : 0;
     op->answers.pending = n_needed;
 }
 
-/* Start in any other way than the usual one. */
+/* Start in any case other than the usual one. */
 static __attribute__((noinline)) stepaf_status_t start_some(struct stepaf_plan_obj *plan,
                                                             const stepaf_start_params_t *params,
                                                             uint64_t began,
@@ -297,7 +298,7 @@ static __attribute__((noinline)) stepaf_status_t start_some(struct stepaf_plan_o
     }
     note_start(ctx, op, began);
     trace_some(op, &ctx->trace, plan->partial.posts, n);
-    if (!n) { /* every rank was skipped: what late ones owe is not this operation's */
+    if (!n) { /* every rank was skipped: late ranks owe nothing to this operation */
         op->answers.pending = 0;
         op->failed_peer = -1;
         ctx->counters.operations_completed++;
@@ -322,7 +323,7 @@ stepaf_status_t stepaf_plan_start(struct stepaf_plan_obj *plan, const stepaf_sta
     stepaf_core_post(ctx, op->posts, ctx->n_peers);
     note_start(ctx, op, began);
     if (__builtin_expect(ctx->n_alive != ctx->n_peers, 0))
-        trace_some(op, &ctx->trace, op->posts, ctx->n_peers); /* one was lost by that */
+        trace_some(op, &ctx->trace, op->posts, ctx->n_peers); /* a peer was lost by posting */
     else if (ctx->trace.next)
         trace_all(plan, op, &ctx->trace);
     *request_p = stepaf_op_handle(op);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Everything that could refuse a start, where something is not as usual. */
+/* The checks that can reject a start, run where something is not as usual. */
 #include "core/start_check.h"
 #include "core/ctx.h"
 #include "core/late.h"
@@ -77,7 +77,7 @@ bool stepaf_start_skips(const struct stepaf_plan_obj *plan, const stepaf_start_p
     return true;
 }
 
-/* Whether the operation is for peer @a p, lost or not. */
+/* Return whether the operation is for peer @a p, lost or not. */
 static bool start_is_for(const struct stepaf_plan_obj *plan, const stepaf_start_params_t *params,
                          uint32_t p)
 {
@@ -97,7 +97,7 @@ uint32_t stepaf_start_needs(const struct stepaf_plan_obj *plan, const stepaf_sta
     return n < n_asked ? n : n_asked;
 }
 
-/* Whether enough peers can be asked without those that are lost. */
+/* Return whether enough peers can be asked without the lost ones. */
 static bool is_enough_alive(const struct stepaf_plan_obj *plan, const stepaf_start_params_t *params)
 {
     uint32_t n = 0;
@@ -107,9 +107,9 @@ static bool is_enough_alive(const struct stepaf_plan_obj *plan, const stepaf_sta
     return n >= stepaf_start_needs(plan, params);
 }
 
-/* Whether the plan's next slot can be used: it is free, or enough peers have released it for an
- * operation that does not need all. Not while bytes are on their way into a GPU's memory, or out of
- * it to a late peer: these have one place for a slot. */
+/* Return whether the plan's next slot can be used: it is free, or enough peers have released it for
+ * an operation that does not need all. The slot cannot be used while bytes are being copied into a
+ * GPU's memory, or out of it to a late peer: the bounce buffers have one place per slot. */
 static bool can_use_slot(const struct stepaf_plan_obj *plan, const stepaf_start_params_t *params)
 {
     struct stepaf_op *op = plan->next;
@@ -137,8 +137,8 @@ static bool can_use_slot(const struct stepaf_plan_obj *plan, const stepaf_start_
     return n_needed == UINT32_MAX ? !n_out : n >= n_needed;
 }
 
-/* To do without all there are is no operation, unless the caller itself wants none. What the host
- * does for a stream plan is part of one that has started. */
+/* Check that a peer is left. An operation without any peer is rejected, unless the caller itself
+ * skips them all. What the host does for a stream plan is part of an operation that has started. */
 static stepaf_status_t check_any_left(const struct stepaf_plan_obj *plan,
                                       const stepaf_start_params_t *params)
 {
@@ -163,7 +163,7 @@ static stepaf_status_t check_peers(const struct stepaf_plan_obj *plan,
         return STEPAF_OK;
     if ((params->flags & STEPAF_START_SKIP_LOST) || is_enough_alive(plan, params))
         return check_any_left(plan, params);
-    /* Whom the epoch goes on without is not missed. */
+    /* Ranks that the epoch goes on without are not missed. */
     for (uint32_t p = 0; p < ctx->n_peers; p++) {
         const struct stepaf_peer *peer = &ctx->peers[p];
         if (peer->lost && !peer->is_out && !stepaf_start_skips(plan, params, p))
@@ -183,7 +183,7 @@ static stepaf_status_t wait_for_slot(struct stepaf_plan_obj *plan,
     struct stepaf_ctx *ctx = plan->ctx;
     bool more = true;
 
-    plan->n_waiting++; /* so that it stays, while the lock is free */
+    plan->n_waiting++; /* keeps the plan alive while the lock is free */
     while (more && (ctx->commit.has_entered || !can_use_slot(plan, params)))
         more = stepaf_core_progress_waiting(ctx) ? stepaf_waiter_busy(ctx, &waiter, timeout_us)
                                                  : stepaf_waiter_idle(ctx, &waiter, timeout_us);
@@ -200,7 +200,7 @@ static stepaf_status_t wait_for_slot(struct stepaf_plan_obj *plan,
                                  plan->index, STEPAF_WHO_ARGS(holder->who), plan->next->slot);
 }
 
-/* What the plan and the context say to a start. */
+/* Check the start against the plan and the context. */
 static stepaf_status_t check(struct stepaf_plan_obj *plan, const stepaf_start_params_t *params)
 {
     struct stepaf_ctx *ctx = plan->ctx;
@@ -241,7 +241,7 @@ stepaf_status_t stepaf_start_check(struct stepaf_plan_obj *plan,
         status = wait_for_slot(plan, params);
     if (status)
         return status;
-    if (can_use_slot(plan, params)) /* meanwhile anything may have happened */
+    if (can_use_slot(plan, params)) /* anything may have happened during the wait */
         return check(plan, params);
     ctx->counters.would_block++;
     return stepaf_error_fixed(&would_block);

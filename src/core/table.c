@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Tables of numbered objects. */
 #include "core/table.h"
 
 #include <stdlib.h>

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The handler, and the progress thread, which calls it as well. */
+/* The batch handler, and the progress thread, which also calls it. */
 #include <string.h>
 #include <time.h>
 
@@ -26,8 +26,9 @@ bool stepaf_core_in_handler(const struct stepaf_ctx *ctx)
     return ctx->inbox.dispatching && pthread_equal(ctx->inbox.dispatcher, pthread_self());
 }
 
-/* Whether there is a batch for the handler that had arrived at @a began. What arrives while it is
- * called is for the next time: under load a caller would never return. */
+/* Return whether there is a batch for the handler that had arrived by @a began. Batches that arrive
+ * during the handler's calls wait for the next dispatch: under load, a caller would never
+ * return. */
 static bool has_batch(const struct stepaf_ctx *ctx, uint64_t began)
 {
     const struct stepaf_list *first = ctx->inbox.ready.next;
@@ -61,7 +62,8 @@ void stepaf_core_dispatch(struct stepaf_ctx *ctx)
     stepaf_lock_leave(&ctx->lock);
 }
 
-/* Whoever has asked it to stop may have changed its mind. */
+/* Return whether the thread goes on. The thread that asked it to stop may have withdrawn the
+ * request. */
 static bool thread_goes_on(struct stepaf_ctx *ctx)
 {
     uint8_t asked = STEPAF_THREAD_STOPS;
@@ -70,7 +72,7 @@ static bool thread_goes_on(struct stepaf_ctx *ctx)
            !atomic_compare_exchange_strong(&ctx->threads.state, &asked, STEPAF_THREAD_OVER);
 }
 
-/* One look, and how long it took if something had come. The lock is held. */
+/* Poll once, and count the time if something had arrived. The lock is held. */
 static unsigned look(struct stepaf_ctx *ctx)
 {
     uint64_t began = stepaf_ticks();
@@ -86,7 +88,7 @@ static void *progress_main(void *arg)
     struct stepaf_ctx *ctx = arg;
     struct stepaf_waiter waiter = stepaf_waiter_begin();
 
-    (void)stepaf_topo_bind_thread(ctx->env.progress_cores); /* was checked at init */
+    (void)stepaf_topo_bind_thread(ctx->env.progress_cores); /* checked at init */
     while (thread_goes_on(ctx)) {
         stepaf_lock_enter(&ctx->lock);
         if (look(ctx))
@@ -140,7 +142,7 @@ bool stepaf_core_thread_stop(struct stepaf_ctx *ctx, int64_t deadline_ns)
             return false;
         nanosleep(&(struct timespec){0, pause_ns}, NULL);
         if (pause_ns <
-            STOP_PAUSE_MAX_NS) /* it is far from looking: it binds itself, or is in a handler */
+            STOP_PAUSE_MAX_NS) /* not near its next poll: it binds itself, or is in a handler */
             pause_ns *= 2;
     }
     pthread_join(ctx->threads.progress, NULL);

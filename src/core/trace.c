@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* The trace ring's memory. */
 #include "core/trace.h"
 
 #include <stdlib.h>

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* From records to events: spans of an operation at its attention rank and of its batch at each FFN
- * rank, and arrows between them, whose two ends have the same number although each rank prints its
- * own alone. Of one plan several operations may be in flight: each is on the first track that is
- * free. */
+/* Conversion of records to events: spans of an operation at its attention rank and of its batch at
+ * each FFN rank, and arrows between them. Both ends of an arrow have the same number, although each
+ * rank prints its own end. Several operations of a plan may be in flight: each is on the first free
+ * track. */
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -22,15 +22,15 @@ struct printer {
     } tracks[TRACKS]; /* of one plan, and at an FFN rank of one peer */
     unsigned n_tracks;
     uint32_t n_ids; /* of all tracks so far */
-    uint32_t track; /* where the operation is */
+    uint32_t track; /* track of the current operation */
 };
 
-/* When what happened to an operation, or to its part at one peer: -1 where no record says so. */
+/* Times of the events of an operation, or of its part at one peer; -1: no record. */
 struct marks {
     int64_t at[STEPAF_EVENT_LAST];
 };
 
-/* Operation by operation, and in each by peer, what is of no peer first. */
+/* Order by operation, and within it by peer; records without a peer first. */
 static int compare_by_plan(const void *left, const void *right)
 {
     const stepaf_trace_record_t *a = left, *b = right;
@@ -44,7 +44,7 @@ static int compare_by_plan(const void *left, const void *right)
     return (a->time_ns > b->time_ns) - (a->time_ns < b->time_ns);
 }
 
-/* Attention rank by attention rank, and of each as compare_by_plan. */
+/* Order by attention rank, and within it as compare_by_plan. */
 static int compare_by_peer(const void *left, const void *right)
 {
     const stepaf_trace_record_t *a = left, *b = right;
@@ -54,7 +54,7 @@ static int compare_by_peer(const void *left, const void *right)
     return compare_by_plan(left, right);
 }
 
-/* The first time of each event, of "notified" the last, as it is there for each peer. */
+/* Find the first time of each event. Of "notified" find the last, since each peer has one. */
 static struct marks find_marks(const stepaf_trace_record_t *records, size_t n)
 {
     struct marks marks;
@@ -79,7 +79,7 @@ static FILE *next_event(struct printer *printer)
     return printer->stream;
 }
 
-/* Microseconds, as the format has it; by hand, since a locale may have a comma. */
+/* Print microseconds, as the format requires; not by printf, since a locale may use a comma. */
 static void print_us(FILE *stream, const char *name, int64_t ns)
 {
     fprintf(stream, ",\"%s\":%lld.%03d", name, (long long)(ns / 1000), (int)(ns % 1000));
@@ -103,8 +103,8 @@ static void print_span(struct printer *printer, const char *name, int64_t from_n
             (unsigned)record->sequence);
 }
 
-/* One end of the arrow between an attention and an FFN rank: "s" where it begins, "f" where it
- * ends. */
+/* Print one end of the arrow between an attention and an FFN rank: "s" at its start, "f" at its
+ * end. */
 static void print_arrow(struct printer *printer, const char *phase, int way,
                         const stepaf_trace_record_t *record, int64_t time_ns)
 {
@@ -118,7 +118,7 @@ static void print_arrow(struct printer *printer, const char *phase, int way,
         return;
     print_place(printer, phase, way == PUSH ? "push" : "answer");
     print_us(printer->stream, "ts", time_ns);
-    /* Numbers of JSON are exact up to 2^53. */
+    /* JSON numbers are exact up to 2^53. */
     fprintf(printer->stream, ",\"cat\":\"flow\",\"id\":%llu%s}",
             (unsigned long long)(stepaf_hash(STEPAF_HASH_START, who, sizeof(who)) >> 12),
             *phase == 'f' ? ",\"bp\":\"e\"" : "");
@@ -137,7 +137,7 @@ static void print_track_name(struct printer *printer, const stepaf_trace_record_
     fputs("\"}}", printer->stream);
 }
 
-/* Find a track for what lasts from @a from_ns to @a to_ns. */
+/* Find a free track for the time from @a from_ns to @a to_ns. */
 static void take_track(struct printer *printer, const stepaf_trace_record_t *record,
                        int64_t from_ns, int64_t to_ns)
 {
@@ -167,7 +167,7 @@ static size_t of_same_peer(const stepaf_trace_record_t *records, size_t n)
     return same;
 }
 
-/* At the attention rank: what is whole; the ring may have lost the beginning. */
+/* Print an operation at the attention rank, if it is complete: the ring may have lost its start. */
 static void print_operation(struct printer *printer, const stepaf_trace_record_t *records, size_t n)
 {
     struct marks op = find_marks(records, n);
@@ -193,7 +193,8 @@ static void print_operation(struct printer *printer, const stepaf_trace_record_t
     }
 }
 
-/* At an FFN rank. An arrow begins a moment before the span's end, where viewers find the span. */
+/* Print a batch at an FFN rank. An arrow begins a moment before the span's end, where viewers find
+ * the span. */
 static void print_batch(struct printer *printer, const stepaf_trace_record_t *records, size_t n)
 {
     struct marks batch = find_marks(records, n);

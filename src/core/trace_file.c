@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* STEPAF_TRACE_FILE: the trace file at the end, and the numbered files of signals. */
 #include "core/trace_file.h"
 
 #include <errno.h>
@@ -35,13 +36,13 @@ stepaf_status_t stepaf_trace_file_check(const struct stepaf_ctx *ctx)
     return STEPAF_OK;
 }
 
-/* False: the name would be too long. */
+/* Make the name of a signal's file. Return false if it would be too long. */
 static bool name_of_signal(const struct stepaf_ctx *ctx, uint32_t n, char *path)
 {
     return snprintf(path, PATH_MAX, "%s.%u", ctx->env.trace_file, n) < PATH_MAX;
 }
 
-/* Whether there is such a file, which begins as a trace does. */
+/* Return whether a file exists and begins as a trace does. */
 static bool is_trace(const char *path)
 {
     char begin[sizeof(STEPAF_TRACE_HEAD) - 1];
@@ -66,7 +67,7 @@ uint32_t stepaf_trace_file_n_signals(const struct stepaf_ctx *ctx)
     return n;
 }
 
-/* Those that an earlier job has left. */
+/* Remove the files of signals of an earlier job. */
 static void remove_earlier(const struct stepaf_ctx *ctx)
 {
     char path[PATH_MAX];
@@ -98,7 +99,7 @@ void stepaf_trace_file_begin(struct stepaf_ctx *ctx, bool anew)
         remove_earlier(ctx);
 }
 
-/* This rank's events as text; NULL: out of memory. */
+/* Return this rank's events as text; NULL: out of memory. */
 static char *make_text(const struct stepaf_ctx *ctx, size_t *bytes_p)
 {
     size_t capacity = stepaf_trace_size(&ctx->trace);
@@ -123,8 +124,8 @@ static char *make_text(const struct stepaf_ctx *ctx, size_t *bytes_p)
     return NULL;
 }
 
-/* A file that others have locked is given up before this rank gives up its own thread: that one is
- * left behind only where the file system hangs. */
+/* Return how long to wait for a locked file: less than this rank waits for its own thread. So the
+ * thread is abandoned only if the file system hangs. */
 static int64_t patience_with_others_us(const struct stepaf_ctx *ctx)
 {
     return ctx->env.timeout_us / 2;
@@ -136,7 +137,7 @@ void stepaf_trace_file_add(struct stepaf_ctx *ctx)
 
     if (!stepaf_trace_file_is_on(ctx) || !ctx->job.ranks || !ctx->peers)
         return;
-    stepaf_lock_enter(&ctx->lock); /* of the progress thread */
+    stepaf_lock_enter(&ctx->lock); /* against the progress thread */
     ctx->feature->refresh(ctx);
     stepaf_clock_refresh(ctx);
     errno = ENOMEM;

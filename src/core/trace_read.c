@@ -1,17 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Conversion of trace entries to the caller's records. */
 #include "core/trace_read.h"
 
 #include <string.h>
 
 #include "core/clock_keep.h"
 
-/* How many records of one kind an entry is. */
+/* Return the number of records of one kind that an entry stands for. */
 static size_t each_of(const struct stepaf_ctx *ctx, const struct stepaf_trace_entry *entry)
 {
     return entry->peer == STEPAF_TRACE_EACH ? ctx->n_peers : 1;
 }
 
-/* And all in all. */
+/* Return the number of records of all kinds. */
 static size_t records_of(const struct stepaf_ctx *ctx, const struct stepaf_trace_entry *entry)
 {
     size_t each = each_of(ctx, entry);
@@ -21,7 +22,7 @@ static size_t records_of(const struct stepaf_ctx *ctx, const struct stepaf_trace
            !!(entry->event & STEPAF_TRACE_COMPLETED);
 }
 
-/* What is stamped with an entry, behind its own event. */
+/* Return the event that is stamped with an entry, after its own event. */
 static int event_behind(const struct stepaf_trace_entry *entry)
 {
     if (!(entry->event & STEPAF_TRACE_NOTIFIED))
@@ -75,7 +76,7 @@ size_t stepaf_trace_copy(const struct stepaf_ctx *ctx, void *records_p, size_t r
 
     for (; at != from && found < capacity; at--)
         found += records_of(ctx, stepaf_trace_entry(trace, at - 1));
-    size_t skip = found > capacity ? found - capacity : 0; /* the oldest entry has more */
+    size_t skip = found > capacity ? found - capacity : 0; /* excess records of the oldest entry */
     for (; at != head; at++) {
         const struct stepaf_trace_entry *entry = stepaf_trace_entry(trace, at);
         for (size_t i = skip; i < records_of(ctx, entry); i++) {

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Adding a rank's events to a shared trace file, by a thread. */
 #include "core/trace_save.h"
 
 #include <errno.h>
@@ -27,7 +28,7 @@ enum { NOW_PATIENCE_US = 1000000 }; /* of a rank that others wait for meanwhile 
 
 _Static_assert((int)HEAD == (int)BETWEEN, "either begins what is added");
 
-/* Other ranks that add theirs are through soon, if they live. */
+/* Lock the file. Other ranks that add their events finish soon, if they are alive. */
 static bool lock_file(int fd, int64_t deadline_ns)
 {
     const struct timespec pause = {0, 1000000};
@@ -60,7 +61,7 @@ static bool write_all(int fd, const char *text, size_t bytes, off_t at)
     return true;
 }
 
-/* Where events go: behind those that are there, over the end. -1: it is no such file. */
+/* Find where events go: after the existing ones, over the tail. -1: the file is no trace. */
 static off_t find_end(int fd)
 {
     char end[TAIL];
@@ -76,7 +77,8 @@ static off_t find_end(int fd)
     return size - TAIL;
 }
 
-/* @a text: events, with room for file_head or between before them, and file_tail behind. */
+/* Append events. @a text has space for file_head or between before them, and file_tail after
+ * them. */
 static bool append(int fd, char *text, size_t bytes, int64_t deadline_ns)
 {
     if (!lock_file(fd, deadline_ns))
@@ -87,7 +89,7 @@ static bool append(int fd, char *text, size_t bytes, int64_t deadline_ns)
     memcpy(text, at ? between : file_head, BETWEEN);
     if (write_all(fd, text, bytes, at))
         return true;
-    int error = errno; /* a full disk: what others have written stays whole */
+    int error = errno; /* a full disk: the events of other ranks stay valid */
     if (stepaf_fd_resize(fd, (size_t)at) || (at && !write_all(fd, file_tail, TAIL, at)))
         stepaf_log_warn("STEPAF_TRACE_FILE: the file is cut off");
     errno = error;
@@ -100,7 +102,7 @@ static void save_text(const struct stepaf_trace_text *what)
     struct stepaf_quiet quiet;
     int fd = what->text ? stepaf_fd_open(what->path, O_RDWR | O_CREAT) : -1;
 
-    stepaf_quiet_begin(&quiet); /* a limit of file sizes is no reason to end the process */
+    stepaf_quiet_begin(&quiet); /* exceeding a file size limit must not end the process */
     if (fd < 0 || !append(fd, what->text, what->bytes, deadline_ns))
         stepaf_log_warn("STEPAF_TRACE_FILE=%.200s: world rank %d has not added its events: %s",
                         what->path, what->world_rank, strerror(errno));

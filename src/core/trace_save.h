@@ -8,7 +8,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* Begin and end of a file, and the separator between two events. */
+/* Start and end of a file, and the separator between two events. */
 #define STEPAF_TRACE_HEAD "[\n"
 #define STEPAF_TRACE_TAIL "\n]\n"
 #define STEPAF_TRACE_BETWEEN ",\n"

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* STEPAF_TRACE_SIGNAL: the signal handler, and reacting to counted signals. */
 #include "core/trace_signal.h"
 
 #include <errno.h>
@@ -15,7 +16,7 @@ _Atomic uint32_t stepaf_trace_n_signals;
 _Static_assert(ATOMIC_INT_LOCK_FREE == 2, "a handler may count");
 
 static pthread_mutex_t signal_lock = PTHREAD_MUTEX_INITIALIZER;
-/* Under it: contexts that heed the signal that is ours, and what was there before. */
+/* Under signal_lock: number of contexts that react to our signal, and the previous handler. */
 static int n_heeding, our_signal;
 static struct sigaction before_us;
 
@@ -39,7 +40,7 @@ static int signal_of(const struct stepaf_ctx *ctx)
     }
 }
 
-/* NULL: it is ours. */
+/* Install the handler. Return NULL on success, or the reason. */
 static const char *take_signal(int number)
 {
     struct sigaction ours = {.sa_handler = count_signal, .sa_flags = SA_RESTART};
@@ -65,7 +66,7 @@ void stepaf_trace_signal_begin(struct stepaf_ctx *ctx)
     if (!number)
         return;
     ctx->trace.n_heeded = atomic_load(&stepaf_trace_n_signals);
-    /* Who returns goes on where the others are. */
+    /* A returning rank continues at the number of the others. */
     ctx->trace.n_signals_before =
         stepaf_boot_returns(&ctx->job.boot) && stepaf_trace_file_is_on(ctx)
             ? stepaf_trace_file_n_signals(ctx)
@@ -91,7 +92,7 @@ void stepaf_trace_signal_end(struct stepaf_ctx *ctx)
     ctx->trace.saver = NULL;
     pthread_mutex_lock(&signal_lock);
     if (--n_heeding == 0 && !sigaction(our_signal, NULL, &now) && now.sa_handler == count_signal) {
-        /* A signal to a job is to end no rank that is through before others. */
+        /* A signal to a job must not end a rank that has finished before others. */
         before_us.sa_handler = SIG_IGN;
         (void)sigaction(our_signal, &before_us, NULL);
     }
@@ -101,8 +102,8 @@ void stepaf_trace_signal_end(struct stepaf_ctx *ctx)
 void stepaf_trace_signal_heed(struct stepaf_ctx *ctx)
 {
     if (ctx->trace.saver && !stepaf_trace_save_is_over(ctx->trace.saver))
-        return; /* this one's turn comes */
+        return; /* this signal is handled later */
     ctx->trace.saver = NULL;
-    ctx->trace.n_heeded++; /* a file each, as at ranks that look more often */
+    ctx->trace.n_heeded++; /* one file per signal, as at ranks that check more often */
     stepaf_trace_file_add_now(ctx, ctx->trace.n_signals_before + ctx->trace.n_heeded);
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* How a thread waits: it spins, then gives up its core, then sleeps between looks. Where ranks
- * outnumber cores it does not spin, because the peer it waits for may need the very core. */
+/* Waiting: a thread spins, then gives up its core, then sleeps between polls. Where ranks outnumber
+ * cores, a thread does not spin: the peer that it waits for may need the same core. */
 #include <poll.h>
 #include <sched.h>
 #include <time.h>
@@ -21,17 +21,18 @@
 #include "core/watch.h"
 
 enum {
-    CROWDED_POLLS = 2,     /* before the core is given up, where ranks outnumber cores */
-    LOOK_EVERY_US = 1000,  /* for dead peers, when nothing has come for as long */
-    LOOK_BUSY_US = 100000, /* and while others keep this rank busy */
-    BUSY_POLLS_MASK = 63,  /* polls that bring something else look at the deadline so often */
+    CROWDED_POLLS = 2, /* polls before the core is given up, where ranks outnumber cores */
+    /* interval of looks for dead peers, when nothing has arrived for as long */
+    LOOK_EVERY_US = 1000,
+    LOOK_BUSY_US = 100000, /* the same while other peers keep this rank busy */
+    BUSY_POLLS_MASK = 63,  /* non-vain polls check the deadline this often */
     SLEEP_NS = 50000,
     SLEEP_LONG_NS = 1000000, /* where all transports wake the sleeper */
     WAKE_FDS = 16,
-    REPORTS = 16 /* of lost ranks, taken at a time */
+    REPORTS = 16 /* lost ranks taken from the bootstrap at a time */
 };
 
-/* What is longer lasts as long: decades. Far enough from a wrap to add it to a stamp. */
+/* Longer times are capped to this: decades. Far enough from a wrap to be added to a stamp. */
 static const double TICKS_MAX = (double)(INT64_MAX / 4);
 
 int64_t stepaf_timeout_us(const struct stepaf_ctx *ctx, int64_t timeout_us)
@@ -46,22 +47,23 @@ uint64_t stepaf_ticks_of_us(const struct stepaf_ctx *ctx, int64_t us)
     return ticks < TICKS_MAX ? (uint64_t)ticks : (uint64_t)TICKS_MAX;
 }
 
-/* One that is no peer: only the members' next agreement has to know. */
+/* Note the loss of a rank that is no peer: only the members' next agreement uses it. */
 static void note_reported(struct stepaf_ctx *ctx, int rank)
 {
     if (rank >= 0 && rank < ctx->job.boot.size && ctx->job.members.net)
         stepaf_member_net_lose(ctx->job.members.net, rank, "the bootstrap reports that it died");
 }
 
-/* Of the process that has taken a rank's place, the bootstrap knows nothing. */
+/* Return whether another process has taken a rank's place. The bootstrap knows nothing of that
+ * process. */
 static bool has_returned(const struct stepaf_ctx *ctx, int rank)
 {
     return rank >= 0 && rank < ctx->job.boot.size && ctx->job.members.net &&
            stepaf_member_net_consensus(ctx->job.members.net)->lives[rank] > 1;
 }
 
-/* Ask the bootstrap whom the launcher reports lost. Not before there are links: what it says then
- * would be forgotten. */
+/* Ask the bootstrap which ranks the launcher reports lost. Reports before there are links would be
+ * forgotten, so this waits for the first epoch. */
 static void ask_launcher(struct stepaf_ctx *ctx)
 {
     int ranks[REPORTS];
@@ -88,7 +90,7 @@ static void ask_launcher(struct stepaf_ctx *ctx)
     }
 }
 
-/* Let the transports look for dead peers, if they have not for a while. */
+/* Let the transports look for dead peers, if they have not done so for a while. */
 static void find_dead_peers(struct stepaf_ctx *ctx, uint64_t now)
 {
     if (now - ctx->polling.checked < stepaf_ticks_of_us(ctx, LOOK_EVERY_US))
@@ -104,7 +106,7 @@ static void find_dead_peers(struct stepaf_ctx *ctx, uint64_t now)
     if (ctx->job.members.net)
         stepaf_member_net_pump(ctx->job.members.net);
     stepaf_core_notice_lost(ctx);
-    ctx->up.polled = 0; /* all this takes a while, in which the thread may lose its core */
+    ctx->up.polled = 0; /* this takes a while, in which the thread may lose its core */
 }
 
 void stepaf_core_look_for_lost(struct stepaf_ctx *ctx)
@@ -112,13 +114,13 @@ void stepaf_core_look_for_lost(struct stepaf_ctx *ctx)
     find_dead_peers(ctx, stepaf_ticks());
 }
 
-/* Polls before the last one were in vain, as is noted in vain_since. */
+/* Return whether the polls before the last one were vain, as vain_since says. */
 static bool has_found_nothing(const struct stepaf_ctx *ctx)
 {
     return (int64_t)(ctx->polling.vain_since - ctx->polling.came) > 0;
 }
 
-/* See to whether peers live, if it is time to. */
+/* Check that peers are alive, if it is time to. */
 static __attribute__((noinline)) void see_who_lives(struct stepaf_ctx *ctx, uint64_t now,
                                                     bool has_come)
 {
@@ -129,7 +131,7 @@ static __attribute__((noinline)) void see_who_lives(struct stepaf_ctx *ctx, uint
         find_dead_peers(ctx, now);
 }
 
-/* Of a context that is watched. */
+/* Do what is due in a watched context. */
 static __attribute__((noinline)) void see_what_is_due(struct stepaf_ctx *ctx, uint64_t now,
                                                       bool has_come)
 {
@@ -166,8 +168,9 @@ void stepaf_core_note_vain(struct stepaf_ctx *ctx, uint64_t now)
         ctx->polling.vain_since = now;
 }
 
-/* Have transports tell when something comes; return by how many descriptors. @a all: every one
- * does, and nothing waits for room, or for a GPU's word, of which nobody would tell. */
+/* Arm the transports to wake this thread when something arrives. Return the number of file
+ * descriptors. @a all: set if every transport does, and no post waits for space or for a GPU, which
+ * would wake nobody. */
 static unsigned arm(struct stepaf_ctx *ctx, struct pollfd *polls, bool *all)
 {
     int fds[WAKE_FDS];
@@ -185,8 +188,8 @@ static unsigned arm(struct stepaf_ctx *ctx, struct pollfd *polls, bool *all)
     return n;
 }
 
-/* The lock is free while its holder has nothing to do, but for a commit's. Returns whether it
- * is. */
+/* Release the lock while its holder has nothing to do, except in a commit. Return whether the lock
+ * was released. */
 static bool step_out(struct stepaf_ctx *ctx)
 {
     bool leaves = !ctx->commit.exclusive;
@@ -202,8 +205,8 @@ static void step_in(struct stepaf_ctx *ctx, bool has_left)
         stepaf_lock_enter(&ctx->lock);
 }
 
-/* How long a sleep that nothing may end lasts: as little as pays, but for a commit, which is not in
- * a hurry once it has waited: an eighth of that at most is added. */
+/* Return the length of a sleep that nothing can end: the shortest that pays. A commit that has
+ * already waited is not in a hurry: its sleeps grow, and add at most an eighth to its wait. */
 static long sleep_ns(const struct stepaf_ctx *ctx, uint64_t idle_ticks)
 {
     long most_ns = SLEEP_NS;
@@ -214,9 +217,9 @@ static long sleep_ns(const struct stepaf_ctx *ctx, uint64_t idle_ticks)
     return most_ns < SLEEP_LONG_NS ? most_ns : SLEEP_LONG_NS;
 }
 
-/* Sleep without the lock, until a transport wakes this thread, but not for long. Another thread
- * that sleeps at the same time just sleeps: had it taken what wakes this one, this one would sleep
- * on. */
+/* Sleep without the lock, until a transport wakes this thread, but not for long. Only one thread
+ * arms the transports; others that sleep at the same time only sleep. If another thread consumed
+ * the wake-up of this one, this one would sleep on. */
 __attribute__((noinline)) static void sleep_for(struct stepaf_ctx *ctx, uint64_t idle_ticks)
 {
     struct pollfd polls[WAKE_FDS];
@@ -224,9 +227,9 @@ __attribute__((noinline)) static void sleep_for(struct stepaf_ctx *ctx, uint64_t
     long for_ns = sleep_ns(ctx, idle_ticks);
     unsigned n = ctx->polling.asleep ? 0 : arm(ctx, polls, &all);
 
-    ctx->up.polled = 0; /* to arm takes system calls: what has come now has not come before them */
+    ctx->up.polled = 0; /* arming takes system calls: new arrivals are later than the last stamp */
     if (n && stepaf_core_progress(ctx))
-        return; /* it has come before */
+        return; /* something arrived before the transports were armed */
     if (n)
         ctx->polling.asleep = true;
     bool has_left = step_out(ctx);
@@ -265,7 +268,7 @@ static void pause_for(struct stepaf_ctx *ctx, uint64_t idle_ticks)
         ctx->up.polled = 0;
 }
 
-/* Whether the deadline, which counts from the first look at the clock, has passed. */
+/* Return whether the deadline, which counts from the first clock reading, has passed. */
 static bool deadline_passed(struct stepaf_ctx *ctx, struct stepaf_waiter *waiter,
                             int64_t timeout_us, uint64_t now)
 {
@@ -276,7 +279,8 @@ static bool deadline_passed(struct stepaf_ctx *ctx, struct stepaf_waiter *waiter
     return (int64_t)(now - waiter->deadline) >= 0;
 }
 
-/* Whether a wait is to end at once, as if its deadline had passed: another thread finalizes. */
+/* Return whether another thread finalizes: then a wait ends immediately, as if its deadline had
+ * passed. */
 static bool is_closing(const struct stepaf_ctx *ctx)
 {
     return __builtin_expect(atomic_load_explicit(&ctx->threads.closing, memory_order_relaxed), 0);
@@ -300,7 +304,7 @@ bool stepaf_waiter_idle(struct stepaf_ctx *ctx, struct stepaf_waiter *waiter, in
     uint64_t now = stepaf_ticks();
     bool over = deadline_passed(ctx, waiter, timeout_us, now);
     ctx->up.polled = now;
-    /* No system call before the wait is a long one: the peer may just be computing. */
+    /* Make no system call before the wait has become long: the peer may only be computing. */
     if (over || now - waiter->began >= stepaf_ticks_of_us(ctx, LOOK_EVERY_US))
         find_dead_peers(ctx, now);
     if (over) {
@@ -326,7 +330,7 @@ bool stepaf_core_advance(struct stepaf_ctx *ctx, struct stepaf_waiter *waiter, i
         return false;
     if (!stepaf_core_progress(ctx))
         return stepaf_waiter_idle(ctx, waiter, left_us);
-    *waiter = stepaf_waiter_begin(); /* sleeps are short again: more is likely to come */
+    *waiter = stepaf_waiter_begin(); /* sleeps become short again: more is likely to arrive */
     return true;
 }
 
