@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The barrier, and how a rank goes on while it waits in the bootstrap. */
+/* The barrier, stepaf_progress, and progress while a rank waits in the bootstrap. */
 #include "api/boot_wait.h"
 #include "api/handles.h"
 #include "base/interrupt.h"
@@ -11,12 +11,12 @@
 #include "core/thread.h"
 
 enum {
-    VAIN_PAUSE_US = 50, /* between polls that bring nothing */
-    /* Where a progress thread polls: whether the context is being finalized. */
+    VAIN_PAUSE_US = 50, /* pause after a vain poll */
+    /* With a progress thread: interval of checks whether the context is being finalized. */
     THREAD_PAUSE_US = 10000
 };
 
-/* Microseconds to wait, as of stepaf_boot_advance. */
+/* Return the microseconds to wait, as stepaf_boot_advance defines. */
 static int64_t advance_in_boot(void *arg)
 {
     struct stepaf_ctx *ctx = arg;

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Batches in the public interface: receiving, querying, answering, releasing. */
 #include "core/batch.h"
 #include "api/fill.h"
 #include "api/handles.h"
@@ -42,7 +43,7 @@ static stepaf_status_t lost(const struct stepaf_peer *peer)
                                  peer->reason);
 }
 
-/* Take what is there; STEPAF_INPROGRESS: not enough yet. */
+/* Take what is there. Return STEPAF_INPROGRESS if it is not enough yet. */
 static stepaf_status_t take_any(struct stepaf_ctx *ctx, stepaf_batch_h *batches_p, int capacity,
                                 int *n_p, uint64_t now)
 {
@@ -58,7 +59,7 @@ static stepaf_status_t take_any(struct stepaf_ctx *ctx, stepaf_batch_h *batches_
     return ctx->n_alive ? STEPAF_INPROGRESS : lost(&ctx->peers[0]);
 }
 
-/* Whether each rank has a batch, but for lost ones if those may be left out. */
+/* Check whether each rank has a batch, except lost ranks if they may be left out. */
 static stepaf_status_t all_ready(const struct stepaf_ctx *ctx, uint32_t flags)
 {
     const struct stepaf_peer *missing = NULL;
@@ -111,7 +112,7 @@ stepaf_status_t stepaf_recv(stepaf_context_h handle, stepaf_from_t from, uint32_
 {
     struct stepaf_waiter waiter = stepaf_waiter_begin();
     bool each = from == STEPAF_FROM_EACH;
-    uint64_t called = stepaf_ticks(); /* while there is time: before anything has come */
+    uint64_t called = stepaf_ticks(); /* taken before anything has arrived, when it costs no time */
     struct stepaf_ctx *ctx;
     stepaf_status_t status = stepaf_enter_context(handle, &ctx);
     bool more = true;
@@ -137,7 +138,7 @@ stepaf_status_t stepaf_recv(stepaf_context_h handle, stepaf_from_t from, uint32_
     return stepaf_leave_wait(ctx, status);
 }
 
-/* Wait until the handler's call that is under way is over, if it is another thread's. */
+/* Wait until the current call of the handler has returned, if another thread makes it. */
 static stepaf_status_t await_call(struct stepaf_ctx *ctx)
 {
     struct stepaf_waiter waiter = stepaf_waiter_begin();

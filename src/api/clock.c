@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* stepaf_clock_ns. */
 #include <stepaf/clock.h>
 
 #include "api/handles.h"

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* A context in the public interface: bootstrap, init, commit, finalize. */
 #include <unistd.h>
 
 #include "api/handles.h"
@@ -19,7 +20,7 @@
 
 enum { CLOSING_LOOK_US = 5000 };
 
-/* The bootstraps that are in this library. */
+/* Return whether a bootstrap is part of this library. */
 static bool is_own(int choice)
 {
     return choice == STEPAF_ENV_BOOT_local || choice == STEPAF_ENV_BOOT_tcp;
@@ -53,7 +54,7 @@ stepaf_status_t stepaf_boot_open(stepaf_boot_t *boot_p)
     return status;
 }
 
-/* A job of processes that no launcher knows of, as the libraries with a bootstrap do it. */
+/* Start a job of processes without a launcher, as the separate bootstrap libraries do. */
 static stepaf_status_t init_alone(int choice, const struct stepaf_env *env,
                                   const stepaf_params_t *params, stepaf_context_h *ctx_p)
 {
@@ -111,7 +112,7 @@ static stepaf_status_t init_with(const stepaf_boot_t *boot, const stepaf_params_
     if (slot < 0)
         status = stepaf_error_set(STEPAF_ERR_LIMIT, STEPAF_PHASE_INIT,
                                   "this process has %d contexts already", STEPAF_HANDLE_CONTEXTS);
-    /* Tells the others of a failure, too. */
+    /* Called after a failure too: it notifies the other ranks. */
     status = stepaf_ctx_init(boot, params, &stepaf_gpu_feature, status, ctx_p ? &ctx : NULL);
     if (!status) {
         stepaf_handle_add(ctx, slot);
@@ -122,7 +123,7 @@ static stepaf_status_t init_with(const stepaf_boot_t *boot, const stepaf_params_
     return status;
 }
 
-/* By the launcher's bootstrap, one call is within the other. */
+/* With the launcher's bootstrap, one call is nested in the other. */
 stepaf_status_t stepaf_init(const stepaf_boot_t *boot, const stepaf_params_t *params,
                             stepaf_context_h *ctx_p)
 {
@@ -136,7 +137,7 @@ void stepaf_set_interrupt(stepaf_interrupt_cb_t callback, void *arg)
     stepaf_interrupt_set(callback, arg);
 }
 
-/* Nothing may be freed as long as a call is in it. */
+/* Leave the context allocated: nothing may be freed while a call is in it. */
 static void leave_allocated(struct stepaf_ctx *ctx)
 {
     stepaf_core_thread_abandon(ctx);
@@ -145,7 +146,7 @@ static void leave_allocated(struct stepaf_ctx *ctx)
                      (long long)ctx->env.timeout_us);
 }
 
-/* The callback of the context that this thread is in; NULL: none. */
+/* Return the name of the context's callback that this thread is in; NULL: none. */
 static const char *callback_of(const struct stepaf_ctx *ctx)
 {
     if (stepaf_core_in_handler(ctx))
@@ -180,14 +181,15 @@ void stepaf_finalize(stepaf_context_h handle)
         return;
     }
     uint32_t slot = ctx->handle.slot, n_generations = stepaf_handle_generations(ctx);
-    ctx->threads.closing = false; /* what is left to be said may be waited for */
+    ctx->threads.closing = false; /* the last messages may be waited for */
     stepaf_trace_file_add(ctx);
     stepaf_ctx_free(ctx);
     stepaf_handle_retire(slot, n_generations);
 }
 
-/* A commit needs nothing to go on while it waits in the bootstrap: all has come to rest before. But
- * a rank may be lost, or members may know of one: then it waits there in vain. */
+/* Decide whether a commit goes on waiting in the bootstrap. A commit needs no progress there, since
+ * everything is quiet by then. But if a rank is lost, or members know of a lost one, the wait is in
+ * vain. */
 static int64_t go_on_in_commit(void *arg)
 {
     struct stepaf_ctx *ctx = arg;

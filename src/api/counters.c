@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* stepaf_counters_query. */
 #include <stepaf/counters.h>
 
 #include "api/fill.h"

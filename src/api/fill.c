@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Filling a caller's structure up to the size that the caller knows. */
 #include "api/fill.h"
 
 #include <string.h>

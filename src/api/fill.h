@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Structures that the library fills for a caller who may have been compiled with an older or a
- * newer version of the headers: each begins with the size that the caller knows it with. */
+ * newer version of the headers. Each structure begins with its size as the caller knows it. */
 #ifndef STEPAF_API_FILL_H
 #define STEPAF_API_FILL_H
 
 #include "core/ctx.h"
 #include "core/key.h"
 
-/* What the first version that had a size knew, in bytes: no caller can say less. Never changed. */
+/* Sizes in bytes in the first version of each structure that had a size: the minimum that a caller
+ * can give. Never changed. */
 enum {
     STEPAF_FIRST_TENSOR_INFO = 120,
     STEPAF_FIRST_BATCH_INFO = 32,
@@ -19,13 +20,13 @@ enum {
     STEPAF_FIRST_TRACE_RECORD = 32, /* the size is a parameter of stepaf_trace_read */
     STEPAF_FIRST_VERDICT_WINDOW = 256,
     STEPAF_FIRST_VERDICT_PEER = 208,
-    STEPAF_FIRST_VERDICT = 136 /* and of stepaf_verdict_read */
+    STEPAF_FIRST_VERDICT = 136 /* the size is a parameter of stepaf_verdict_read */
 };
 
-/* Copy @a facts, of @a bytes bytes, to the caller's structure @a out_p, but no more than it has
- * room for, as its first word says; that word stays, and so does what lies behind @a bytes.
- * STEPAF_ERR_INVALID, and nothing copied, if the room is less than @a first_bytes; @a type is
- * the structure's name for the sentence. */
+/* Copy @a facts, of @a bytes bytes, to the caller's structure @a out_p, up to the size in its first
+ * word. That word stays unchanged, and so do bytes beyond @a bytes. Return STEPAF_ERR_INVALID, and
+ * copy nothing, if that size is less than @a first_bytes. @a type: the structure's name for the
+ * error text. */
 stepaf_status_t stepaf_fill(void *out_p, const char *type, size_t first_bytes, const void *facts,
                             size_t bytes);
 

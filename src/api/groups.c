@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What a context says of the job: never changes after init, but for the epoch. No lock is taken, so
- * that these never block; the pin keeps the context. */
+/* What a context tells of the job: constant after init, except for the epoch. These functions take
+ * no lock, so that they never block; the pin keeps the context alive. */
 #include <stepaf/context.h>
 
 #include "api/handles.h"

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* The process's table of contexts, and the conversion of handles to objects. */
 #include "api/handles.h"
 #include "core/batch.h"
 #include "core/plan.h"
@@ -12,10 +13,11 @@
 enum { LEAVE_PAUSE_NS = 20000 };
 
 struct stepaf_place stepaf_contexts[STEPAF_HANDLE_CONTEXTS];
-static pthread_mutex_t contexts_lock = PTHREAD_MUTEX_INITIALIZER; /* for what follows */
-static bool is_taken[STEPAF_HANDLE_CONTEXTS];                     /* also by one still to come */
+/* for the variables that follow */
+static pthread_mutex_t contexts_lock = PTHREAD_MUTEX_INITIALIZER;
+static bool is_taken[STEPAF_HANDLE_CONTEXTS]; /* also by a context that is being made */
 static uint32_t next_generation;
-/* Of plans, operations and batches: so that handles of a context that is gone are of no other
+/* Of plans, operations and batches: so that no handle of a freed context is valid in another
  * one. */
 static uint32_t last_generations[STEPAF_HANDLE_CONTEXTS];
 
@@ -170,7 +172,7 @@ struct stepaf_batch_obj *stepaf_find_response(struct stepaf_ctx *ctx, stepaf_req
     return batch;
 }
 
-/* Whether @a handle is older than what has its number now, if anything has. */
+/* Return whether @a handle is older than the batch that has its index now, if there is one. */
 static bool is_gone(const struct stepaf_ctx *ctx, stepaf_request_h handle)
 {
     uint32_t index = stepaf_handle_index(handle), generation = stepaf_handle_generation(handle);
@@ -182,7 +184,7 @@ static bool is_gone(const struct stepaf_ctx *ctx, stepaf_request_h handle)
            (!batch || (int32_t)(batch->born - generation) > 0);
 }
 
-/* A response's request: it outlives its batch, until the slot's next response. */
+/* Enter with a response's request, which outlives its batch until the slot's next response. */
 static stepaf_status_t enter_response(stepaf_request_h handle, struct stepaf_batch_obj **batch_p)
 {
     struct stepaf_ctx *ctx = stepaf_handle_pin(handle, STEPAF_HANDLE_RESPONSE);

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Keys in the public interface. */
 #include "core/key.h"
 #include "api/handles.h"
 #include "core/key_recv.h"
@@ -27,7 +28,7 @@ stepaf_status_t stepaf_key_withdraw(stepaf_context_h handle, uint64_t key)
 
     if (status)
         return status;
-    stepaf_core_progress(ctx); /* a one-shot operation's release may be here already */
+    stepaf_core_progress(ctx); /* a one-shot operation's release may have arrived already */
     status = stepaf_key_remove(ctx, key);
     stepaf_leave(ctx);
     return status;

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Links in the public interface: queries, and the map of the job. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -51,7 +52,7 @@ out:
     return status;
 }
 
-/* The same text, which stays until finalize. There are as many as there are kinds of links. */
+/* Return a copy of the name that stays until finalize. There is one copy per kind of link. */
 static const char *keep_name(struct stepaf_ctx *ctx, const char *name)
 {
     struct stepaf_kept_name *kept = ctx->net.names;

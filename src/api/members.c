@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Members in the public interface: states, reasons, address, notification. */
 #include <stdio.h>
 #include <string.h>
 #include <sys/eventfd.h>
@@ -13,7 +14,7 @@
 
 static _Thread_local char reason_text[STEPAF_REASON_MAX];
 
-/* Count what all are. */
+/* Count the states of all ranks. */
 static void count_states(const struct stepaf_ctx *ctx, stepaf_members_t *facts)
 {
     for (int rank = 0; rank < ctx->job.boot.size; rank++) {

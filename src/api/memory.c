@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Memory in the public interface. */
 #include "api/fill.h"
 #include "api/handles.h"
 #include "core/memory_use.h"

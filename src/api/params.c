@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Reading of parameter structures by their masks. */
 #include "api/params.h"
 
 stepaf_status_t stepaf_params_of_start(const stepaf_start_params_t *given,

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Plans in the public interface: making, starting, destroying, and one-shot operations. */
 #include <time.h>
 
 #include "api/handles.h"
@@ -13,7 +14,7 @@
 #include "core/start_check.h"
 #include "gpu/stream_some.h"
 
-enum { COMMIT_PAUSE_NS = 50000 /* between looks whether another thread's commit is over */ };
+enum { COMMIT_PAUSE_NS = 50000 /* between checks whether another thread's commit is over */ };
 
 static stepaf_status_t check_role(const struct stepaf_ctx *ctx)
 {
@@ -23,8 +24,8 @@ static stepaf_status_t check_role(const struct stepaf_ctx *ctx)
     return STEPAF_OK;
 }
 
-/* Make a plan and, where peers know all that it names, tell them of it. A one-shot plan takes any
- * size that its keys take, since each call brings its own. */
+/* Make a plan and, if peers know everything that it names, announce it. A one-shot plan accepts any
+ * size that its keys accept, since each call brings its own sizes. */
 static stepaf_status_t make(struct stepaf_ctx *ctx, const stepaf_tensor_t *push, int n_push,
                             const stepaf_tensor_t *pull, int n_pull, uint32_t flags, bool one_shot,
                             struct stepaf_plan_obj **plan_p)
@@ -132,7 +133,7 @@ stepaf_status_t stepaf_plan_destroy(stepaf_plan_h handle)
     if (status)
         return status;
     struct stepaf_ctx *ctx = plan->ctx;
-    stepaf_core_progress(ctx); /* a release may be here already */
+    stepaf_core_progress(ctx); /* a release may have arrived already */
     status = stepaf_plan_end(plan);
     stepaf_leave(ctx);
     return status;
@@ -168,9 +169,8 @@ stepaf_status_t stepaf_plan_set_answers(stepaf_plan_h handle, int n_answers, int
     return status;
 }
 
-/* Whether the context that the caller has entered is in a commit of another thread, which has told
- * the peers that nothing more is to come. Then it has been left, for a moment, and is to be entered
- * anew. */
+/* Leave the context and pause if another thread is in a commit of it and has told the peers that
+ * nothing more will follow. Return true then: the caller must enter again. */
 static bool gives_way(struct stepaf_ctx *ctx)
 {
     if (__builtin_expect(!ctx->commit.has_entered || !ctx->lock.used, 1))
@@ -208,7 +208,7 @@ stepaf_status_t stepaf_start(stepaf_plan_h handle, stepaf_request_h *request_p)
                                              : stepaf_start_with(handle, NULL, request_p);
 }
 
-/* Whether a cached plan is for these keys and destinations. */
+/* Return whether a cached plan is for these keys and destinations. */
 static bool is_for(const struct stepaf_plan_obj *plan, const stepaf_tensor_t *push, int n_push,
                    const stepaf_tensor_t *pull, int n_pull)
 {
@@ -231,7 +231,8 @@ static struct stepaf_plan_obj *find_cached(struct stepaf_ctx *ctx, const stepaf_
         uint32_t at = (ctx->cache.at + i) % ctx->cache.n;
         struct stepaf_plan_obj *plan = ctx->cache.plans[at];
         if (is_for(plan, push, n_push, pull, n_pull)) {
-            ctx->cache.at = at + 1; /* callers go round: the next one is likely next */
+            /* callers cycle through their plans: the following plan is likely next */
+            ctx->cache.at = at + 1;
             return plan;
         }
     }

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Requests in the public interface: wait, test, cancel. */
 #include "api/handles.h"
 #include "core/batch.h"
 #include "core/batch_ahead.h"
@@ -20,7 +21,7 @@ static bool op_done(struct stepaf_op *op)
 
 static bool response_done(const struct stepaf_batch_obj *batch)
 {
-    /* The next batch of the slot has come: so the peer has had the answer to this one. */
+    /* The slot's next batch has arrived, so the peer has received the answer to this one. */
     bool is_past = batch->responded != batch->generation;
 
     return is_past || !batch->answered ||
@@ -34,13 +35,13 @@ static stepaf_status_t waited_already(void)
                             "the request was waited for already");
 }
 
-/* Another thread was quicker: it has waited for the same, or started the slot anew. */
+/* Another thread was faster: it has waited for the same request, or started the slot again. */
 static stepaf_status_t overtaken(const struct stepaf_op *op, uint32_t generation)
 {
     return op->generation != generation ? stepaf_handle_bad("request") : waited_already();
 }
 
-/* The caller's wait ended without a result. */
+/* Return the error of a wait that ended without a result. */
 static stepaf_status_t timed_out(const struct stepaf_op *op)
 {
     const struct stepaf_ctx *ctx = op->plan->ctx;
@@ -56,7 +57,7 @@ static stepaf_status_t timed_out(const struct stepaf_op *op)
         op->plan->index, op->answers.pending, ctx->n_peers);
 }
 
-/* Call the handler, with the lock free for that time. */
+/* Call the handler, with the lock released meanwhile. */
 static void dispatch(struct stepaf_ctx *ctx)
 {
     stepaf_lock_leave(&ctx->lock);
@@ -64,7 +65,7 @@ static void dispatch(struct stepaf_ctx *ctx)
     stepaf_lock_enter(&ctx->lock);
 }
 
-/* Make things advance while waiting for something. False when the deadline has passed. */
+/* Make progress while waiting. Return false when the deadline has passed. */
 static bool advance(struct stepaf_ctx *ctx, struct stepaf_waiter *waiter, int64_t timeout_us)
 {
     unsigned n = timeout_us ? stepaf_core_progress_waiting(ctx) : stepaf_core_progress(ctx);
@@ -77,9 +78,9 @@ static bool advance(struct stepaf_ctx *ctx, struct stepaf_waiter *waiter, int64_
              : stepaf_waiter_idle(ctx, waiter, timeout_us);
 }
 
-/* Go on waiting until the operation is done, or no longer this one: in a context with threads
- * another one may wait for it too, and then start its slot again. @a n: what the last poll brought.
- * False: the deadline has passed before. */
+/* Wait until the operation is done, or the op has been started again: with several threads, another
+ * one may wait for the operation too, and then start its slot again. @a n: result of the last poll.
+ * Return false if the deadline has passed before. */
 static __attribute__((noinline)) bool await(struct stepaf_op *op, int64_t timeout_us, unsigned n)
 {
     struct stepaf_waiter waiter = stepaf_waiter_begin();
@@ -102,7 +103,7 @@ static __attribute__((noinline)) bool await(struct stepaf_op *op, int64_t timeou
     return over;
 }
 
-/* A wait that does not end at once. */
+/* Wait for an operation that is not done after the first poll. */
 static __attribute__((noinline)) stepaf_status_t wait_longer(struct stepaf_op *op,
                                                              int64_t timeout_us, unsigned n)
 {
@@ -154,7 +155,8 @@ static stepaf_status_t response_result(const struct stepaf_batch_obj *batch)
     return batch->refused ? stepaf_batch_no_source() : STEPAF_OK;
 }
 
-/* The batch may go while the lock is free, or by a message that is taken in. */
+/* Wait for a response. Its batch may be freed while the lock is free, or by a message that is taken
+ * in. */
 static stepaf_status_t wait_response(stepaf_request_h request, struct stepaf_batch_obj *batch,
                                      int64_t timeout_us)
 {
@@ -202,7 +204,7 @@ stepaf_status_t stepaf_wait(stepaf_request_h request, int64_t timeout_us)
     stepaf_status_t status = __builtin_expect(op != NULL, 1) ? wait_op(op, timeout_us)
                                                              : wait_either(request, timeout_us);
 
-    if (status == STEPAF_INPROGRESS) /* a poll: the deadline has passed at once */
+    if (status == STEPAF_INPROGRESS) /* a poll: the deadline has passed immediately */
         return STEPAF_ERR_TIMEOUT;
     return status;
 }
@@ -212,7 +214,8 @@ stepaf_status_t stepaf_test(stepaf_request_h request)
     return wait_either(request, 0);
 }
 
-/* Look at one of several requests: 1 retired with *status_p, 0 open, -1 nothing to wait for. */
+/* Check one of several requests. Return 1 if it is retired now, with *status_p set; 0 if it is
+ * open; -1 if there is nothing to wait for. */
 static int test_request(stepaf_request_h request, stepaf_status_t *status_p)
 {
     struct stepaf_batch_obj *batch;
@@ -223,7 +226,7 @@ static int test_request(stepaf_request_h request, stepaf_status_t *status_p)
     *status_p = stepaf_enter_request(request, &op, &batch);
     if (*status_p)
         return 1;
-    if (!op && !batch) /* over, and nobody knows whether that was told before */
+    if (!op && !batch) /* over; unknown whether its result was returned before */
         return -1;
     struct stepaf_ctx *ctx = op ? op->plan->ctx : stepaf_batch_ctx(batch);
     bool retired = op ? op->retired : batch->retired;
@@ -245,7 +248,7 @@ static int test_request(stepaf_request_h request, stepaf_status_t *status_p)
     return retired ? -1 : done;
 }
 
-/* The context that all requests belong to, pinned. */
+/* Pin the context that all requests belong to. */
 static stepaf_status_t common_context(const stepaf_request_h *requests, int n,
                                       struct stepaf_ctx **ctx_p)
 {

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Rows of a result to the batches that they belong to. A batch that cannot be answered keeps its
- * rows: whoever comes behind it gets its own all the same. */
+/* stepaf_respond_many: distributes the rows of a result to their batches. A batch that cannot be
+ * answered keeps its share of rows, so that the batches after it still receive theirs. */
 #include <string.h>
 
 #include "api/handles.h"
 #include "core/key.h"
 
-/* The result, and how far it is dealt out. */
+/* The result, and how far it has been distributed. */
 struct deal {
     const stepaf_tensor_t *tensors;
     int n_tensors;
@@ -53,7 +53,7 @@ static stepaf_status_t check_tensors(const struct stepaf_batch_obj *batch, const
     return STEPAF_OK;
 }
 
-/* Learn the bytes of a row from the first batch that expects these tensors. */
+/* Set the bytes of a row from the first batch that expects these tensors. */
 static void learn_rows(struct deal *deal, const stepaf_batch_h *batches, int n_batches)
 {
     for (int i = 0; i < deal->n_tensors; i++)
@@ -69,7 +69,7 @@ static void learn_rows(struct deal *deal, const stepaf_batch_h *batches, int n_b
     }
 }
 
-/* Pass @a n rows by. No sum wraps round: the end is behind every tensor then. */
+/* Skip @a n rows. Sums saturate instead of wrapping round: the end is then beyond every tensor. */
 static void pass_rows(struct deal *deal, uint32_t n)
 {
     for (int i = 0; i < deal->n_tensors; i++)
@@ -77,8 +77,8 @@ static void pass_rows(struct deal *deal, uint32_t n)
             deal->at[i] = UINT64_MAX;
 }
 
-/* The rows of the next batch. @a rows: how many it has been given; NULL: as many as it has pushed.
- * Those that cannot be answered need not be there. */
+/* Compute the rows of the next batch. @a rows: its number of rows; NULL: as many as it has pushed.
+ * The rows of batches that cannot be answered need not exist. */
 static stepaf_status_t next_slices(struct deal *deal, stepaf_batch_h handle, const uint32_t *rows,
                                    stepaf_tensor_t *slices, bool *is_placed_p)
 {
@@ -106,7 +106,7 @@ static stepaf_status_t next_slices(struct deal *deal, stepaf_batch_h handle, con
     return status;
 }
 
-/* Check that all rows are there, and that all batches' places are known. */
+/* Check that all rows exist, and that all batches' places are known. */
 static stepaf_status_t check_rows(struct deal *deal, const stepaf_batch_h *batches, int n_batches,
                                   const uint32_t *rows)
 {
@@ -147,7 +147,8 @@ stepaf_status_t stepaf_respond_many(const stepaf_batch_h *batches, int n_batches
         return status;
     begin(&deal);
     for (int b = 0; b < n_batches; b++) {
-        /* If another thread has released a batch since the check, those behind it are not sent. */
+        /* If another thread has released a batch since the check, the batches after it are not
+         * answered. */
         status = is_placed
                      ? next_slices(&deal, batches[b], rows ? &rows[b] : NULL, slices, &is_placed)
                      : stepaf_handle_bad("batch");

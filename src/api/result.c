@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What an operation has come to, tensor by tensor and peer by peer. */
+/* The status of an operation's parts: tensor by tensor and peer by peer. */
 #include "api/result.h"
 #include "api/fill.h"
 #include "api/handles.h"
@@ -14,7 +14,8 @@ stepaf_status_t stepaf_part_status(struct stepaf_op *op, uint32_t p)
     switch (op->op_peers[p].state) {
     case STEPAF_OP_PEER_WAITING:
     case STEPAF_OP_PEER_ARRIVING:
-        /* Canceled by the caller; if a peer let go of it, the others' answers still come. */
+        /* Canceled by the caller. If a peer has released its batch, answers of the others still
+         * arrive. */
         if (op->failed_peer < 0 &&
             atomic_load_explicit(&op->status, memory_order_relaxed) == STEPAF_ERR_CANCELED)
             return stepaf_error_set(STEPAF_ERR_CANCELED, STEPAF_PHASE_RESPONSE,
@@ -57,11 +58,11 @@ stepaf_status_t stepaf_tensor_status(struct stepaf_op *op, uint32_t index)
     uint32_t n = op->plan->n_pull;
 
     if (stepaf_op_has_landed(op, index / n) & 1u << index % n)
-        return STEPAF_OK; /* whatever has come of the peer since */
+        return STEPAF_OK; /* regardless of the peer's later state */
     return stepaf_part_status(op, index / n);
 }
 
-/* Whether the tensors that it pulls from a peer are what they will be. */
+/* Return whether the tensors pulled from a peer have their final content. */
 static bool is_valid(const struct stepaf_op *op, uint32_t p)
 {
     return op->op_peers[p].state == STEPAF_OP_PEER_ANSWERED ||

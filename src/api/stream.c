@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Stream plans in the public interface. */
 #include <stepaf/stream.h>
 
 #include <stddef.h>
@@ -12,14 +13,14 @@
 #include "gpu/stream_any.h"
 #include "gpu/stream_some.h"
 
-/* What kernels write is what callers read. */
+/* Kernels write the structure that callers read. */
 _Static_assert(offsetof(stepaf_answers_t, mask) == offsetof(struct stepaf_some_slot, mask) &&
                    offsetof(stepaf_answers_t, given_up) ==
                        offsetof(struct stepaf_some_slot, given_up) &&
                    offsetof(stepaf_answers_t, late) == offsetof(struct stepaf_some_slot, late),
                "stepaf_plan_answers");
 
-/* A stream plan of a rank of @a role; the lock is held on success. */
+/* Enter with a stream plan of a rank of @a role. The lock is held on success. */
 static stepaf_status_t enter(stepaf_plan_h handle, stepaf_role_t role,
                              struct stepaf_stream **stream_p)
 {
@@ -42,7 +43,8 @@ static stepaf_status_t enter(stepaf_plan_h handle, stepaf_role_t role,
     return status;
 }
 
-/* Enter when no other thread is enqueueing to the stream plan: that ends as its launch does. */
+/* Enter when no other thread is enqueueing to the stream plan. That ends with the other's
+ * launch. */
 static stepaf_status_t enter_alone(stepaf_plan_h handle, stepaf_role_t role,
                                    struct stepaf_stream **stream_p)
 {
@@ -52,7 +54,7 @@ static stepaf_status_t enter_alone(stepaf_plan_h handle, stepaf_role_t role,
     while (__builtin_expect(!status && (*stream_p)->enqueueing, 0)) {
         struct stepaf_ctx *ctx = (*stream_p)->plan->ctx;
         (void)stepaf_waiter_idle(ctx, &waiter, INT32_MAX);
-        stepaf_leave(ctx); /* and look anew: the plan may be gone */
+        stepaf_leave(ctx); /* then look again: the plan may be gone */
         status = enter(handle, role, stream_p);
     }
     return status;
@@ -100,7 +102,7 @@ stepaf_status_t stepaf_start_on_stream(stepaf_plan_h handle, const stepaf_start_
     if (!status)
         status = stepaf_stream_status(stream);
     if (!status && (stream->n_sent - stream->n_received >= plan->depth ||
-                    !stepaf_stream_slot_is_free(stream))) /* its request's wait is enqueued */
+                    !stepaf_stream_slot_is_free(stream))) /* the wait for its request is enqueued */
         status = stepaf_error_fixed(&no_slot);
     if (!status)
         status = stepaf_stream_send(stream, named.push, named.n_push, cuda_stream,
@@ -248,7 +250,7 @@ stepaf_status_t stepaf_plan_status(stepaf_plan_h handle)
     struct stepaf_ctx *ctx = stream->plan->ctx;
     stepaf_core_progress(ctx);
     status = stepaf_stream_status(stream);
-    if (status && status != STEPAF_ERR_PEER_LOST) { /* is it because the peer has died? */
+    if (status && status != STEPAF_ERR_PEER_LOST) { /* find out whether the peer has died */
         for (unsigned t = 0; t < ctx->net.n_transports; t++)
             ctx->net.transports[t]->ops->check_peers(ctx->net.transports[t]);
         status = stepaf_stream_status(stream);

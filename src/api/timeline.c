@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* stepaf_timeline_query. */
 #include <stepaf/timeline.h>
 
 #include "api/fill.h"
@@ -11,7 +12,7 @@ static int64_t since(const struct stepaf_ctx *ctx, uint64_t from, uint64_t to)
     return stepaf_clock_common_ns(ctx, to) - stepaf_clock_common_ns(ctx, from);
 }
 
-/* @a op: NULL, nothing has happened yet. */
+/* Return the times of an operation at peer @a p. @a op: NULL: nothing has happened yet. */
 static stepaf_timeline_t timeline_of(const struct stepaf_ctx *ctx, const struct stepaf_op *op,
                                      int p)
 {

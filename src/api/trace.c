@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* The trace in the public interface. */
 #include <stepaf/trace.h>
 
 #include "api/fill.h"

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Verdicts in the public interface. */
 #include <stepaf/verdict.h>
 
 #include <string.h>
@@ -76,7 +77,7 @@ stepaf_status_t stepaf_verdict_peer(stepaf_context_h handle, int peer_rank,
     return status;
 }
 
-/* Copy the newest; return how many. */
+/* Copy the newest verdicts. Return how many. */
 static size_t copy_kept(const struct stepaf_verdict_sums *window, void *verdicts_p, size_t size,
                         size_t capacity)
 {

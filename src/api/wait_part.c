@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Waiting for one part of an operation, or for all that a complete one has left behind. */
+/* Waiting for one part of an operation, or for the parts that a complete operation has left
+ * open. */
 #include "api/handles.h"
 #include "api/result.h"
 #include "core/late.h"
@@ -7,8 +8,7 @@
 #include "core/progress.h"
 #include "core/wait.h"
 
-/* Look whether something has come to pass; @a which: a peer's or a tensor's index, if it is about
- * one. */
+/* Check whether something has happened. @a which: index of the peer or tensor concerned, if any. */
 typedef stepaf_status_t (*look_t)(struct stepaf_op *op, uint32_t which);
 
 static stepaf_status_t look_for_push(struct stepaf_op *op, uint32_t p)
@@ -22,7 +22,8 @@ static stepaf_status_t look_for_rest(struct stepaf_op *op, uint32_t p)
     return stepaf_late_first(op) ? STEPAF_INPROGRESS : STEPAF_OK;
 }
 
-/* Wait until @a look finds something. STEPAF_INPROGRESS: the deadline has passed before. */
+/* Wait until @a look finds something. Return STEPAF_INPROGRESS if the deadline has passed
+ * before. */
 static stepaf_status_t wait_to_find(struct stepaf_op *op, look_t look, uint32_t which,
                                     int64_t timeout_us)
 {
@@ -33,12 +34,12 @@ static stepaf_status_t wait_to_find(struct stepaf_op *op, look_t look, uint32_t 
     bool more = true;
 
     stepaf_core_progress(ctx);
-    op->n_waiting++; /* so that it stays, while the lock is free */
+    op->n_waiting++; /* keeps the operation alive while the lock is free */
     while ((status = look(op, which)) == STEPAF_INPROGRESS && more) {
         unsigned n = timeout_us ? stepaf_core_progress_waiting(ctx) : 0;
         more = n ? stepaf_waiter_busy(ctx, &waiter, timeout_us)
                  : stepaf_waiter_idle(ctx, &waiter, timeout_us);
-        if (op->generation != generation) { /* another thread has started the slot anew */
+        if (op->generation != generation) { /* another thread has started the slot again */
             status = stepaf_handle_bad("request");
             break;
         }
@@ -78,8 +79,8 @@ stepaf_status_t stepaf_wait_rest(stepaf_request_h request, int64_t timeout_us)
     return stepaf_leave_wait(ctx, status);
 }
 
-/* Wait for something of peer @a p; the lock is held, and is given back. @a what: what it has not
- * done with the operation. */
+/* Wait for a part of peer @a p. The lock is held, and released on return. @a what: what the peer
+ * has not done with the operation. */
 static stepaf_status_t wait_for_part(struct stepaf_op *op, look_t look, uint32_t which, uint32_t p,
                                      const char *what, int64_t timeout_us)
 {
