@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* From ranks to the IDs of the map's rows and columns. */
+/* Grouping of ranks into the IDs of the map's rows and columns. */
 #include <stdlib.h>
 
 #include "map/map.h"
 
-/* The group of the same node among those from @a from on, or of those that are out; their number if
- * there is none. */
+/* Return the first group, from @a from on, of the part's node whose ranks are out exactly if the
+ * part's rank is; the number of groups if there is none. */
 static uint32_t find_node(const struct stepaf_map *map, const struct stepaf_map_groups *groups,
                           uint32_t from, const struct stepaf_map_part *part)
 {

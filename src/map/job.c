@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The map of a running job: what this rank knows of its links, and the exchange. */
+/* The map of a running job: what this rank knows of its links, and the exchange of parts. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -10,8 +10,8 @@
 #include "core/members_gather.h"
 #include "map/map.h"
 
-/* Whether the transport has written what the core has handed to it. What still waits for room is
- * not written yet, and nobody knows what a lost peer's link has carried. */
+/* Check that the transport has written what the core has handed to it. Posts that wait for space
+ * are not written yet, and what a lost peer's link has carried is unknown. */
 static void check_bytes_written(const struct stepaf_ctx *ctx, const struct stepaf_peer *peer,
                                 struct stepaf_map_part *part)
 {
@@ -26,8 +26,8 @@ static void check_bytes_written(const struct stepaf_ctx *ctx, const struct stepa
              (unsigned long long)peer->link->bytes_sent, (unsigned long long)peer->bytes_sent);
 }
 
-/* Name the ways to one peer: the link's, and that of streams. What these write by themselves is
- * counted nowhere. */
+/* Name the ways to one peer: the link's, and that of streams. Writes by streams themselves are not
+ * counted. */
 static void name_ways(const struct stepaf_ctx *ctx, const struct stepaf_peer *peer,
                       struct stepaf_map_way *way)
 {
@@ -39,7 +39,7 @@ static void name_ways(const struct stepaf_ctx *ctx, const struct stepaf_peer *pe
     snprintf(way->refused, sizeof(way->refused), "%s", peer->refused);
 }
 
-/* The link to one peer. False: out of memory. */
+/* Add the link to one peer. Return false if out of memory. */
 static bool add_peer(const struct stepaf_ctx *ctx, const struct stepaf_peer *peer, bool with_bytes,
                      struct stepaf_map_part *part)
 {
@@ -68,7 +68,7 @@ static bool find_devices(struct stepaf_ctx *ctx)
     return ctx->job.devices != NULL;
 }
 
-/* The devices that a transport uses, instead of those that are near. */
+/* Name the devices that a transport uses, in place of the near ones. */
 static void name_nics(const struct stepaf_ctx *ctx, struct stepaf_map_part *part)
 {
     char text[STEPAF_REASON_MAX];
@@ -98,7 +98,7 @@ void stepaf_map_part_make(struct stepaf_ctx *ctx, bool with_bytes, struct stepaf
         if (p < ctx->n_peers && ctx->peers[p].who.rank == rank)
             good = add_peer(ctx, &ctx->peers[p++], with_bytes, &part);
         else
-            good = stepaf_map_part_add(&part, NULL, 0, 0); /* none of this rank's peers */
+            good = stepaf_map_part_add(&part, NULL, 0, 0); /* not a peer of this rank */
     }
     if (!good) {
         part.status = STEPAF_ERR_NO_MEMORY;
@@ -107,7 +107,7 @@ void stepaf_map_part_make(struct stepaf_ctx *ctx, bool with_bytes, struct stepaf
     *part_p = part;
 }
 
-/* The first rank's failure is that of all. */
+/* Return the failure of the first rank that has one: it is that of all. */
 static stepaf_status_t check_verdicts(const struct stepaf_ctx *ctx, const uint8_t *all,
                                       const size_t *offsets)
 {
@@ -127,13 +127,13 @@ static stepaf_status_t check_verdicts(const struct stepaf_ctx *ctx, const uint8_
     return STEPAF_OK;
 }
 
-/* What this rank knows of another one. */
+/* Note what this rank knows of another one's fate. */
 static void note_map_fate(const struct stepaf_ctx *ctx, uint32_t rank, struct stepaf_map_part *part)
 {
     const struct stepaf_member_net *net = ctx->job.members.net;
 
     uint32_t n_after_first = net ? stepaf_member_net_consensus(net)->lives[rank] - 1 : 0;
-    bool is_later = (int)rank >= ctx->job.n_started; /* its first life was none */
+    bool is_later = (int)rank >= ctx->job.n_started; /* it had no process at first */
 
     part->n_returns = n_after_first - (is_later && n_after_first);
     if (!ctx->job.members.is[rank] && is_later && !n_after_first)
@@ -147,7 +147,7 @@ static void note_map_fate(const struct stepaf_ctx *ctx, uint32_t rank, struct st
         part->fate = STEPAF_MAP_JOINED;
 }
 
-/* World rank 0, or the first that is left: from all parts to the text. */
+/* At world rank 0, or the first member: make the text from all parts. */
 static stepaf_status_t format_map(const struct stepaf_ctx *ctx, bool with_bytes, const uint8_t *all,
                                   const size_t *offsets, char **text_p)
 {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A rank's part of the map, made, written and read. */
+/* A rank's part of the map: making, writing and reading it. */
 #include "map/map.h"
 
 #include <stdlib.h>
@@ -18,12 +18,12 @@ void stepaf_map_part_free(struct stepaf_map_part *part)
     part->n_ways = part->n_runs = 0;
 }
 
-/* Room for one more in an array that grows by doubling. */
+/* Make space for one more entry in an array that grows by doubling. */
 static bool grow_array(void **array_p, uint32_t n, size_t each)
 {
     void *grown;
 
-    if (n & (n - 1)) /* neither 0 nor a power of two: there is room */
+    if (n & (n - 1)) /* neither 0 nor a power of two: there is space */
         return true;
     grown = realloc(*array_p, (n ? 2 * (size_t)n : 1) * each);
     if (!grown)
@@ -32,7 +32,7 @@ static bool grow_array(void **array_p, uint32_t n, size_t each)
     return true;
 }
 
-/* Index + 1 of @a way among the part's, which are few; 0: out of memory. */
+/* Return index + 1 of @a way among the part's few ways, adding it if needed; 0: out of memory. */
 static uint32_t find_way(struct stepaf_map_part *part, const struct stepaf_map_way *way)
 {
     void *ways = part->ways;
@@ -94,7 +94,7 @@ void stepaf_map_part_pack(const struct stepaf_map_part *part, struct stepaf_pack
     }
 }
 
-/* A text that a terminal can be given. */
+/* Read a text, and make it printable on a terminal. */
 static void read_text(struct stepaf_unpack *unpack, char *text_p, size_t capacity)
 {
     stepaf_unpack_text(unpack, text_p, capacity);

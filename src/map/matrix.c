@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The matrix of the transports in use, attention rows by FFN columns, and what is to be said about
- * them: the bytes of each, and the better ones that were refused. */
+/* The matrix of the transports in use, with attention rows and FFN columns, and the notes below it:
+ * the bytes of each transport, and the better transports that were refused. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -8,24 +8,24 @@
 
 enum { NAMES_MAX = 52, NONE = 0, SEVERAL = NAMES_MAX + 1, CELL_MAX = 72, BYTES_MAX = 16 };
 
-/* The links of one ID to another. */
+/* The links between two IDs. */
 struct cell {
     uint8_t name; /* index + 1; NONE, SEVERAL */
     uint64_t pushed, pulled;
 };
 
-/* All links by one transport. */
+/* All links that use one transport. */
 struct total {
     const char *name;
     uint64_t links;
     uint64_t pushed, pulled;
 };
 
-/* All links where the same was refused for the same. */
+/* All links where the same transports were refused for the same reasons. */
 struct refusal {
     const struct stepaf_map_way *way;
     uint64_t links;
-    uint32_t attention, ffn; /* the first of them */
+    uint32_t attention, ffn; /* the first such link */
 };
 
 struct matrix {
@@ -40,7 +40,7 @@ struct matrix {
     struct refusal refusals[STEPAF_MAP_REFUSED];
 };
 
-/* Index + 1 of a transport's name; beyond the alphabet all share the last. */
+/* Return index + 1 of a transport's name. Names beyond the alphabet share the last letter. */
 static uint8_t find_name(struct matrix *m, const char *name)
 {
     uint8_t i = 0;
@@ -81,7 +81,7 @@ static struct cell *cell_of(const struct matrix *m, uint32_t attention, uint32_t
     return &m->cells[(size_t)row * m->columns + column];
 }
 
-/* A link as its attention rank sees it. */
+/* Count a link as its attention rank sees it. */
 static void count_push(struct matrix *m, const struct stepaf_map_part *part, uint32_t ffn,
                        const struct stepaf_map_run *run)
 {
@@ -98,7 +98,7 @@ static void count_push(struct matrix *m, const struct stepaf_map_part *part, uin
     note_refusal(m, &part->ways[run->way - 1], part->rank, ffn);
 }
 
-/* And as its FFN rank sees it, which writes the answers. */
+/* Count a link as its FFN rank sees it, which writes the answers. */
 static void count_pull(struct matrix *m, const struct stepaf_map_part *part, uint32_t attention,
                        const struct stepaf_map_run *run)
 {
@@ -121,7 +121,7 @@ static void count_part(struct matrix *m, const struct stepaf_map_part *part)
         }
 }
 
-/* "1.5M" */
+/* Format a number of bytes, such as "1.5M". */
 static const char *bytes_text(uint64_t bytes, char text_p[BYTES_MAX])
 {
     static const char units[] = "KMGTPE";
@@ -172,7 +172,7 @@ static int cell_width(const struct matrix *m)
     return (int)width;
 }
 
-/* Whether two rows show the same from column @a from on. */
+/* Return whether two rows show the same. */
 static bool same_rows(const struct matrix *m, uint32_t one, uint32_t other)
 {
     const struct cell *a = &m->cells[(size_t)one * m->columns];
@@ -185,7 +185,7 @@ static bool same_rows(const struct matrix *m, uint32_t one, uint32_t other)
     return true;
 }
 
-/* Print rows, those that follow each other and are alike as one. */
+/* Print rows. Consecutive rows with the same content are printed as one. */
 static void print_rows(const struct matrix *m, uint32_t from, uint32_t to, int width, FILE *stream)
 {
     bool many = m->map->size > STEPAF_MAP_ALONE;

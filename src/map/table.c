@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The table of IDs: who is where. */
+/* The table of IDs: where each rank is. */
 #include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
@@ -17,8 +17,8 @@ struct row {
     char cell[COLUMNS][CELL_MAX];
 };
 
-/* What the members of a group say in one field, which lies @a offset bytes into a part: the first
- * one's word, and a mark if others say something else. */
+/* Join what the members of a group have in one field, @a offset bytes into a part: the first
+ * member's value, and a mark if others differ. */
 static void join(const struct stepaf_map *map, const struct stepaf_map_groups *groups, uint32_t g,
                  size_t offset, char cell_p[CELL_MAX])
 {
@@ -32,7 +32,7 @@ static void join(const struct stepaf_map *map, const struct stepaf_map_groups *g
         (void)strcat(cell_p, ",..");
 }
 
-/* All cores that some member may run on. */
+/* List all cores that some member may run on. */
 static void join_cores(const struct stepaf_map *map, const struct stepaf_map_groups *groups,
                        uint32_t g, char cell_p[CELL_MAX])
 {
@@ -47,7 +47,7 @@ static void join_cores(const struct stepaf_map *map, const struct stepaf_map_gro
         snprintf(cell_p, CELL_MAX, "-");
 }
 
-/* "0-3,8": the world ranks of a group. */
+/* List the world ranks of a group, such as "0-3,8". */
 static void list_ranks(const struct stepaf_map *map, const struct stepaf_map_groups *groups,
                        uint32_t g, char cell_p[CELL_MAX])
 {
@@ -104,7 +104,7 @@ static const char *name_fate(enum stepaf_map_fate fate)
     }
 }
 
-/* Who is not there any more, and who is there again: one line each. */
+/* Print one line for each rank that is out, has left, has joined, or has returned. */
 static void print_fates(const struct stepaf_map *map, FILE *stream)
 {
     unsigned n = 0;

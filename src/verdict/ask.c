@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Messages of verdicts: asking for times, reporting them, and notifying the FFN rank. */
 #include "verdict/ask.h"
 
 #include "core/clock_keep.h"
@@ -12,12 +13,12 @@
 
 enum {
     STARVE_FRESH_US = 1000,
-    RAILS_MOST = 256, /* what names more is no rail */
+    RAILS_MOST = 256, /* a larger number is no rail */
     SEARCHED =
-        16384 /* entries of the trace: it may be far larger, and the rank has other things to do */
+        16384 /* entries of the trace searched: it may be far larger, and the rank has other work */
 };
 
-/* No operation takes that long: what says so is no time. */
+/* No operation takes that long: a longer time is invalid. */
 static const int64_t DAY_NS = 86400000000000;
 
 static void put_time(struct stepaf_msg *msg, int at, int64_t ns)
@@ -54,7 +55,7 @@ bool stepaf_case_ask(struct stepaf_verdict_state *state, struct stepaf_verdict_c
 
 /* ---- the FFN rank ---- */
 
-/* The one of this level that ends first of those that end behind @a at; NULL: none. */
+/* Return the gap of this level that ends first among those that end after @a at; NULL: none. */
 static const struct stepaf_watch_gap *find_gap(const struct stepaf_watch *watch, int level,
                                                uint64_t at)
 {
@@ -77,17 +78,18 @@ uint64_t stepaf_watch_gap_before(const struct stepaf_watch *watch, uint64_t at)
 
     for (int level = 0; level < STEPAF_WATCH_LEVELS; level++) {
         const struct stepaf_watch_gap *gap = find_gap(watch, level, at);
-        if (gap && (!found || (int64_t)(found->to - gap->to) > 0)) /* they overlap */
+        /* gaps of several levels may overlap */
+        if (gap && (!found || (int64_t)(found->to - gap->to) > 0))
             found = gap;
     }
-    if (!found && (int64_t)(at - watch->polled) > 0) /* since the last that is noted */
+    if (!found && (int64_t)(at - watch->polled) > 0) /* since the last noted poll */
         return at - watch->polled;
     if (!found || (int64_t)(at - (found->to - found->took)) <= 0)
         return 0;
     return at - (found->to - found->took);
 }
 
-/* When what happened to a batch, in ticks; 0: the trace does not say. */
+/* Times of a batch's events, in ticks; 0: not in the trace. */
 struct marks_of_batch {
     uint64_t arrived, handled, over;
 };
@@ -133,7 +135,7 @@ static void tell_op_times(struct stepaf_verdict_state *state, struct stepaf_peer
         int64_t handled = stepaf_clock_common_ns(ctx, marks.handled);
         bool on_streams = ctx->feature->unlooked(peer, ask->plan, ask->seq, &gap);
         if (on_streams)
-            state->starved_ns = 0; /* no thread has worked for it */
+            state->starved_ns = 0; /* no thread has worked for the operation */
         else
             gap = stepaf_watch_gap_before(&state->watch, marks.arrived);
         told.word[STEPAF_MSG_KNOWN] = 1;
@@ -152,7 +154,7 @@ static void tell_op_times(struct stepaf_verdict_state *state, struct stepaf_peer
     (void)stepaf_core_send(peer, &told);
 }
 
-/* The peer's word for a rail; -1: none, or that is not one. */
+/* Return the rail that the peer names; -1: none, or invalid. */
 static int32_t rail_of(const struct stepaf_msg *msg)
 {
     uint32_t rail = msg->word[STEPAF_MSG_RAIL] - 1;
@@ -160,7 +162,7 @@ static int32_t rail_of(const struct stepaf_msg *msg)
     return rail < RAILS_MOST ? (int32_t)rail : -1;
 }
 
-/* An attention rank says who was late. */
+/* Take an attention rank's verdict. */
 static void hear_told(struct stepaf_verdict_state *state, const struct stepaf_peer *peer,
                       const struct stepaf_msg *msg)
 {
@@ -211,8 +213,8 @@ static int64_t span(const struct stepaf_ctx *ctx, uint64_t from, uint64_t to)
     return stepaf_clock_common_ns(ctx, to) - stepaf_clock_common_ns(ctx, from);
 }
 
-/* What this rank knows. @a told: NULL, the peer has told nothing. False: it has, but that cannot
- * be. */
+/* Combine what this rank knows of a case with what the peer has reported. @a told: NULL: the peer
+ * has reported nothing. Return false if the report is impossible. */
 static bool put_together(const struct stepaf_verdict_state *state,
                          const struct stepaf_verdict_case *one, const struct stepaf_msg *told,
                          struct stepaf_verdict_seen *seen)
@@ -221,7 +223,8 @@ static bool put_together(const struct stepaf_verdict_state *state,
     int64_t notified = stepaf_clock_common_ns(ctx, one->notified);
     int64_t bound = stepaf_clock_bound_ns(ctx, &ctx->peers[one->p]);
 
-    if (one->on_streams && bound >= 0) /* the peer's GPU is as far off as this one's, say */
+    /* assume the same error for the peer's GPU clock as for this one's */
+    if (one->on_streams && bound >= 0)
         bound += 2 * ctx->feature->bound_ns(ctx);
 
     *seen = (struct stepaf_verdict_seen){
@@ -253,7 +256,7 @@ static bool put_together(const struct stepaf_verdict_state *state,
     return true;
 }
 
-/* Whose rank the verdict names, as an index; n_peers: this rank. */
+/* Return the index of the peer that the verdict names; n_peers: this rank. */
 static uint32_t named(const struct stepaf_ctx *ctx, uint32_t phase, uint32_t p)
 {
     bool own = phase == STEPAF_VERDICT_UNKNOWN || phase == STEPAF_VERDICT_START ||

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* The verdict on one operation, from what was seen and what is usual. */
 #include "verdict/judge.h"
 
-enum { LATE_LEAST_NS = 20000 /* what is less beyond the usual is nothing to talk of */ };
+enum { LATE_LEAST_NS = 20000 /* smaller excesses over the usual are ignored */ };
 
 static int64_t least(int64_t one, int64_t other)
 {
@@ -65,7 +66,7 @@ void stepaf_verdict_learn(struct stepaf_verdict_usual_peer *usual,
 
 int64_t stepaf_verdict_usual_took(const struct stepaf_verdict_usual *usual)
 {
-    if (usual->lately.n < STEPAF_MEDIAN_SAMPLES) /* few are by chance short */
+    if (usual->lately.n < STEPAF_MEDIAN_SAMPLES) /* a few may be short by chance */
         return usual->took.median;
     return least(usual->took.median, usual->lately.median);
 }
@@ -82,7 +83,8 @@ int64_t stepaf_verdict_least_took(const struct stepaf_verdict_usual *usual)
     return usual->lately.n < STEPAF_MEDIAN_SAMPLES ? 0 : usual->lately.least;
 }
 
-/* A start that comes a little late is nothing beside an operation that takes long. */
+/* Compare a late start with the operation's length: a small delay matters little beside a long
+ * operation. */
 int64_t stepaf_verdict_late_idle(const struct stepaf_verdict_usual *usual)
 {
     int64_t beyond;
@@ -93,8 +95,8 @@ int64_t stepaf_verdict_late_idle(const struct stepaf_verdict_usual *usual)
     return usual->idle.median + no_less(beyond, LATE_LEAST_NS);
 }
 
-/* What @a ns is beyond the usual; 0 where one of them is not known. @a part: of the usual, see
- * part_of_usual. */
+/* Return by how much @a ns exceeds the usual; 0 if one of them is unknown. @a part: fraction of the
+ * usual, see part_of_usual. */
 static int64_t beyond(int64_t ns, const struct stepaf_median *usual, double part)
 {
     return ns < 0 || usual->n < STEPAF_VERDICT_SURE
@@ -102,9 +104,10 @@ static int64_t beyond(int64_t ns, const struct stepaf_median *usual, double part
                : no_less(ns - (int64_t)(usual->median * part), 0);
 }
 
-/* Phases are known of half a minute alone, since to learn of them takes messages. Where operations
- * are shorter lately, so is each phase, for all that is known: those that are not are taken for a
- * little longer than they were. */
+/* Return the fraction by which the usual times of phases must be scaled. Phases are known only over
+ * half a minute, since learning them takes messages. If operations have become shorter lately, each
+ * phase is assumed to be shorter in proportion: phases that are not are taken for a little longer
+ * than they were. */
 static double part_of_usual(const struct stepaf_verdict_usual *usual)
 {
     int64_t took = stepaf_verdict_usual_took(usual);
@@ -112,8 +115,8 @@ static double part_of_usual(const struct stepaf_verdict_usual *usual)
     return took < usual->took.median ? (double)took / usual->took.median : 1;
 }
 
-/* The ways: each of them, if both clocks tell it for certain. The bound counts twice, as what is
- * usual was between these clocks as well. */
+/* Judge the ways: each separately, if both clocks are certain about it. The bound counts twice,
+ * because the usual times were measured between these clocks as well. */
 static void judge_ways(const struct stepaf_verdict_seen *seen,
                        const struct stepaf_verdict_spent *spent,
                        const struct stepaf_verdict_usual_peer *usual, double part, int64_t *over)
@@ -131,7 +134,7 @@ static void judge_ways(const struct stepaf_verdict_seen *seen,
     }
 }
 
-/* What of this rank's own time it had no core for. */
+/* Move time of this rank's own to STARVED if the thread had no core for most of it. */
 static void judge_starved(int64_t starved, int64_t *over, int phase)
 {
     if (over[phase] <= 0 || starved - over[STEPAF_VERDICT_STARVED] < over[phase] / 4 * 3)
@@ -140,7 +143,7 @@ static void judge_starved(int64_t starved, int64_t *over, int phase)
     over[phase] = 0;
 }
 
-/* The rail that had at least half of what the verdict is about. */
+/* Return the rail that had at least half of the time that the verdict is about. */
 static int32_t find_rail(const struct stepaf_verdict_seen *seen, const stepaf_verdict_t *verdict)
 {
     const struct stepaf_verdict_late_rail *late = NULL;
@@ -179,7 +182,7 @@ void stepaf_verdict_judge(const struct stepaf_verdict_seen *seen,
         over[STEPAF_VERDICT_FFN_QUEUE] = beyond(spent.queue, &usual_peer->queue, part);
         over[STEPAF_VERDICT_FFN_WORK] = beyond(spent.work, &usual_peer->work, part);
         over[STEPAF_VERDICT_WAIT] = beyond(spent.wait, &usual_peer->wait, part);
-        /* Who waits and does not poll has no core. */
+        /* A thread that waits without polling has no core. */
         over[STEPAF_VERDICT_STARVED] = least(over[STEPAF_VERDICT_WAIT], seen->in_wait);
         over[STEPAF_VERDICT_WAIT] -= over[STEPAF_VERDICT_STARVED];
         judge_ways(seen, &spent, usual_peer, part, over);

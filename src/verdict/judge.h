@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Whose time it was: from what both ranks have seen of one operation, and what is usual. Nothing
- * but arithmetic.
+/* The verdict on one operation: where its time went, from what both ranks have seen of it and
+ * what is usual. Pure arithmetic.
  *
- * A stamp says when a rank has noticed something, not when it was there: an answer that comes while
- * the caller computes is noticed at the next poll. So each rank also knows since when it had not
- * polled before (its gap). What of a way may have been such a gap counts as that: as FFN queue, or
- * as this rank's wait. The network is accused only of what passed while the rank that waited for it
- * was looking. */
+ * A stamp says when a rank noticed something, not when it arrived: an answer that arrives while
+ * the caller computes is noticed at the next poll. So each rank also records since when it had
+ * not polled (its gap). The part of a way that may have been such a gap is counted as FFN queue,
+ * or as this rank's wait. Only time during which the waiting rank was polling is charged to the
+ * network. */
 #ifndef STEPAF_VERDICT_JUDGE_H
 #define STEPAF_VERDICT_JUDGE_H
 
@@ -17,38 +17,38 @@
 
 #include "verdict/median.h"
 
-/* One of several rails that was later than all others with its share of a message. */
+/* The rail that was later than all others with its share of a message. */
 struct stepaf_verdict_late_rail {
     int32_t rail; /* -1: there was none */
-    int64_t ns;   /* that the others waited for it */
+    int64_t ns;   /* time that the others waited for it */
 };
 
 /* What was seen of an operation at one peer; all in ns. */
 struct stepaf_verdict_seen {
-    int64_t idle;  /* from what was before it to its start */
-    int64_t took;  /* from there to its end */
-    int64_t post;  /* until all was with the transports */
-    int64_t way;   /* from there to the peer's answer */
-    int64_t there; /* from there to its arrival at the peer: between two clocks */
-    int64_t bound; /* which differ by no more; -1: that is not known */
-    int64_t queue; /* what the peer tells; -1: it does not */
-    int64_t work;  /* likewise */
+    int64_t idle;  /* from the preceding event to the start */
+    int64_t took;  /* from the start to the end */
+    int64_t post;  /* from the start until all parts were with the transports */
+    int64_t way;   /* from then to the peer's answer */
+    int64_t there; /* from then to the arrival at the peer: between two clocks */
+    int64_t bound; /* maximum difference of these clocks; -1: unknown */
+    int64_t queue; /* reported by the peer; -1: not reported */
+    int64_t work;  /* reported by the peer; -1: not reported */
     int64_t
-        ffn_gap; /* before the arrival, the peer had not polled for so long; -1: it does not tell */
-    int64_t own_gap; /* likewise this rank before the answer */
-    int64_t in_wait; /* the part of that in which the caller waited */
-    int64_t starved; /* the thread has waited for a core so long, about the time of the operation */
+        ffn_gap; /* how long the peer had not polled before the arrival; -1: it did not report */
+    int64_t own_gap; /* how long this rank had not polled before the answer */
+    int64_t in_wait; /* part of own_gap in which the caller waited */
+    int64_t starved; /* time that the thread waited for a core around the operation */
     struct stepaf_verdict_late_rail rail_there, rail_back;
 };
 
-/* Where it went; -1: not known. */
+/* Where the time went; -1: unknown. */
 struct stepaf_verdict_spent {
     int64_t post, there, queue, work, back, wait;
-    int64_t net; /* there and back together: this takes one clock alone */
+    int64_t net; /* there and back together: needs one clock only */
 };
 
-/* What is usual of a plan, and of a plan at one peer: over about half a minute, but for lately,
- * which is how long its last operations took. */
+/* The usual times of a plan, and of a plan at one peer: over about half a minute. lately: how long
+ * the last operations took. */
 struct stepaf_verdict_usual {
     struct stepaf_median took, idle, post, lately;
 };
@@ -57,19 +57,20 @@ struct stepaf_verdict_usual_peer {
     struct stepaf_median there, queue, work, back, wait, net;
 };
 
-enum { STEPAF_VERDICT_SURE = 9 /* samples that make a median */ };
+enum { STEPAF_VERDICT_SURE = 9 /* samples that make a median reliable */ };
 
 struct stepaf_verdict_spent stepaf_verdict_split(const struct stepaf_verdict_seen *seen);
 void stepaf_verdict_learn(struct stepaf_verdict_usual_peer *usual,
                           const struct stepaf_verdict_spent *spent);
-/* How long one takes usually, ns: of half a minute and lately the shorter. What was slow until a
- * moment ago is no measure for what is late now, and what is slow since a moment ago is not usual
- * yet. */
+/* Return how long an operation usually takes, ns: the shorter of half a minute and lately. Times
+ * that were slow until a moment ago are no measure of late, and times that are slow since a moment
+ * ago are not usual yet. */
 int64_t stepaf_verdict_usual_took(const struct stepaf_verdict_usual *usual);
-/* How long an operation may take, and how late its start may come, before it counts as late; ns. */
+/* Return how long an operation may take, and how late its start may be, before it counts as late;
+ * ns. */
 int64_t stepaf_verdict_late_took(const struct stepaf_verdict_usual *usual);
 int64_t stepaf_verdict_late_idle(const struct stepaf_verdict_usual *usual);
-/* The least that one has taken lately, ns; 0: too few are known. */
+/* Return the minimum that an operation has taken lately, ns; 0: too few are known. */
 int64_t stepaf_verdict_least_took(const struct stepaf_verdict_usual *usual);
 /* Fill took_ns, usual_ns, over_ns, phase and rail. */
 void stepaf_verdict_judge(const struct stepaf_verdict_seen *seen,

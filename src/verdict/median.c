@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* The median and minimum of the last samples. */
 #include "verdict/median.h"
 
 #include <string.h>
@@ -12,7 +13,7 @@ void stepaf_median_add(struct stepaf_median *median, int64_t ns)
                                                       : ns > UINT32_MAX ? UINT32_MAX
                                                                         : (uint32_t)ns;
     kept = median->n < STEPAF_MEDIAN_SAMPLES ? median->n : STEPAF_MEDIAN_SAMPLES;
-    for (uint32_t i = 0; i < kept; i++) { /* few, and off the hot path */
+    for (uint32_t i = 0; i < kept; i++) { /* few samples, and off the hot path */
         uint32_t at = i;
         for (; at > 0 && sorted[at - 1] > median->ns[i]; at--)
             sorted[at] = sorted[at - 1];

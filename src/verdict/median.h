@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The median of the last samples of a time. */
+/* The median and minimum of the last samples of a time. */
 #ifndef STEPAF_VERDICT_MEDIAN_H
 #define STEPAF_VERDICT_MEDIAN_H
 
@@ -8,13 +8,13 @@
 enum { STEPAF_MEDIAN_SAMPLES = 31 };
 
 struct stepaf_median {
-    uint32_t n;      /* samples, ever */
+    uint32_t n;      /* samples ever added */
     uint32_t median; /* ns */
-    uint32_t least;  /* likewise */
+    uint32_t least;  /* ns, minimum */
     uint32_t ns[STEPAF_MEDIAN_SAMPLES];
 };
 
-/* What is longer than 4 s counts as that, what is negative as 0. */
+/* Add a sample. Samples longer than 4 s count as 4 s, negative ones as 0. */
 void stepaf_median_add(struct stepaf_median *median, int64_t ns);
 
 #endif

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Which of several rails was late with a message: transports tell it of each that came by
- * several. */
+/* Which of several rails was late with a message. Transports report each message that came over
+ * several rails. */
 #include "verdict/rails.h"
 #include "core/imm.h"
 

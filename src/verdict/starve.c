@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* How long a runnable thread has waited for a core. */
 #include "verdict/starve.h"
 
 #include <stdio.h>
@@ -8,10 +9,10 @@
 
 static const double USUAL_NS = 1e9;
 
-/* One whose address tells threads apart. */
+/* Its address identifies the thread. */
 static __thread char this_thread;
 
-/* What the kernel says: "ns on a core, ns of waiting for one, times". -1: nothing. */
+/* Read the kernel's "ns on a core, ns of waiting for one, times". Return -1 on failure. */
 static int64_t read_waited_ns(void)
 {
     char text[96];
@@ -22,7 +23,7 @@ static int64_t read_waited_ns(void)
     return sscanf(text, "%lld %lld", &ran_ns, &waited_ns) == 2 ? waited_ns : -1;
 }
 
-/* The part of the time that the thread waits, over the last second or so. */
+/* Update the fraction of time that the thread waits, over the last second or so. */
 static void learn_rate(struct stepaf_verdict_starve *starve, double waited_ns, double passed_ns)
 {
     double weight = passed_ns / (passed_ns + USUAL_NS), rate = waited_ns / passed_ns;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Picks operations: those that are late, and now and then one to learn from what is usual. */
+/* Picks operations: the late ones, and now and then one from which the usual times are learnt. */
 #include <stdlib.h>
 
 #include "base/log.h"
@@ -18,19 +18,19 @@
 
 enum {
     GAPS_FROM_US = 10,
-    NOTE_EACH_US = 1, /* a gap may seem to be longer by two of these */
+    NOTE_EACH_US = 1, /* a gap may seem longer by two of these */
     LOOK_EVERY_US = 20000,
-    STARVE_EVERY_US = 1000, /* readings are no closer than that */
+    STARVE_EVERY_US = 1000, /* minimum interval of readings */
     ANSWER_WITHIN_US = 1000000,
     LEARN_EVERY_US = 1000000, /* from a plan, once it is known well */
-    LATELY_EVERY_US = 5000,   /* likewise, but only how long it took: that is its own to know */
-    LEARN_OF_PEERS = 4,       /* at a time */
+    LATELY_EVERY_US = 5000,   /* the same for the length alone, which needs no messages */
+    LEARN_OF_PEERS = 4,       /* peers at a time */
     WAITED_WITHIN = 512       /* entries of the trace that are searched */
 };
 
 /* ---- plans ---- */
 
-/* Make room for what is learnt of a plan. Its number may have been another one's before. */
+/* Make space for what is learnt of a plan. Its number may have belonged to another plan before. */
 static bool meet_plan(struct stepaf_watch *watch, struct stepaf_plan_obj *obj, uint32_t first)
 {
     struct stepaf_verdict_state *state = (struct stepaf_verdict_state *)watch;
@@ -57,7 +57,7 @@ static bool meet_plan(struct stepaf_watch *watch, struct stepaf_plan_obj *obj, u
     return true;
 }
 
-/* INT64_MAX stays what it is: never. */
+/* INT64_MAX stays unchanged: never. */
 static uint64_t ticks_of_ns(const struct stepaf_ctx *ctx, int64_t ns)
 {
     return ns == INT64_MAX ? INT64_MAX : (uint64_t)((double)ns / ctx->clock.own.ns_per_tick);
@@ -70,15 +70,15 @@ static int64_t ns_of_ticks(const struct stepaf_ctx *ctx, uint64_t ticks)
 
 /* ---- one operation ---- */
 
-/* Look between polls, after this one. */
+/* Call look after this poll. */
 static void look_soon(struct stepaf_verdict_state *state)
 {
     state->watch.look_due = 0;
     state->ctx->polling.look_at = 0;
 }
 
-/* Since when the caller has waited for the operation; 0: it has not, or the trace does not say any
- * more. */
+/* Return when the caller began to wait for the operation; 0: not waiting, or no longer in the
+ * trace. */
 static uint64_t find_wait(const struct stepaf_trace *trace, const struct stepaf_op *op)
 {
     uint64_t head = stepaf_trace_head(trace), kept = stepaf_trace_kept(trace, WAITED_WITHIN);
@@ -92,7 +92,7 @@ static uint64_t find_wait(const struct stepaf_trace *trace, const struct stepaf_
     return 0;
 }
 
-/* Of the gap before the answer, what came when the caller waited already. */
+/* Return the part of the gap before the answer during which the caller was waiting. */
 static uint64_t part_in_wait(uint64_t answered, uint64_t gap, uint64_t waited)
 {
     uint64_t began = answered - gap;
@@ -102,8 +102,7 @@ static uint64_t part_in_wait(uint64_t answered, uint64_t gap, uint64_t waited)
     return answered - ((int64_t)(waited - began) > 0 ? waited : began);
 }
 
-/* The case of the operation at peer @a p, if there is one already, or a free one; NULL: there is
- * none. */
+/* Return the case of the operation at peer @a p if there is one, else a free one; NULL: none. */
 static struct stepaf_verdict_case *find_case(struct stepaf_verdict_state *state,
                                              const struct stepaf_op *op, uint32_t p)
 {
@@ -125,7 +124,7 @@ static bool has_answered(const struct stepaf_op_peer *op_peer)
     return op_peer->state == STEPAF_OP_PEER_ANSWERED || op_peer->state == STEPAF_OP_PEER_CANCELED;
 }
 
-/* Look into what peer @a p did with the operation. NULL: too much is being looked into. */
+/* Open a case on what peer @a p did with the operation. Return NULL if too many cases are open. */
 static struct stepaf_verdict_case *open_case(struct stepaf_verdict_state *state,
                                              const struct stepaf_op *op, uint32_t p, uint64_t now,
                                              uint64_t idle)
@@ -143,7 +142,7 @@ static struct stepaf_verdict_case *open_case(struct stepaf_verdict_state *state,
         gap = 0;
     if (!one || one->state == STEPAF_CASE_NEW)
         return one;
-    if (!on_streams) /* a stream looks all the time that it waits */
+    if (!on_streams) /* a stream polls during its whole wait */
         waited = find_wait(&state->ctx->trace, op);
     *one = (struct stepaf_verdict_case){
         .state = STEPAF_CASE_NEW,
@@ -168,7 +167,7 @@ static struct stepaf_verdict_case *open_case(struct stepaf_verdict_state *state,
     return one;
 }
 
-/* The peer whose answer was the last. */
+/* Return the peer whose answer was the last. */
 static uint32_t find_last(const struct stepaf_ctx *ctx, const struct stepaf_op *op)
 {
     uint32_t last = ctx->n_peers;
@@ -198,8 +197,8 @@ static void pick_late(struct stepaf_verdict_state *state, const struct stepaf_op
         one->starved_ns = stepaf_starve_read(state, now, STARVE_EVERY_US);
 }
 
-/* How far apart picks are: as many as make a median at once, then the fewer the longer the plan is
- * known. */
+/* Return the distance between picks: short until a median is complete, then growing with the time
+ * that the plan is known. */
 static uint64_t spacing(const struct stepaf_ctx *ctx, const struct stepaf_verdict_plan *plan,
                         uint64_t now, int64_t most_us)
 {
@@ -224,7 +223,7 @@ static uint32_t pick_next(const struct stepaf_ctx *ctx, struct stepaf_verdict_pl
     return plan->stride;
 }
 
-/* For the half minute, and of some peers. */
+/* Learn for the half minute, and from some peers. */
 static void learn_of(struct stepaf_verdict_state *state, struct stepaf_verdict_plan *plan,
                      const struct stepaf_op *op, uint64_t now, uint64_t idle, bool refused)
 {
@@ -257,8 +256,8 @@ static void pick_usual(struct stepaf_verdict_state *state, struct stepaf_verdict
     struct stepaf_watch_plan *watched = &op->plan->watched;
 
     stepaf_median_add(&usual->lately, ns_of_ticks(ctx, now - op->trace.started));
-    /* What is due is learnt from the next one: the first operation behind a long pause is due each
-     * time, and no usual one. */
+    /* A due pick learns from the next operation: the first operation after a long pause is due each
+     * time, and is not usual. */
     if (plan->is_due || usual->took.n < STEPAF_MEDIAN_SAMPLES)
         learn_of(state, plan, op, now, idle, refused);
     plan->is_due = now - plan->learnt >= spacing(ctx, plan, now, LEARN_EVERY_US);
@@ -271,9 +270,9 @@ static void pick_usual(struct stepaf_verdict_state *state, struct stepaf_verdict
     watched->next = op->seq + pick_next(ctx, plan, now);
 }
 
-/* A waiting thread stamps what comes with the time before the poll that finds it. If it has lost
- * its core in between, the operation seems to be shorter than any is: then the clock is read once
- * more. */
+/* Return a fresh stamp if @a stamp is too old. A waiting thread stamps arrivals with the time
+ * before the poll that finds them. If the thread has lost its core in between, the operation seems
+ * shorter than any other; then the clock is read again. */
 static uint64_t renew(struct stepaf_verdict_state *state, uint64_t stamp)
 {
     uint64_t now = stepaf_ticks();
@@ -282,7 +281,7 @@ static uint64_t renew(struct stepaf_verdict_state *state, uint64_t stamp)
         return stamp;
     state->replaced = stamp;
     state->renewed = now;
-    if (state->ctx->up.polled == stamp) /* it would be others' that have come by the same poll */
+    if (state->ctx->up.polled == stamp) /* others found by the same poll would use it too */
         state->ctx->up.polled = now;
     return now;
 }

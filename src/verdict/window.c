@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* The window: sums over the verdicts of the last seconds, for callers, tools and the log. */
 #include "verdict/window.h"
 
 #include <stdio.h>
@@ -11,7 +12,7 @@
 #include "core/metrics_layout.h"
 
 static const int64_t LOG_EVERY_NS = 1000000000;
-static const int64_t SHOW_PER_PEER_NS = 1000000; /* a thousandth of that is spent */
+static const int64_t SHOW_PER_PEER_NS = 1000000; /* spends a thousandth of the time */
 
 _Static_assert((int)STEPAF_METRICS_PHASES == (int)STEPAF_VERDICT_PHASES, "tools see all phases");
 
@@ -66,7 +67,7 @@ void stepaf_window_turn(struct stepaf_verdict_state *state, int64_t now_ns)
         begin_bucket(state);
 }
 
-/* Which of the ways it is that tools see rails of; -1: none. */
+/* Return the index of a phase among the ways whose rails tools see; -1: none. */
 static int way_of(int phase)
 {
     return phase == STEPAF_VERDICT_THERE     ? 0
@@ -109,8 +110,8 @@ struct stepaf_verdict_cell stepaf_window_cell(const struct stepaf_verdict_state 
     return sum;
 }
 
-/* Add up all, and find who had the most of the phase that took the most: by verdicts, not by single
- * long waits. */
+/* Sum up all cells. Set the phase with the most verdicts, and the peer with the most of that phase:
+ * counted by verdicts, not by single long waits. */
 static void sum_cells(const struct stepaf_verdict_state *state, stepaf_verdict_window_t *sum)
 {
     uint32_t n = state->ctx->n_peers, most_late = 0;
@@ -137,8 +138,8 @@ static void sum_cells(const struct stepaf_verdict_state *state, stepaf_verdict_w
     }
 }
 
-/* The rail that more than half of the verdicts on sum->phase at sum->peer name, of those that are
- * kept. */
+/* Return the rail that more than half of the kept verdicts on sum->phase at sum->peer name; -1:
+ * none. */
 static int32_t find_worst_rail(const struct stepaf_verdict_state *state,
                                const stepaf_verdict_window_t *sum)
 {
