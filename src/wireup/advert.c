@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Adverts: writing this rank's, reading those of others, and looking things up in them. */
 #include "wireup/advert.h"
 #include "core/feature.h"
 #include "core/key.h"
@@ -48,13 +49,13 @@ static void pack_key(const struct stepaf_key *key, struct stepaf_pack *pack)
     for (struct stepaf_list *node = key->recv_bufs.next; node != &key->recv_bufs; node = node->next)
         n_recv_bufs++;
     stepaf_pack_u32(pack, n_recv_bufs + (key->proxy_recv != NULL));
-    if (key->proxy_recv) /* who finds this one looks no further */
+    if (key->proxy_recv) /* first: a reader stops at the first match */
         pack_recv_buf(key->proxy_recv, pack);
     for (struct stepaf_list *node = key->recv_bufs.next; node != &key->recv_bufs; node = node->next)
         pack_recv_buf(stepaf_container_of(node, struct stepaf_recv_buf, node), pack);
 }
 
-/* All keys, with their length before them. */
+/* Pack all keys, preceded by their length. */
 static void pack_keys(const struct stepaf_ctx *ctx, struct stepaf_pack *pack)
 {
     struct stepaf_pack own = {0};
@@ -68,7 +69,7 @@ static void pack_keys(const struct stepaf_ctx *ctx, struct stepaf_pack *pack)
     free(own.data);
 }
 
-/* Append what @a write makes, with its length before it. */
+/* Append what a transport packs for @a mem, or its address if NULL, preceded by the length. */
 static void pack_counted(struct stepaf_transport *transport, const struct stepaf_mem *mem,
                          struct stepaf_pack *pack)
 {
@@ -84,8 +85,9 @@ static void pack_counted(struct stepaf_transport *transport, const struct stepaf
     free(own.data);
 }
 
-/* Attention ranks offer all memory, since a later plan may pull into any of it; FFN ranks what
- * they receive into; GPU memory only if links may have to carry it. */
+/* Return whether a region is offered to peers. Attention ranks offer all memory, since a later plan
+ * may pull into any of it. FFN ranks offer the memory they receive into. GPU memory is offered only
+ * if links may have to carry it. */
 static bool is_offered(const struct stepaf_ctx *ctx, const struct stepaf_region *region)
 {
     if (region->hidden || (region->mem.kind != STEPAF_MEM_HOST && !region->linked))
@@ -142,7 +144,7 @@ static void skip_counted(struct stepaf_unpack *unpack)
     (void)stepaf_unpack_bytes(unpack, bytes);
 }
 
-/* Read one segment; ranks are left in place. */
+/* Read one receive buffer. Its ranks are left in place. */
 static struct stepaf_unpack read_recv_buf(struct stepaf_unpack *unpack, uint32_t *region_p,
                                           uint64_t *offset_p, uint64_t *stride_p, uint32_t *n_p,
                                           uint32_t *consecutive_p)
@@ -203,7 +205,7 @@ static bool same_bytes(const struct stepaf_unpack *a, const struct stepaf_unpack
     return a->end - a->at == b->end - b->at && !memcmp(a->at, b->at, (size_t)(a->end - a->at));
 }
 
-/* The keys: those of the rank before, if they are the same. */
+/* Take the keys: those of the rank before if they are identical. */
 static bool take_keys(struct stepaf_unpack *unpack, struct stepaf_advert *advert,
                       const struct stepaf_advert *before)
 {
@@ -221,7 +223,7 @@ static bool take_keys(struct stepaf_unpack *unpack, struct stepaf_advert *advert
     return true;
 }
 
-/* Who can return, if anything is said of that. */
+/* Check the part about leaving ranks and guests, if there is one. */
 static void read_guests(struct stepaf_unpack *unpack, struct stepaf_advert *advert)
 {
     advert->guests = *unpack;

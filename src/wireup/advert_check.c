@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The check of what all ranks declare: each rank goes by the same rules, and so has the same
- * outcome. */
+/* The check of all adverts. Each rank applies the same rules, and so reaches the same outcome. */
 #define _GNU_SOURCE 1 /* tdestroy */
 
 #include <search.h>
@@ -11,7 +10,7 @@
 #include "core/feature.h"
 #include "wireup/advert.h"
 
-/* One property of a key, in words. */
+/* One property of a key, as text. */
 struct property {
     char text[64];
 };
@@ -55,7 +54,8 @@ static struct property shape(const struct stepaf_advert_key_row *row)
     return property;
 }
 
-/* Whom a failure that two ranks make together is about, for one of them or a third. */
+/* Return the rank to name in a failure that two ranks cause together, for one of them or a
+ * third. */
 static struct stepaf_who who_of_two(const struct stepaf_advert *one,
                                     const struct stepaf_advert *other, int own_rank)
 {
@@ -64,7 +64,7 @@ static struct stepaf_who who_of_two(const struct stepaf_advert *one,
     return (struct stepaf_who){it->role, -1, it->world_rank};
 }
 
-/* Two ranks' adverts of one key, and who compares them. */
+/* Two ranks' adverts of one key, and the rank that compares them. */
 struct comparison {
     const struct stepaf_advert *one, *other;
     uint64_t id;
@@ -85,7 +85,7 @@ static bool shapes_differ(const struct stepaf_advert_key_row *a,
     return a->ndim != b->ndim || memcmp(a->shape, b->shape, a->ndim * sizeof(a->shape[0])) != 0;
 }
 
-/* Compare two adverts of one key. The kind of memory is each rank's own affair, within limits. */
+/* Compare two adverts of one key. Kinds of memory may differ, within limits. */
 static stepaf_status_t compare(const struct comparison *of, const struct stepaf_advert_key_row *a,
                                const struct stepaf_advert_key_row *b, bool *kinds_differ_p)
 {
@@ -103,23 +103,23 @@ static stepaf_status_t compare(const struct comparison *of, const struct stepaf_
     return STEPAF_OK;
 }
 
-/* A key of a rank, which the other ranks' are compared with; or of a lane, with how many FFN
- * adverts of the lane have it. Those that are the same as another one's do not count. */
+/* A key of a rank, with which the other ranks' are compared; or a key of a lane, with the number of
+ * FFN adverts of the lane that have it. Adverts that are the same as another one do not count. */
 struct known_key {
     uint64_t id;
-    uint32_t lane; /* UINT32_MAX: of all */
+    uint32_t lane; /* UINT32_MAX: of all lanes */
     uint32_t n;
-    const struct stepaf_advert *advert; /* the first that has it */
+    const struct stepaf_advert *advert; /* the first advert that has it */
     const struct stepaf_advert_key_row *row;
 };
 
-/* What is known of all ranks' keys, so that no rank's are looked for in every other rank's. */
+/* The keys of all ranks, so that no rank's keys must be searched in every other rank's. */
 struct known_keys {
     struct known_key *keys;
     size_t n;
     void *tree;
     uint32_t *n_ffn; /* FFN adverts, by lane */
-    int own_rank;    /* of who judges */
+    int own_rank;    /* of the rank that checks */
 };
 
 static int compare_known(const void *one, const void *other)
@@ -131,7 +131,7 @@ static int compare_known(const void *one, const void *other)
     return (a->lane > b->lane) - (a->lane < b->lane);
 }
 
-/* Find a key, or add it, which *is_new_p says; NULL: no memory. */
+/* Find a key, or add it and set *is_new_p. Return NULL if out of memory. */
 static struct known_key *know(struct known_keys *known, uint64_t id, uint32_t lane, bool *is_new_p)
 {
     struct known_key *own = &known->keys[known->n];
@@ -182,7 +182,7 @@ static stepaf_status_t refuse_push(const struct stepaf_advert *adverts,
                                  (unsigned long long)id, own->world_rank, ffn->world_rank);
 }
 
-/* See that what rank @a own pushes is declared at every FFN rank of its lane. */
+/* Check that every key that rank @a own pushes is declared at every FFN rank of its lane. */
 static stepaf_status_t check_pushes(const struct known_keys *known,
                                     const struct stepaf_advert *adverts,
                                     const struct stepaf_advert *own)
@@ -198,13 +198,13 @@ static stepaf_status_t check_pushes(const struct known_keys *known,
     return STEPAF_OK;
 }
 
-/* Compare a rank's keys with the first rank's that has the key, and see that what is pushed is
+/* Compare a rank's keys with those of the first rank that has the key, and check that pushes are
  * received everywhere. */
 static stepaf_status_t check_keys(struct known_keys *known, const struct stepaf_advert *adverts,
                                   const struct stepaf_advert *own, bool *kinds_differ_p)
 {
     if (own->same_as)
-        return STEPAF_OK; /* judged with that one */
+        return STEPAF_OK; /* checked with the advert that is the same */
     for (uint32_t k = 0; k < own->n_keys; k++) {
         stepaf_status_t status = STEPAF_OK;
         bool is_new;
@@ -224,7 +224,7 @@ static stepaf_status_t check_keys(struct known_keys *known, const struct stepaf_
     return own->role == STEPAF_ATTENTION ? check_pushes(known, adverts, own) : STEPAF_OK;
 }
 
-/* The tree's elements are in one block. */
+/* All elements of the tree are in one block. */
 static void free_none(void *key)
 {
     (void)key;
@@ -235,7 +235,7 @@ static stepaf_status_t check_all_keys(const struct stepaf_advert *adverts, int n
 {
     struct known_keys known = {.own_rank = own_rank};
     stepaf_status_t status = STEPAF_OK;
-    size_t room = 1, n_lanes = n > 0 ? (size_t)n : 1; /* at most */
+    size_t room = 1, n_lanes = n > 0 ? (size_t)n : 1; /* maximum */
 
     for (int r = 0; r < n; r++) /* each once for its lane, once for all */
         room += adverts[r].same_as ? 0 : 2 * (size_t)adverts[r].n_keys;

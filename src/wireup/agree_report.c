@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Reports in the agreement on links: writing and reading them. */
 #include "wireup/agree.h"
 
 #include <endian.h>

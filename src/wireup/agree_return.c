@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Agreement on links after the first commit, with ranks that have returned. */
 #include "wireup/agree_return.h"
 
 #include "boot/member_net.h"

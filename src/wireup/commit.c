@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The collective commit: one exchange, the same outcome of the check everywhere, then links, memory
- * and plans, and a READY over every link, so that nobody leaves before all can receive. */
+/* The collective commit: one exchange with the same outcome of the check everywhere; then links,
+ * memory and plans; then READY over every link, so that no rank leaves before all can receive. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -40,7 +40,7 @@ static stepaf_status_t prepare_commit(struct stepaf_ctx *ctx, int64_t deadline_n
     return status;
 }
 
-/* What the rank before @a rank, of the same role and lane, has declared; NULL: there is none. */
+/* Return the advert of the rank before @a rank with the same role and lane; NULL: none. */
 static const struct stepaf_advert *before_of(const struct stepaf_ctx *ctx, int rank,
                                              const struct stepaf_advert *adverts)
 {
@@ -56,7 +56,8 @@ static const struct stepaf_advert *before_of(const struct stepaf_ctx *ctx, int r
     return NULL;
 }
 
-/* The bootstrap has failed: what this rank has found by itself says more. */
+/* Return the error of a failed exchange. An error that this rank has found itself says more than
+ * the bootstrap's. */
 static stepaf_status_t not_exchanged(const struct stepaf_ctx *ctx, stepaf_status_t status,
                                      const stepaf_error_t *own)
 {
@@ -72,7 +73,7 @@ static stepaf_status_t not_exchanged(const struct stepaf_ctx *ctx, stepaf_status
                                  (long long)ctx->env.commit_timeout_us);
 }
 
-/* Put together what this rank tells: its failure, if there is no memory for more. */
+/* Pack this rank's advert; if out of memory for it, pack that failure. */
 static stepaf_status_t pack_own(struct stepaf_ctx *ctx, stepaf_status_t own,
                                 struct stepaf_pack *pack_p)
 {
@@ -88,7 +89,7 @@ static stepaf_status_t pack_own(struct stepaf_ctx *ctx, stepaf_status_t own,
     return own;
 }
 
-/* Whether some rank has failed, and so all know that the commit has. */
+/* Return whether some rank has failed, so that all ranks know that the commit has. */
 static bool any_has_failed(const uint8_t *all, const size_t *offsets, int n)
 {
     bool any = false;
@@ -98,7 +99,7 @@ static bool any_has_failed(const uint8_t *all, const size_t *offsets, int n)
     return any;
 }
 
-/* What one rank tells, or that it is not there. */
+/* Read the advert of one rank, or mark the rank as absent. */
 static stepaf_status_t read_advert(const struct stepaf_ctx *ctx, int rank, const void *all,
                                    const size_t *offsets, struct stepaf_advert *adverts)
 {
@@ -121,7 +122,7 @@ static stepaf_status_t read_advert(const struct stepaf_ctx *ctx, int rank, const
     return status;
 }
 
-/* This process wants to be a member: what it has found wrong itself concerns nobody else. */
+/* Ask the members to admit this process. A failure of its own concerns nobody else. */
 static stepaf_status_t ask_members(struct stepaf_ctx *ctx, stepaf_status_t own,
                                    const struct stepaf_pack *pack, void **all_p, size_t *offsets_p,
                                    int64_t deadline_ns)
@@ -131,7 +132,7 @@ static stepaf_status_t ask_members(struct stepaf_ctx *ctx, stepaf_status_t own,
 }
 
 /* Exchange adverts and check them. The caller owns adverts and *all_p, which is NULL if there was
- * no exchange. *met_p: all ranks have, and come to the same outcome. */
+ * no exchange. *met_p: all ranks have exchanged, and reach the same outcome. */
 static stepaf_status_t exchange_adverts(struct stepaf_ctx *ctx, stepaf_status_t own,
                                         int64_t deadline_ns, struct stepaf_advert *adverts,
                                         size_t *offsets, void **all_p, bool *met_p)
@@ -157,7 +158,7 @@ static stepaf_status_t exchange_adverts(struct stepaf_ctx *ctx, stepaf_status_t 
         stepaf_returns_take_facts(ctx);
     for (; !status && n_read < size; n_read++)
         status = read_advert(ctx, n_read, *all_p, offsets, adverts);
-    if (!status && ctx->epoch) /* the members have done so for who comes as a guest */
+    if (!status && ctx->epoch) /* for a guest, the members have done so */
         status = stepaf_lost_check(ctx, adverts);
     if (!status)
         status = stepaf_returns_check(ctx, adverts);
@@ -166,9 +167,9 @@ static stepaf_status_t exchange_adverts(struct stepaf_ctx *ctx, stepaf_status_t 
         status = stepaf_error_set(STEPAF_ERR_PROTOCOL, STEPAF_PHASE_COMMIT,
                                   "the members have admitted this process without a word of it");
     if (status == STEPAF_ERR_NO_MEMORY && *all_p && !any_has_failed(*all_p, offsets, size))
-        *met_p = false; /* here alone */
+        *met_p = false; /* only this rank failed */
     if (own && !strcmp(stepaf_last_error()->text, own_error.text))
-        stepaf_error_raise(&own_error); /* it is this rank's own: that names the peer, too */
+        stepaf_error_raise(&own_error); /* this rank's own error, which also names the peer */
     free(pack.data);
     return status;
 }
@@ -182,8 +183,8 @@ static void free_adverts(const struct stepaf_ctx *ctx, struct stepaf_advert *adv
     *all_p = NULL;
 }
 
-/* Find out who reaches whose GPU memory, which adverts leave open, and tell them anew if they are
- * to be others. */
+/* Find out which ranks reach whose GPU memory, if adverts ask for it, and exchange adverts again if
+ * they must change. */
 static stepaf_status_t agree_reach(struct stepaf_ctx *ctx, int64_t deadline_ns,
                                    struct stepaf_advert *adverts, size_t *offsets, void **all_p,
                                    bool *met_p)
@@ -214,7 +215,8 @@ static void mark_committed(struct stepaf_ctx *ctx)
     ctx->commit.changed = false;
 }
 
-/* Once the adverts are checked there is no way back: a failure breaks the context. */
+/* Enter the epoch. Once the adverts are checked, there is no way back: a failure breaks the
+ * context. */
 static stepaf_status_t enter_epoch(struct stepaf_ctx *ctx, struct stepaf_advert *adverts,
                                    size_t *offsets, int64_t deadline_ns)
 {
@@ -259,7 +261,7 @@ static stepaf_status_t enter_epoch(struct stepaf_ctx *ctx, struct stepaf_advert 
     return status;
 }
 
-/* What plans name may be gone, or this rank has gone itself. */
+/* End the use of the context: what plans name may be gone, or this rank has left. */
 static void break_up(struct stepaf_ctx *ctx, enum stepaf_ctx_state state)
 {
     ctx->state = state;
@@ -270,14 +272,15 @@ static void break_up(struct stepaf_ctx *ctx, enum stepaf_ctx_state state)
     }
 }
 
-/* A guest that was not admitted can ask again. */
+/* Return whether a guest that was not admitted can ask again. */
 static bool may_try_again(const struct stepaf_ctx *ctx, stepaf_status_t status)
 {
     return status && !ctx->epoch && ctx->job.members.is_guest &&
            stepaf_member_net_admission(ctx->job.members.net) == STEPAF_MEMBER_WAITS;
 }
 
-/* The others are to see why this rank has entered a commit, and enter it too. */
+/* Let the others see that this rank has entered a commit because it leaves, so that they enter
+ * too. */
 static void announce_leaving(struct stepaf_ctx *ctx)
 {
     ctx->commit.changed = true;
@@ -285,7 +288,7 @@ static void announce_leaving(struct stepaf_ctx *ctx)
     stepaf_member_net_pump(ctx->job.members.net);
 }
 
-/* This rank stays a member: of peers that it has lost meanwhile it has told nobody. */
+/* Undo leaving: this rank stays a member, and now reports the peers that it has lost meanwhile. */
 static void stay(struct stepaf_ctx *ctx)
 {
     struct stepaf_member_net *net = ctx->job.members.net;
@@ -297,8 +300,8 @@ static void stay(struct stepaf_ctx *ctx)
             stepaf_member_net_lose(net, ctx->peers[p].who.world_rank, ctx->peers[p].reason);
 }
 
-/* Whether the others go on without this rank: they may have checked the adverts, and be ahead of
- * it. */
+/* Return whether the others go on without this rank: they may have checked the adverts already, and
+ * be ahead of this rank. */
 static bool has_left(const struct stepaf_ctx *ctx, stepaf_status_t status)
 {
     return !status || (status == STEPAF_ERR_PEER_LOST &&
@@ -314,7 +317,7 @@ stepaf_status_t stepaf_core_commit(struct stepaf_ctx *ctx, const struct stepaf_c
     bool met = false;
     void *all = NULL;
 
-    if (!adverts || !offsets) { /* before anything is told */
+    if (!adverts || !offsets) { /* before anything is announced */
         free(adverts);
         free(offsets);
         return stepaf_error_no_memory(STEPAF_PHASE_COMMIT);
@@ -340,10 +343,10 @@ stepaf_status_t stepaf_core_commit(struct stepaf_ctx *ctx, const struct stepaf_c
         ctx->feature->undo(ctx);
         if ((!met || status == STEPAF_ERR_TIMEOUT) && !may_try_again(ctx, status))
             break_up(ctx, STEPAF_CTX_BROKEN);
-        for (uint32_t p = 0; p < ctx->n_peers && !met; p++) /* they may have met */
+        for (uint32_t p = 0; p < ctx->n_peers && !met; p++) /* the peers may have met */
             stepaf_send_ready(&ctx->peers[p], ctx->epoch + 1, status);
         if (!met && all && !ctx->epoch &&
-            !ctx->job.members.is_guest) /* where the others agree on links they hear of it */
+            !ctx->job.members.is_guest) /* the others, agreeing on links, learn of the failure */
             status = stepaf_ranks_agree(ctx, adverts, status, offsets, stepaf_monotonic_ns(),
                                         deadline_ns);
         goto out;

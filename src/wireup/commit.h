@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The commit: what was declared comes into force at all ranks, or at none. */
+/* The commit: puts what was declared into force at all ranks, or at none. */
 #ifndef STEPAF_WIREUP_COMMIT_H
 #define STEPAF_WIREUP_COMMIT_H
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* From adverts to links: open the transports, connect each peer by the best one that
- * reaches it. */
+/* From adverts to links: opens the transports and connects each peer by the best one that reaches
+ * it. */
 #include "wireup/connect.h"
 #include "core/ctx.h"
 #include "core/feature.h"
@@ -24,7 +24,8 @@
 
 enum { WAIT_POLLS = 128 /* a few microseconds */, GONE_NS = 500000000, LOOK_NS = 200000 };
 
-/* Several transports take turns, so none may look for long. */
+/* Set the polls per turn. Several transports are polled round-robin, so none may be polled for
+ * long. */
 static void set_wait_polls(struct stepaf_ctx *ctx)
 {
     ctx->polling.at_once =
@@ -32,7 +33,7 @@ static void set_wait_polls(struct stepaf_ctx *ctx)
                                                                                       : WAIT_POLLS;
 }
 
-/* Add "name: reason" to a list of what was refused; without a name, what is a list already. */
+/* Append "name: reason" to a list of refusals; without a name, append another list. */
 static void add_refusal(char list[STEPAF_REASON_MAX], const char *name, const char *reason)
 {
     size_t used = strlen(list);
@@ -42,7 +43,7 @@ static void add_refusal(char list[STEPAF_REASON_MAX], const char *name, const ch
     stepaf_mark_cut(list + used, STEPAF_REASON_MAX - used, length);
 }
 
-/* Close one that has no links. */
+/* Close a transport that has no links. */
 static void shut(struct stepaf_ctx *ctx, struct stepaf_transport *transport)
 {
     for (uint32_t i = 0; i < ctx->memory.n_regions; i++) {
@@ -53,13 +54,13 @@ static void shut(struct stepaf_ctx *ctx, struct stepaf_transport *transport)
     transport->ops->close(transport);
 }
 
-/* Open one, and make it know the memory that there is. */
+/* Open a transport, and register the existing memory with it. */
 static stepaf_status_t transport_open(struct stepaf_ctx *ctx, unsigned index,
                                       struct stepaf_transport **transport_p)
 {
     const struct stepaf_transport_ops *ops = &ctx->net.ops[index];
 
-    stepaf_fd_begin(); /* for the libraries that it uses */
+    stepaf_fd_begin(); /* for the libraries that the transport uses */
     stepaf_status_t status = ops->open(&ctx->up, ctx->n_peers, transport_p);
     (void)stepaf_fd_end(-1);
     if (!status) {
@@ -79,7 +80,7 @@ static stepaf_status_t transport_open(struct stepaf_ctx *ctx, unsigned index,
     return status;
 }
 
-/* Open one of the registry, if it can be used. */
+/* Open a transport of the registry, if it can be used. */
 static stepaf_status_t try_open(struct stepaf_ctx *ctx, unsigned index)
 {
     const struct stepaf_transport_ops *ops = stepaf_transports[index];
@@ -110,7 +111,7 @@ static stepaf_status_t try_open(struct stepaf_ctx *ctx, unsigned index)
     return status;
 }
 
-/* What each of the registry's transports leaves out is put in its place, once. */
+/* Fill in the optional operations that each transport of the registry omits, once. */
 static stepaf_status_t complete_ops(struct stepaf_ctx *ctx)
 {
     unsigned n = 0;
@@ -149,7 +150,7 @@ stepaf_status_t stepaf_transports_open(struct stepaf_ctx *ctx)
     status = complete_ops(ctx);
     for (unsigned i = 0; !status && stepaf_transports[i]; i++)
         status = try_open(ctx, i);
-    if (status) { /* another commit may find them all */
+    if (status) { /* another commit may find all usable */
         stepaf_error_t error = *stepaf_last_error();
         while (ctx->net.n_transports)
             shut(ctx, ctx->net.transports[--ctx->net.n_transports]);
@@ -159,7 +160,7 @@ stepaf_status_t stepaf_transports_open(struct stepaf_ctx *ctx)
     return STEPAF_OK;
 }
 
-/* One that is open, by its number in the registry; NULL: it is not. */
+/* Return an open transport by its number in the registry; NULL: not open. */
 static struct stepaf_transport *find_in_use(const struct stepaf_ctx *ctx, unsigned index)
 {
     for (unsigned t = 0; t < ctx->net.n_transports; t++)
@@ -168,7 +169,7 @@ static struct stepaf_transport *find_in_use(const struct stepaf_ctx *ctx, unsign
     return NULL;
 }
 
-/* Open one again, in its place among those that are open. */
+/* Reopen a transport, in its place among the open ones. */
 static struct stepaf_transport *open_again(struct stepaf_ctx *ctx, unsigned index)
 {
     struct stepaf_transport *transport = NULL;
@@ -230,7 +231,7 @@ stepaf_status_t stepaf_transports_trim(struct stepaf_ctx *ctx)
     return n < n_before ? stepaf_regions_pin_again(ctx) : STEPAF_OK;
 }
 
-/* Connect a peer by one transport; if that cannot be, there is no link, and the reason is noted. */
+/* Connect a peer by one transport. On failure there is no link, and the reason is noted. */
 static stepaf_status_t connect_by(struct stepaf_ctx *ctx, struct stepaf_peer *peer,
                                   const struct stepaf_advert *advert,
                                   struct stepaf_transport *transport)
@@ -257,8 +258,8 @@ static stepaf_status_t connect_by(struct stepaf_ctx *ctx, struct stepaf_peer *pe
         status = transport->ops->connect(transport, &facts, &unpack, &peer->link, reason);
     }
     if (peer->link)
-        peer->link->ops = transport->ops;      /* which are complete */
-    if (!status && (!peer->link || reason[0])) /* or what the link lacks */
+        peer->link->ops = transport->ops;      /* the complete operations */
+    if (!status && (!peer->link || reason[0])) /* or the link is limited */
         add_refusal(peer->refused, transport->ops->name, reason);
     return status;
 }
@@ -286,7 +287,7 @@ static stepaf_status_t connect_peer(struct stepaf_ctx *ctx, struct stepaf_peer *
     return status || peer->link ? status : not_reached(peer);
 }
 
-/* For the map: how GPU memory goes to a peer. */
+/* For the map: note how GPU memory goes to a peer. */
 static void note_gpu(struct stepaf_peer *peer)
 {
     char text[STEPAF_REASON_MAX];
@@ -296,7 +297,7 @@ static void note_gpu(struct stepaf_peer *peer)
         add_refusal(peer->refused, "GPU memory", text);
 }
 
-/* Posts of several peers go to their transport by one call, if it is one for all. */
+/* Find whether one transport serves all links. Posts of several peers then go to it in one call. */
 static void find_sole(struct stepaf_ctx *ctx)
 {
     const struct stepaf_transport_ops *only = NULL;
@@ -304,7 +305,7 @@ static void find_sole(struct stepaf_ctx *ctx)
 
     for (uint32_t p = 0; p < ctx->n_peers; p++) {
         const struct stepaf_link *link = ctx->peers[p].link;
-        if (link == &ctx->peers[p].nowhere) /* nothing is posted there */
+        if (link == &ctx->peers[p].nowhere) /* nothing is posted to it */
             continue;
         is_one = is_one && (!only || link->ops == only);
         only = link->ops;
@@ -312,7 +313,7 @@ static void find_sole(struct stepaf_ctx *ctx)
     ctx->net.only_ops = is_one ? only : NULL;
 }
 
-/* What links bring with them: where the peer's memory is, and there this rank's keys. */
+/* Import what a link makes available: the peer's memory, and this rank's keys in it. */
 static stepaf_status_t look_up(struct stepaf_ctx *ctx, struct stepaf_peer *peer,
                                const struct stepaf_advert *advert)
 {
@@ -323,10 +324,10 @@ static stepaf_status_t look_up(struct stepaf_ctx *ctx, struct stepaf_peer *peer,
     return status;
 }
 
-/* Whether the peer has ended meanwhile, and that is why its memory cannot be had. The memory of a
- * process that ends is gone a moment before the process is. Links are not read: others may have
- * told of plans of this epoch, and these are to name their memory as it is then, which comes after
- * this. */
+/* Return whether the peer has ended meanwhile, which explains why its memory is unavailable. A
+ * process's memory is gone a moment before the process is. Links are not read during the wait:
+ * other peers may have announced plans of this epoch, which name memory as it is later in this
+ * commit. */
 static bool has_ended(const struct stepaf_peer *peer)
 {
     static const struct timespec pause = {.tv_nsec = LOOK_NS};
@@ -342,7 +343,7 @@ static bool has_ended(const struct stepaf_peer *peer)
     return peer->lost;
 }
 
-/* Whether the link to it is one that this commit has to make, as the first one does. */
+/* The commit must make the link to such a peer, as the first commit does. */
 bool stepaf_peer_is_new(const struct stepaf_peer *peer)
 {
     const struct stepaf_ctx_job *job = &peer->ctx->job;
@@ -350,7 +351,8 @@ bool stepaf_peer_is_new(const struct stepaf_peer *peer)
     return job->members.returned[peer->who.world_rank] || job->members.returned[job->boot.rank];
 }
 
-/* What a process that returns lacks is no reason for members to fail. */
+/* Return whether the peer has only just returned: what it lacks is no reason for members to
+ * fail. */
 static bool can_do_without(const struct stepaf_peer *peer)
 {
     return peer->ctx->job.members.returned[peer->who.world_rank] &&
@@ -365,7 +367,7 @@ bool stepaf_peer_may_lack(struct stepaf_peer *peer)
     return true;
 }
 
-/* Why there is no link to one that is no member, and never was one. */
+/* Return why there is no link to a rank that is no member and never was one. */
 static const char *why_never(const struct stepaf_peer *peer)
 {
     const struct stepaf_member_net *net = peer->ctx->job.members.net;
@@ -381,7 +383,7 @@ stepaf_status_t stepaf_peers_connect(struct stepaf_ctx *ctx, const struct stepaf
         const struct stepaf_advert *advert = &adverts[peer->who.world_rank];
         stepaf_status_t status = STEPAF_OK;
         if (peer->lost)
-            continue; /* what is known of it stays: posts of old may name it */
+            continue; /* what is known of the peer stays: earlier posts may name it */
         if (advert->absent && !peer->link) {
             stepaf_peer_cut(peer, why_never(peer));
             peer->is_out = true;
@@ -410,7 +412,7 @@ stepaf_status_t stepaf_peer_fall_back(struct stepaf_ctx *ctx, struct stepaf_peer
                     STEPAF_WHO_ARGS(peer->who), better->name, why, transport->ops->name);
     add_refusal(peer->refused, better->name, why);
     ctx->net.only_ops =
-        NULL; /* until all have links again: if this fails, they are told so by their own */
+        NULL; /* until all have links again: on failure, each link's own operations notify peers */
     stepaf_peer_release(peer);
     better->disconnect(peer->link);
     peer->link = NULL;

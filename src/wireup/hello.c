@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Hellos: writing this rank's, reading those of others, and checking that they agree. */
 #include "wireup/hello.h"
 
 #include <stdlib.h>
@@ -10,7 +11,7 @@
 
 enum {
     INTRODUCE_MAGIC = 0x53544146,
-    FIRST_WITH_NAME = 2, /* wire version that says the library's */
+    FIRST_WITH_NAME = 2, /* first wire version with the library's version */
     VALUE_MAX = 128,
     CORES_MAX = 1024
 };
@@ -44,7 +45,7 @@ void stepaf_hello_pack(const struct stepaf_hello *hello, const struct stepaf_env
     }
 }
 
-/* Read which wire and library version speaks. */
+/* Read the wire version and the library version of the sender. */
 static bool read_versions(struct stepaf_unpack *unpack, struct stepaf_hello *hello)
 {
     if (stepaf_unpack_u32(unpack) != INTRODUCE_MAGIC)
@@ -54,19 +55,19 @@ static bool read_versions(struct stepaf_unpack *unpack, struct stepaf_hello *hel
     if (hello->wire >= FIRST_WITH_NAME)
         stepaf_unpack_text(unpack, hello->version, sizeof(hello->version));
     for (char *at = hello->version; *at; at++)
-        if (*at < ' ' || *at > '~') /* it goes into sentences */
+        if (*at < ' ' || *at > '~') /* it is printed in error texts */
             *at = '?';
     return !unpack->failed;
 }
 
-/* Read where members can call it. */
+/* Read where members can call the rank. */
 static bool read_card(struct stepaf_unpack *unpack, struct stepaf_hello *hello)
 {
     if (!stepaf_member_contact_read(unpack, &hello->contact))
         return false;
     stepaf_unpack_text(unpack, hello->mute, sizeof(hello->mute));
     for (char *at = hello->mute; *at; at++)
-        if (*at < ' ' || *at > '~') /* it goes into sentences */
+        if (*at < ' ' || *at > '~') /* it is printed in error texts */
             *at = '?';
     return !unpack->failed;
 }
@@ -121,13 +122,13 @@ struct stepaf_hello stepaf_hello_vacant(const struct stepaf_hello *others, int n
     return hello;
 }
 
-/* Whom it is about, where rank @a rank differs from rank 0. */
+/* Return the rank to name where rank @a rank differs from rank 0. */
 static struct stepaf_who who_differs(int rank, int own_rank)
 {
     return (struct stepaf_who){-1, -1, rank == own_rank ? 0 : rank};
 }
 
-/* The first rank that has another library than rank 0. */
+/* Fail for the first rank that has another library version than rank 0. */
 static stepaf_status_t judge_versions(const struct stepaf_hello *hellos, int n, int own_rank)
 {
     for (int r = 1; r < n; r++)
@@ -140,13 +141,13 @@ static stepaf_status_t judge_versions(const struct stepaf_hello *hellos, int n, 
     return STEPAF_OK;
 }
 
-/* What a setting is called in sentences. */
+/* Return the name of a setting in error texts. */
 static const char *name_of(int index, const struct stepaf_env_info *info)
 {
     return index == STEPAF_ENV_SPLIT ? "STEPAF_SPLIT or params.split" : info->name;
 }
 
-/* Name the first setting in which rank @a rank differs from rank 0. */
+/* Fail for the first setting in which rank @a rank differs from rank 0. */
 static stepaf_status_t name_difference(const struct stepaf_hello *first, int rank,
                                        const struct stepaf_hello *other, int own_rank)
 {
@@ -169,7 +170,7 @@ static stepaf_status_t name_difference(const struct stepaf_hello *first, int ran
                                  "settings differ between rank 0 and rank %d", rank);
 }
 
-/* The value of setting @a index at the rank that @a intro is of. */
+/* Return the value of setting @a index at the rank of @a hello. */
 static const char *value_of(const struct stepaf_hello *hello, int index, char *value)
 {
     struct stepaf_unpack settings = hello->settings;
@@ -207,7 +208,7 @@ stepaf_status_t stepaf_hellos_check(const struct stepaf_hello *hellos, int n, in
     return STEPAF_OK;
 }
 
-/* Set bits of the cores in a list such as "0-3,8"; a list that is none names all. */
+/* Set the bits of the cores in a list such as "0-3,8". An invalid list stands for all cores. */
 static void parse_cores(const char *list, uint8_t *cores_p)
 {
     memset(cores_p, 0, CORES_MAX / 8);

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Importing a peer's memory, and resolving this rank's keys in it. */
 #include "wireup/import.h"
 
 #include <stdlib.h>
@@ -16,7 +17,7 @@ static int compare_rmems(const void *one, const void *other)
     return (a->id > b->id) - (a->id < b->id);
 }
 
-/* Import all regions that the peer offers, by what its side of our transport says of them. */
+/* Import all regions that the peer offers, from the data of the link's transport in its advert. */
 static stepaf_status_t import_all(struct stepaf_peer *peer, const struct stepaf_advert *advert)
 {
     struct stepaf_unpack regions = advert->regions, unused;
@@ -60,7 +61,7 @@ static bool is_received_in_host(const struct stepaf_key *key, const struct stepa
     return its && its->mem_kind == STEPAF_MEM_HOST;
 }
 
-/* Attention: where does each of my push keys go at this peer? */
+/* At an attention rank, find where each push key goes at this peer. */
 static stepaf_status_t resolve_keys(struct stepaf_ctx *ctx, struct stepaf_peer *peer,
                                     const struct stepaf_advert *advert)
 {
@@ -77,7 +78,7 @@ static stepaf_status_t resolve_keys(struct stepaf_ctx *ctx, struct stepaf_peer *
             rmem = stepaf_peer_find_rmem(peer, region);
         if (!rmem && !is_received_in_host(key, advert)) {
             key->remote[peer->index] = (struct stepaf_key_remote){NULL, 0};
-            continue; /* GPU memory is not reached by links */
+            continue; /* links do not reach GPU memory */
         }
         if (!rmem || offset > rmem->bytes || span > rmem->bytes - offset)
             return stepaf_error_set_peer(STEPAF_ERR_PROTOCOL, STEPAF_PHASE_COMMIT, peer->who,

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Joining the job: one exchange tells every rank who is what and where, and whether all see the
- * same settings. */
+/* Joining the job: one exchange tells every rank the identity and place of all others, and checks
+ * that all have the same settings. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -31,7 +31,7 @@
 
 enum { FEW = 256 };
 
-/* What this rank says of roles, and of itself, on its way into the exchange. */
+/* What this rank brings to the exchange: its contact, role and split. */
 struct own_view {
     struct stepaf_member_contact contact;
     stepaf_role_t said;
@@ -57,8 +57,8 @@ static stepaf_status_t check_params(const stepaf_params_t *params, struct stepaf
     return what ? stepaf_error_set(STEPAF_ERR_INVALID, STEPAF_PHASE_INIT, "%s", what) : STEPAF_OK;
 }
 
-/* The split in force: the parameters' takes the place of STEPAF_SPLIT, also among the settings that
- * must agree. */
+/* Determine the split in force. The parameters' split replaces STEPAF_SPLIT, also among the
+ * settings that must agree. */
 static stepaf_status_t view_roles(struct stepaf_ctx *ctx, const stepaf_params_t *params,
                                   struct own_view *view)
 {
@@ -75,7 +75,7 @@ static stepaf_status_t view_roles(struct stepaf_ctx *ctx, const stepaf_params_t 
     return stepaf_split_parse(ctx->env.split, ctx->job.n_started, &view->split);
 }
 
-/* Everything that this rank can find out alone. */
+/* Do everything that this rank can do alone. */
 static stepaf_status_t prepare_init(struct stepaf_ctx *ctx, const stepaf_params_t *params,
                                     struct own_view *view)
 {
@@ -115,8 +115,8 @@ static stepaf_status_t prepare_init(struct stepaf_ctx *ctx, const stepaf_params_
     return view_roles(ctx, params, view);
 }
 
-/* Room for the tables, for as many peers as there can be: after the exchange nobody would hear that
- * there is none. */
+/* Allocate the tables for the maximum number of peers: after the exchange, a lack of memory could
+ * no longer be reported to the others. */
 static stepaf_status_t make_tables(struct stepaf_ctx *ctx)
 {
     size_t size = (size_t)ctx->job.boot.size;
@@ -195,7 +195,7 @@ static void introduce(const struct stepaf_ctx *ctx, const struct own_view *view,
     stepaf_hello_pack(&hello, &ctx->env, pack);
 }
 
-/* What the bootstrap has said, and which setting it was that set the deadline. */
+/* Return the bootstrap's error, with the setting that determined the deadline. */
 static stepaf_status_t name_deadline(const stepaf_error_t *late, int64_t timeout_us)
 {
     struct stepaf_who missing = {late->peer_role, late->peer_rank, late->peer_world_rank};
@@ -205,7 +205,8 @@ static stepaf_status_t name_deadline(const stepaf_error_t *late, int64_t timeout
                                  (long long)timeout_us);
 }
 
-/* The exchange has failed: the bootstrap does not know what it was called for. */
+/* Return the error of a failed exchange: the bootstrap does not know the phase in which it was
+ * called. */
 static stepaf_status_t fail_exchange(stepaf_status_t status, int64_t timeout_us)
 {
     stepaf_error_t error = *stepaf_last_error();
@@ -215,7 +216,7 @@ static stepaf_status_t fail_exchange(stepaf_status_t status, int64_t timeout_us)
     return stepaf_error_in(status, STEPAF_PHASE_INIT);
 }
 
-/* Those that nobody is yet say nothing. */
+/* Read all hellos. Vacant ranks send none. */
 static stepaf_status_t read_hellos(const struct stepaf_ctx *ctx, const void *all,
                                    const size_t *offsets, struct stepaf_hello *hellos)
 {
@@ -231,7 +232,7 @@ static stepaf_status_t read_hellos(const struct stepaf_ctx *ctx, const void *all
     return STEPAF_OK;
 }
 
-/* The roles of those who have been started, then of those that there is room for. */
+/* Decide the roles of the ranks that have been started, and of those that space is reserved for. */
 static stepaf_status_t decide_roles(const struct stepaf_ctx *ctx, const struct stepaf_hello *hellos,
                                     const struct own_view *view, uint8_t *roles)
 {
@@ -246,7 +247,7 @@ static stepaf_status_t exchange_hellos(struct stepaf_ctx *ctx, const struct own_
                                        stepaf_status_t own)
 {
     struct stepaf_pack pack = {0};
-    size_t few[FEW + 1]; /* so that a small job hears of a rank that has no memory at all */
+    size_t few[FEW + 1]; /* on the stack: a small job learns of a rank that has no memory at all */
     size_t *offsets = few;
     struct stepaf_hello *hellos = calloc((size_t)ctx->job.boot.size, sizeof(*hellos));
     uint8_t *roles = calloc((size_t)ctx->job.boot.size, sizeof(*roles));
@@ -294,7 +295,7 @@ static stepaf_status_t exchange_hellos(struct stepaf_ctx *ctx, const struct own_
         status = decide_roles(ctx, hellos, view, roles);
     if (!status)
         status = build_groups(ctx, hellos, roles);
-    if (!status && returns) /* others may be elsewhere by now than those who were expected */
+    if (!status && returns) /* others may be elsewhere by now than expected */
         stepaf_returns_take_facts(ctx);
     if (!status && !returns)
         stepaf_init_meet(ctx, &(struct stepaf_heard){all, offsets, hellos, roles});
@@ -355,7 +356,7 @@ stepaf_status_t stepaf_ctx_init(const stepaf_boot_t *boot, const stepaf_params_t
         return stepaf_error_set(STEPAF_ERR_INVALID, STEPAF_PHASE_INIT,
                                 "the bootstrap is incomplete");
     ctx = calloc(1, sizeof(*ctx));
-    if (!ctx) { /* which the others are told */
+    if (!ctx) { /* the others are notified */
         struct stepaf_ctx none = {.job = {.boot = *boot, .n_started = boot->size}};
         return exchange_hellos(&none, &view, stepaf_error_no_memory(STEPAF_PHASE_INIT));
     }

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Init's part for connections between members. */
 #include "wireup/init_members.h"
 
 #include <stdio.h>
@@ -21,7 +22,7 @@ stepaf_status_t stepaf_init_make_room(struct stepaf_ctx *ctx)
                                 "show that they know the job's secret: set STEPAF_SECRET or "
                                 "STEPAF_SECRET_FILE");
     if (stepaf_boot_returns(&job->boot))
-        job->n_started -= n; /* such a process's place counts them in */
+        job->n_started -= n; /* the job size of a returning process includes them */
     else if (n)
         stepaf_boot_room_add(&job->room, n, &job->boot);
     if (job->n_started < 1)
@@ -38,13 +39,13 @@ stepaf_status_t stepaf_init_let_ask(struct stepaf_ctx *ctx)
 
     if (!status && has_secret && ctx->job.members.net) {
         stepaf_member_net_let_ask(ctx->job.members.net, key);
-        ctx->job.members.has_cards = true; /* they are about to come */
+        ctx->job.members.has_cards = true; /* set before the cards are kept */
     }
     stepaf_proof_forget(key, sizeof(key));
     return status;
 }
 
-/* What a process that takes a lost rank's place will be told. */
+/* Keep what a process that takes a lost rank's place will be told. */
 static bool keep_cards(struct stepaf_ctx *ctx, const struct stepaf_heard *heard)
 {
     bool are_kept = true;

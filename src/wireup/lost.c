@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* The check of lost and leaving ranks in a commit. */
 #include "wireup/lost.h"
 
 #include "boot/member_net.h"
@@ -15,7 +16,7 @@ static bool is_leaving(const struct stepaf_ctx *ctx, const struct stepaf_advert 
     return leaves;
 }
 
-/* The first that is a member, not there and has not left; -1: none. */
+/* Return the first member that is absent and has not left; -1: none. */
 static int first_lost(const struct stepaf_ctx *ctx, const struct stepaf_advert *adverts)
 {
     for (int r = 0; r < ctx->job.boot.size; r++)
@@ -24,7 +25,7 @@ static int first_lost(const struct stepaf_ctx *ctx, const struct stepaf_advert *
     return -1;
 }
 
-/* The first that leaves; -1: none. */
+/* Return the first rank that leaves; -1: none. */
 static int first_leaving(const struct stepaf_ctx *ctx, const struct stepaf_advert *adverts)
 {
     for (int r = 0; r < ctx->job.boot.size; r++)
@@ -33,7 +34,7 @@ static int first_leaving(const struct stepaf_ctx *ctx, const struct stepaf_adver
     return -1;
 }
 
-/* The first that is there, and has not been told to go on; -1: none. */
+/* Return the first present rank that does not go on without lost ranks; -1: none. */
 static int first_unwilling(const struct stepaf_ctx *ctx, const struct stepaf_advert *adverts)
 {
     for (int r = 0; r < ctx->job.boot.size; r++)

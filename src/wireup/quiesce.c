@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Quiet before a commit: nothing is in flight, and all peers have said what they had to say. */
+/* Quiescing before a commit: nothing is in flight, and all peers have sent their last messages. */
 #include "wireup/quiesce.h"
 #include "core/batch.h"
 #include "core/deliver.h"
@@ -9,7 +9,7 @@
 #include "core/send.h"
 #include "core/wait.h"
 
-/* Whether something of the plan still waits for room. */
+/* Return whether a post of the plan still waits for space. */
 static bool is_queued(const struct stepaf_plan_obj *plan)
 {
     for (int s = 0; s < plan->depth; s++)
@@ -19,8 +19,8 @@ static bool is_queued(const struct stepaf_plan_obj *plan)
     return false;
 }
 
-/* Let streams come by what was enqueued for proxied peers: what they are told in the middle of a
- * commit would be of the epoch before. */
+/* Let streams pass the work that was enqueued for proxied peers. Messages about it in the middle of
+ * a commit would belong to the previous epoch. */
 static stepaf_status_t let_pass(struct stepaf_ctx *ctx, int64_t deadline_ns)
 {
     struct stepaf_waiter waiter = stepaf_waiter_begin();
@@ -33,13 +33,13 @@ static stepaf_status_t let_pass(struct stepaf_ctx *ctx, int64_t deadline_ns)
     return STEPAF_OK;
 }
 
-/* Whether nothing is in flight that a new epoch would cut off. */
+/* Check that nothing is in flight that a new epoch would cut off. */
 static stepaf_status_t check_quiet(const struct stepaf_ctx *ctx)
 {
     for (uint32_t i = 0; i < ctx->tables.plans.n; i++) {
         const struct stepaf_plan_obj *plan = stepaf_table_get(&ctx->tables.plans, i);
         if (plan && plan->proxied.is && !is_queued(plan))
-            continue; /* its stream plan says whether it is busy */
+            continue; /* its stream plan knows whether it is busy */
         for (int s = 0; plan && s < plan->depth; s++)
             if (stepaf_op_busy(&plan->ops[s]))
                 return stepaf_error_set(STEPAF_ERR_STATE, STEPAF_PHASE_COMMIT,
@@ -66,7 +66,7 @@ static stepaf_status_t check_quiet(const struct stepaf_ctx *ctx)
     return STEPAF_OK;
 }
 
-/* What has come is not over before it is in GPU memory. */
+/* Wait until arrived data is in GPU memory. */
 static void await_arrivals(struct stepaf_ctx *ctx, int64_t deadline_ns)
 {
     struct stepaf_waiter waiter = stepaf_waiter_begin();
@@ -75,15 +75,15 @@ static void await_arrivals(struct stepaf_ctx *ctx, int64_t deadline_ns)
         ;
 }
 
-/* What a rank has said before its commit may still wait for room in a queue, a release among
- * others. Let it out, say so, and wait until all peers have said the same. */
+/* Messages from before the commit may still wait for space in a queue, releases among them. Send
+ * them, send QUIESCED, and wait until all peers have done the same. */
 static stepaf_status_t quiesce_peers(struct stepaf_ctx *ctx, int64_t deadline_ns)
 {
     struct stepaf_msg msg = {.type = STEPAF_MSG_QUIESCED, .seq = ++ctx->commit.n};
     struct stepaf_waiter waiter = stepaf_waiter_begin();
 
     await_arrivals(ctx,
-                   deadline_ns); /* a canceled batch is released then, and peers wait for that */
+                   deadline_ns); /* a canceled batch is released here, and peers wait for this */
     ctx->commit.has_entered = true;
     for (uint32_t p = 0; p < ctx->n_peers; p++)
         stepaf_core_tell(&ctx->peers[p], &msg);
@@ -106,7 +106,7 @@ stepaf_status_t stepaf_commit_quiesce(struct stepaf_ctx *ctx, int64_t deadline_n
     stepaf_status_t status = let_pass(ctx, now_ns + (deadline_ns - now_ns) / 2);
     stepaf_error_t error = *stepaf_last_error();
     stepaf_status_t quiesced =
-        quiesce_peers(ctx, deadline_ns); /* in any case: peers wait for that */
+        quiesce_peers(ctx, deadline_ns); /* even after a failure: peers wait for that */
 
     if (quiesced)
         return quiesced;
@@ -114,6 +114,6 @@ stepaf_status_t stepaf_commit_quiesce(struct stepaf_ctx *ctx, int64_t deadline_n
     status = status ? stepaf_error_raise(&error) : check_quiet(ctx);
     ctx->gpu.proxies_still = !status;
     if (!status && !stepaf_is_attention(ctx))
-        stepaf_core_hear(ctx, false); /* what begins now would go with its plan */
+        stepaf_core_hear(ctx, false); /* what began now would end with its plan */
     return status;
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Quiet before a commit. */
+/* Quiescing before a commit. */
 #ifndef STEPAF_WIREUP_QUIESCE_H
 #define STEPAF_WIREUP_QUIESCE_H
 
@@ -9,8 +9,8 @@
 
 struct stepaf_ctx;
 
-/* Let out what still waits for room, wait until all peers have done the same, and keep other calls
- * out; STEPAF_ERR_STATE: something is in flight that a new epoch would cut off. */
+/* Send what still waits for space, wait until all peers have done the same, and keep other calls
+ * out. STEPAF_ERR_STATE: something is in flight that a new epoch would cut off. */
 stepaf_status_t stepaf_commit_quiesce(struct stepaf_ctx *ctx, int64_t deadline_ns);
 
 #endif

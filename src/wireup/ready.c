@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* READY over every link, so that nobody leaves a commit before all can receive. */
+/* READY over every link, so that no rank leaves a commit before all can receive. */
 #include "wireup/ready.h"
 #include "core/peer.h"
 #include "core/plan_announce.h"
@@ -11,12 +11,12 @@ void stepaf_send_ready(struct stepaf_peer *peer, uint32_t epoch, stepaf_status_t
 {
     struct stepaf_msg msg = {.type = STEPAF_MSG_READY, .seq = epoch, .word = {(uint32_t)status}};
 
-    if (status == STEPAF_ERR_HANDLE) /* this rank is finalized: the peer's own handle is good */
+    if (status == STEPAF_ERR_HANDLE) /* this rank is finalized: the peer's own handle is valid */
         msg.word[0] = (uint32_t)STEPAF_ERR_PEER_LOST;
     stepaf_core_tell(peer, &msg);
 }
 
-/* FFN: whether all that the peer has told of its plans made sense. */
+/* At an FFN rank, check that all plans that the peer has announced are complete. */
 static stepaf_status_t check_remotes(const struct stepaf_peer *peer)
 {
     if (peer->oom)
@@ -36,7 +36,7 @@ static bool is_ready(const struct stepaf_ctx *ctx, const struct stepaf_peer *pee
     return peer->ready_epoch == ctx->epoch;
 }
 
-/* It has said nothing by this rank's deadline. */
+/* Return the error of a peer that has sent nothing by this rank's deadline. */
 static stepaf_status_t fail_late(const struct stepaf_peer *peer)
 {
     return stepaf_error_set_peer(STEPAF_ERR_TIMEOUT, STEPAF_PHASE_COMMIT, peer->who,
@@ -44,8 +44,8 @@ static stepaf_status_t fail_late(const struct stepaf_peer *peer)
                                  STEPAF_WHO_ARGS(peer->who));
 }
 
-/* It has said that its commit failed. Where its own deadline has passed, it is not the one that was
- * late, and it does not say who was. */
+/* Return the error of a peer that has reported a failed commit. If the peer's own deadline has
+ * passed, another rank was late, and the peer does not say which. */
 static stepaf_status_t fail_refused(const struct stepaf_peer *peer)
 {
     if (peer->ready_status == STEPAF_ERR_TIMEOUT)
@@ -57,7 +57,7 @@ static stepaf_status_t fail_refused(const struct stepaf_peer *peer)
                                  STEPAF_WHO_ARGS(peer->who));
 }
 
-/* Whether members go on without a peer that has failed: it has only just returned. */
+/* Return whether members go on without a failed peer, because it has only just returned. */
 static bool go_on_without(const struct stepaf_peer *peer)
 {
     const struct stepaf_ctx_job *job = &peer->ctx->job;
@@ -70,9 +70,9 @@ static bool go_on_without(const struct stepaf_peer *peer)
     return true;
 }
 
-/* A peer that has said that its commit has failed, for which all fail; NULL: none. A process that
- * has returned since may have said otherwise. Who is out may have said so of the commit that goes on
- * without it. */
+/* Return a peer that has reported a failed commit, for which all fail; NULL: none. A process that
+ * has returned since may have reported another status. A rank that is out may have reported about
+ * the commit that goes on without it. */
 static const struct stepaf_peer *find_refuser(const struct stepaf_ctx *ctx)
 {
     for (uint32_t p = 0; ctx->commit.is_refused && p < ctx->n_peers; p++)
@@ -82,7 +82,8 @@ static const struct stepaf_peer *find_refuser(const struct stepaf_ctx *ctx)
     return NULL;
 }
 
-/* Members keep some of their time for others than who has just returned. */
+/* Return the deadline for a peer. Members reserve part of their time for ranks other than those
+ * that have just returned. */
 static int64_t wait_until(const struct stepaf_peer *peer, int64_t deadline_ns)
 {
     int64_t now_ns = stepaf_monotonic_ns();
@@ -92,9 +93,9 @@ static int64_t wait_until(const struct stepaf_peer *peer, int64_t deadline_ns)
                : deadline_ns;
 }
 
-/* Wait for one peer's READY, unless another one has failed. FFN ranks answer with theirs when all
- * have come: by then the peers' plans are here, and no attention rank leaves before all have come
- * to the last exchange. */
+/* Wait for one peer's READY, unless another peer has failed. FFN ranks send theirs when all
+ * attention ranks' have arrived: by then the peers' plans have arrived, and no attention rank
+ * leaves before all have entered the last exchange. */
 static stepaf_status_t await_ready(struct stepaf_ctx *ctx, struct stepaf_peer *peer,
                                    struct stepaf_waiter *waiter, int64_t deadline_ns)
 {
@@ -106,7 +107,7 @@ static stepaf_status_t await_ready(struct stepaf_ctx *ctx, struct stepaf_peer *p
         const struct stepaf_peer *refuser = find_refuser(ctx);
         if (refuser)
             return fail_refused(refuser);
-        if (peer->lost && !is_ready(ctx, peer)) /* as if it had been lost afterwards */
+        if (peer->lost && !is_ready(ctx, peer)) /* as if lost after its READY */
             return STEPAF_OK;
         if (!more && !is_ready(ctx, peer) && go_on_without(peer))
             return STEPAF_OK;
@@ -130,7 +131,7 @@ stepaf_status_t stepaf_commit_handshake(struct stepaf_ctx *ctx, int64_t deadline
         struct stepaf_peer *peer = &ctx->peers[p];
         if (!status)
             status = await_ready(ctx, peer, &waiter, deadline_ns);
-        /* One that is lost may have died in the middle of them. */
+        /* A lost peer may have died while announcing its plans. */
         if (!status && !attention && !peer->lost)
             status = check_remotes(peer);
     }

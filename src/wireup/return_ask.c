@@ -18,7 +18,7 @@ static const char *role_of(int role)
     return role == STEPAF_FFN ? "FFN" : "attention";
 }
 
-/* What each rank has said, of which the guest's own words are @a own. */
+/* Collect what each rank has reported; for this rank, the guest's own words @a own. */
 static stepaf_status_t read_cards(const struct stepaf_ctx *ctx, const struct stepaf_pack *own,
                                   struct stepaf_pack *all, size_t *offsets_p, uint8_t *roles_p)
 {
@@ -152,11 +152,11 @@ stepaf_status_t stepaf_return_ask(struct stepaf_ctx *ctx, const void *advert, si
     if (status)
         return status;
     status = stepaf_member_net_decision(net, all_p, offsets_p, members->present);
-    /* Who has words in the decision was a member before it. Who left by it may be none to whom has
-     * told this process. */
+    /* A rank with words in the decision was a member before it. A rank that left by the decision
+     * may be no member any more to the member that has informed this process. */
     for (int r = 0; r < ctx->job.boot.size; r++)
         members->is[r] =
             stepaf_member_net_consensus(net)->is_member[r] || (!status && members->present[r]);
-    members->is[ctx->job.boot.rank] = 0; /* it is one by the check, as for the others */
+    members->is[ctx->job.boot.rank] = 0; /* it becomes a member by the check, as for the others */
     return status;
 }

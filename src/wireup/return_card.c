@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Cards: writing and reading them. */
 #include "wireup/return_card.h"
 
 #include <stdlib.h>

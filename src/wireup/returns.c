@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Guests in a member's commit: checking them, and adopting those that are admitted. */
 #include "wireup/returns.h"
 
 #include <stdlib.h>
@@ -40,7 +41,7 @@ void stepaf_returns_take_facts(struct stepaf_ctx *ctx)
 
 /* ---- the check ---- */
 
-/* A guest, as its home tells of it. */
+/* A guest, as its home reports it. */
 struct guest {
     uint64_t id;
     struct stepaf_unpack card, advert;
@@ -48,7 +49,7 @@ struct guest {
     int role;
 };
 
-/* Find what it tells of a guest that wants the place of @a rank. */
+/* Find what a member reports of a guest that wants the place of @a rank. */
 static bool find_words(const struct stepaf_advert *advert, int rank, struct guest *guest_p)
 {
     uint64_t id = 0, bytes = 0;
@@ -67,11 +68,12 @@ static bool find_words(const struct stepaf_advert *advert, int rank, struct gues
     return true;
 }
 
-/* The guest of the first member that tells of one, if all would have it. */
+/* Find the guest that the first member reports, if all members would admit it. */
 static bool find_guest(const struct stepaf_ctx *ctx, const struct stepaf_advert *adverts, int rank,
                        struct guest *guest_p)
 {
-    const uint8_t *present = ctx->job.members.present; /* guests whose adverts are there are not */
+    /* guests whose adverts are in place are not present */
+    const uint8_t *present = ctx->job.members.present;
     bool is_found = false;
 
     for (int r = 0; r < ctx->job.boot.size; r++)
@@ -100,8 +102,9 @@ static stepaf_status_t check_hello(const struct stepaf_ctx *ctx, int rank, struc
     return STEPAF_OK;
 }
 
-/* Whether stream plans would go another way to it than to the process that had the place: by GPU
- * memory, for which the others have made ready before they hear of it, or by way of the host. */
+/* Return whether stream plans would reach the guest by another way than the process that had its
+ * place: through GPU memory, which the others prepare before they learn of the guest, or through
+ * the host. */
 static bool has_moved(const struct stepaf_ctx *ctx, const struct stepaf_advert *adverts,
                       const struct stepaf_advert *before, const struct stepaf_advert *its)
 {
@@ -134,7 +137,7 @@ static const struct stepaf_advert *first_present(const struct stepaf_advert *adv
     return adverts;
 }
 
-/* Read its advert into the lost rank's place, as if it had been in the exchange. */
+/* Read the guest's advert into the lost rank's place, as if it had been in the exchange. */
 static stepaf_status_t read_guest(const struct stepaf_ctx *ctx, int rank, struct guest *guest,
                                   struct stepaf_advert *adverts)
 {
@@ -172,7 +175,7 @@ static void turn_guest_away(struct stepaf_ctx *ctx, int rank, const struct guest
                                     stepaf_last_error()->text);
 }
 
-/* Try one: it is in its place afterwards, or the place is empty as before. */
+/* Try to admit one guest. Afterwards the guest is in its place, or the place is unchanged. */
 static stepaf_status_t try_guest(struct stepaf_ctx *ctx, int rank, struct stepaf_advert *adverts)
 {
     struct stepaf_advert before = adverts[rank];
@@ -204,7 +207,7 @@ stepaf_status_t stepaf_returns_check(struct stepaf_ctx *ctx, struct stepaf_adver
     for (int r = 0; r < size; r++)
         if (!adverts[r].absent && adverts[r].status)
             return base;
-    if (base && base != STEPAF_ERR_STATE) /* which may be that nothing has changed */
+    if (base && base != STEPAF_ERR_STATE) /* STATE may mean that nothing has changed */
         return base;
     for (int r = 0; r < size; r++) {
         stepaf_status_t status = adverts[r].absent ? try_guest(ctx, r, adverts) : STEPAF_OK;
@@ -215,7 +218,7 @@ stepaf_status_t stepaf_returns_check(struct stepaf_ctx *ctx, struct stepaf_adver
     return any || !base ? STEPAF_OK : stepaf_error_raise(&error);
 }
 
-/* ---- what comes of it ---- */
+/* ---- adoption ---- */
 
 static bool is_on_one_node(const struct stepaf_ctx *ctx)
 {
@@ -233,12 +236,14 @@ static struct stepaf_peer *returning_peer(struct stepaf_ctx *ctx, int world_rank
     return NULL;
 }
 
-/* It is a member, in all tables. Words that are not there are those of this process itself. */
+/* Make a guest a member in all tables. If the words are missing, they are those of this process
+ * itself. */
 static stepaf_status_t adopt_guest(struct stepaf_ctx *ctx, const struct stepaf_advert *adverts,
                                    int rank)
 {
     struct stepaf_ctx_members *members = &ctx->job.members;
-    bool has_come = members->is_guest && !ctx->epoch; /* with the decision that admits this one */
+    /* with the decision that admits this process */
+    bool has_come = members->is_guest && !ctx->epoch;
     struct stepaf_peer *peer = returning_peer(ctx, rank);
     struct guest guest = {0};
     bool is_found = false;
@@ -258,7 +263,8 @@ static stepaf_status_t adopt_guest(struct stepaf_ctx *ctx, const struct stepaf_a
     return STEPAF_OK;
 }
 
-/* Whoever fails here goes on to tell the others: so all that it can do for that is done. */
+/* Go on after a failure: this rank must still notify the others, so everything needed for that is
+ * done. */
 stepaf_status_t stepaf_returns_adopt(struct stepaf_ctx *ctx, const struct stepaf_advert *adverts)
 {
     struct stepaf_ctx_members *members = &ctx->job.members;

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* The roles of all ranks: by their own request, by the split, by application numbers. */
 #include "wireup/roles.h"
 
 #include <stdlib.h>
@@ -25,7 +26,7 @@ stepaf_role_t stepaf_role_said(const stepaf_params_t *params, const struct stepa
     return params->role;
 }
 
-/* Note that what a rank says of itself was stronger than @a source. */
+/* Log that the role a rank requests itself overrides @a source. */
 static void note_override(unsigned said, unsigned other, const char *source)
 {
     if (said != other)
@@ -33,8 +34,8 @@ static void note_override(unsigned said, unsigned other, const char *source)
                         role_name(said), source, role_name(other));
 }
 
-/* Whether application numbers tell ranks apart. One program alone is number 0 everywhere, and so is
- * every program under srun. */
+/* Return whether application numbers distinguish ranks. A single program has number 0 everywhere,
+ * and so has every program under srun. */
 static bool numbers_differ(const struct stepaf_hello *hellos, int n)
 {
     for (int r = 1; r < n; r++)
@@ -164,7 +165,7 @@ stepaf_status_t stepaf_roles_decide(const struct stepaf_hello *hellos, int n, in
 
     for (int r = 0; r < n; r++)
         n_said += hellos[r].said != STEPAF_ROLE_AUTO;
-    /* Where every rank says its own, nothing is left to split. */
+    /* If every rank requests its own role, nothing is left to split. */
     if (split->kind != STEPAF_SPLIT_NONE && n_said == n)
         stepaf_log_info("split \"%.64s\" is not used: every rank says its own role", split->text);
     if (split->kind != STEPAF_SPLIT_NONE && n_said < n)
