@@ -187,9 +187,9 @@ void stepaf_finalize(stepaf_context_h handle)
     stepaf_handle_retire(slot, n_generations);
 }
 
-/* Decide whether a commit goes on waiting in the bootstrap. A commit needs no progress there, since
- * everything is quiet by then. But if a rank is lost, or members know of a lost one, the wait is in
- * vain. */
+/* Decide whether a commit continues to wait in the bootstrap. A commit needs no progress there,
+ * since everything is quiet by then. But if a rank is lost, or members know of a lost one, the wait
+ * is in vain. */
 static int64_t go_on_in_commit(void *arg)
 {
     struct stepaf_ctx *ctx = arg;

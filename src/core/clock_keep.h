@@ -34,8 +34,8 @@ int64_t stepaf_clock_bound_ns(const struct stepaf_ctx *ctx, const struct stepaf_
 bool stepaf_clock_ask(struct stepaf_peer *peer);
 void stepaf_clock_ping(struct stepaf_peer *peer, const struct stepaf_msg *msg);
 void stepaf_clock_pong(struct stepaf_peer *peer, const struct stepaf_msg *msg);
-/* Follow the clock of peer @a server from now on, or this rank's own if @a server is negative. @a
- * zero: this rank's own clock is its node's. */
+/* Follow the clock of peer @a server from now on, or this rank's own if @a server is negative.
+ * @a zero: this rank's own clock is its node's. */
 void stepaf_clock_follow(struct stepaf_ctx *ctx, int server, bool zero);
 
 /* Return the common clock's current time. Any thread may call this, without the lock. A line that

@@ -59,7 +59,7 @@ struct stepaf_peer {
     struct stepaf_who who;
     uint32_t index; /* in ctx->peers; differs from the peer's rank in a mesh of lanes */
     bool lost;
-    bool is_out;                  /* lost, and the epoch goes on without it */
+    bool is_out;                  /* lost, and the epoch continues without it */
     uint32_t ready_epoch;         /* of the peer's last READY */
     uint32_t quiesced;            /* number of the last commit that the peer has entered */
     stepaf_status_t ready_status; /* status in the peer's last READY */
@@ -126,7 +126,7 @@ struct stepaf_ctx_net {
 
 /* How the threads of a context poll and wait. */
 struct stepaf_ctx_polling {
-    uint32_t at_once;    /* polls that a waiting thread makes in one go */
+    uint32_t at_once;    /* polls that a waiting thread makes in one call */
     uint64_t came;       /* when a poll last brought something, ticks */
     uint64_t vain_since; /* about when vain polls began, if later than came; ticks */
     uint64_t look_at;    /* the first poll at or after this checks that peers are alive, ticks */
@@ -201,7 +201,7 @@ struct stepaf_ctx_gpu {
 
 /* What this rank wants of a commit. */
 struct stepaf_commit_will {
-    bool leaves_lost; /* go on without lost ranks */
+    bool leaves_lost; /* continue without lost ranks */
     bool admits;      /* admit processes in the places of lost ranks */
     bool leaves;      /* leave the job: this is the rank's last commit */
 };

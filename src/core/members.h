@@ -28,7 +28,7 @@ bool stepaf_members_lacks(const struct stepaf_ctx *ctx, int world_rank);
 int stepaf_members_first_lacking(const struct stepaf_ctx *ctx);
 /* Return the reason for the loss as text. */
 const char *stepaf_members_why(const struct stepaf_ctx *ctx, int world_rank);
-/* Let the epoch go on with the ranks of the last exchange. Stops what other ranks may still
+/* Let the epoch continue with the ranks of the last exchange. Stops what other ranks may still
  * write. */
 void stepaf_members_adopt(struct stepaf_ctx *ctx);
 /* Note that all peers took part in the last exchange. So did all members, unless there are

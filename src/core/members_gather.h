@@ -22,8 +22,8 @@ enum { STEPAF_GATHER_BARRIER = STEPAF_GROUP_WORLD, STEPAF_GATHER_MAP = STEPAF_GR
 bool stepaf_members_gather_is_due(const struct stepaf_ctx *ctx);
 /* Wait until all members of the group have called this. If @a words are given, *all_p and offsets_p
  * are as in allgather of stepaf_boot_t, with empty entries for ranks that are no members; otherwise
- * *all_p is NULL. After STEPAF_ERR_TIMEOUT, the same call goes on waiting. STEPAF_ERR_PEER_LOST: a
- * member of the group was lost before it called. The lock is not held; meanwhile
+ * *all_p is NULL. After STEPAF_ERR_TIMEOUT, the same call continues waiting. STEPAF_ERR_PEER_LOST:
+ * a member of the group was lost before it called. The lock is not held; meanwhile
  * stepaf_boot_advance makes progress for this rank. */
 stepaf_status_t stepaf_members_gather(struct stepaf_ctx *ctx, int channel, const void *words,
                                       size_t bytes, void **all_p, size_t *offsets_p,

@@ -6,8 +6,8 @@
 #include "core/metrics.h"
 #include "core/op.h"
 
-/* Count the times of a part that was answered at @a answered (ticks), if times are measured. @a
- * may_tell: use the times that the peer reported, if any. */
+/* Count the times of a part that was answered at @a answered (ticks), if times are measured.
+ * @a may_tell: use the times that the peer reported, if any. */
 static inline void stepaf_meter_answer(const struct stepaf_ctx *ctx, const struct stepaf_op *op,
                                        const struct stepaf_op_peer *op_peer, uint64_t answered,
                                        bool may_tell)

@@ -21,7 +21,7 @@ struct stepaf_metrics_path {
 };
 
 struct stepaf_metrics {
-    struct stepaf_metrics_head *head; /* writable by tools: does not say where the tables lie */
+    struct stepaf_metrics_head *head; /* tools may write it: never find the tables by it */
     void *counters;
     struct stepaf_metrics_peer *peers;
     struct stepaf_histogram *histograms; /* STEPAF_TIMES per peer: see peer->times */

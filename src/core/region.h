@@ -57,7 +57,7 @@ stepaf_status_t stepaf_region_alloc(struct stepaf_ctx *ctx, size_t bytes, stepaf
                                     struct stepaf_region **region_p);
 stepaf_status_t stepaf_region_register(struct stepaf_ctx *ctx, void *base, size_t bytes);
 /* Return STEPAF_ERR_STATE if CUDA might deadlock: some CUDA calls wait for all streams, and these
- * may wait for the host, which then could not go on. */
+ * may wait for the host, which then could not continue. */
 stepaf_status_t stepaf_region_check_streams(const struct stepaf_ctx *ctx);
 /* Let the GPU read and write host memory, until the region is dropped. */
 stepaf_status_t stepaf_region_pin(struct stepaf_ctx *ctx, struct stepaf_region *region);

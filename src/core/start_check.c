@@ -163,7 +163,7 @@ static stepaf_status_t check_peers(const struct stepaf_plan_obj *plan,
         return STEPAF_OK;
     if ((params->flags & STEPAF_START_SKIP_LOST) || is_enough_alive(plan, params))
         return check_any_left(plan, params);
-    /* Ranks that the epoch goes on without are not missed. */
+    /* Ranks that the epoch continues without are not missed. */
     for (uint32_t p = 0; p < ctx->n_peers; p++) {
         const struct stepaf_peer *peer = &ctx->peers[p];
         if (peer->lost && !peer->is_out && !stepaf_start_skips(plan, params, p))

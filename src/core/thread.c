@@ -62,7 +62,7 @@ void stepaf_core_dispatch(struct stepaf_ctx *ctx)
     stepaf_lock_leave(&ctx->lock);
 }
 
-/* Return whether the thread goes on. The thread that asked it to stop may have withdrawn the
+/* Return whether the thread continues. The thread that asked it to stop may have withdrawn the
  * request. */
 static bool thread_goes_on(struct stepaf_ctx *ctx)
 {

@@ -16,7 +16,7 @@ stepaf_status_t stepaf_core_thread_start(struct stepaf_ctx *ctx);
 /* Ask the progress thread to stop, without waiting. */
 void stepaf_core_thread_ask(struct stepaf_ctx *ctx);
 /* Stop the progress thread. Return false if it is still in a call of the handler at @a deadline_ns;
- * the thread then goes on. */
+ * the thread then continues. */
 bool stepaf_core_thread_stop(struct stepaf_ctx *ctx, int64_t deadline_ns);
 /* Detach a thread that has not stopped: it ends when the handler returns. */
 void stepaf_core_thread_abandon(struct stepaf_ctx *ctx);

@@ -31,7 +31,7 @@ struct stepaf_trace_saver *stepaf_trace_save_begin(const struct stepaf_trace_tex
 /* Return whether the work is done; @a saver is then freed. */
 bool stepaf_trace_save_is_over(struct stepaf_trace_saver *saver);
 /* Wait until the work is done, if @a saver is not NULL, for at most @a patience_us. After that, the
- * thread goes on by itself. */
+ * thread continues by itself. */
 void stepaf_trace_save_end(struct stepaf_trace_saver *saver, int64_t patience_us);
 
 #endif

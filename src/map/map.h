@@ -38,7 +38,7 @@ enum stepaf_map_fate {
     STEPAF_MAP_STAYED,
     STEPAF_MAP_RETURNED, /* other processes have taken its place since */
     STEPAF_MAP_JOINED,   /* started later than the others */
-    STEPAF_MAP_OUT,      /* the epoch goes on without it: the rest of its part is empty */
+    STEPAF_MAP_OUT,      /* the epoch continues without it: the rest of its part is empty */
     STEPAF_MAP_LEFT,     /* the same; the rank has left by its own decision */
     STEPAF_MAP_VACANT    /* the same; nobody has joined as this rank yet */
 };
@@ -93,7 +93,7 @@ void stepaf_map_close(struct stepaf_map *map);
 /* group.c: an ID stands for one rank, or in larger jobs for all ranks of one node and role. */
 struct stepaf_map_group {
     uint8_t role;
-    bool is_out; /* ranks that the epoch goes on without have groups of their own */
+    bool is_out; /* ranks that the epoch continues without have groups of their own */
     uint32_t n;
     uint32_t first; /* world rank */
 };
@@ -112,7 +112,7 @@ void stepaf_map_print_table(const struct stepaf_map *map, const struct stepaf_ma
                             FILE *stream);
 bool stepaf_map_print_matrix(const struct stepaf_map *map, const struct stepaf_map_groups *groups,
                              FILE *stream);
-/* Return whether the epoch goes on without the rank. */
+/* Return whether the epoch continues without the rank. */
 static inline bool stepaf_map_is_out(const struct stepaf_map_part *part)
 {
     return part->fate >= STEPAF_MAP_OUT;

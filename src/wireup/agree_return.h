@@ -28,7 +28,7 @@ struct stepaf_agreement {
 bool stepaf_agree_has_news(const struct stepaf_ctx *ctx);
 /* Return whether the link is one that ranks agree on. */
 bool stepaf_agree_concerns(const struct stepaf_peer *peer);
-/* Return whether members go on without a peer whose link fails, since the peer has only just
+/* Return whether members continue without a peer whose link fails, since the peer has only just
  * returned. The peer is cut then. */
 bool stepaf_agree_give_up(const struct stepaf_agreement *a, uint32_t peer, const char *reason);
 /* Return whether the rank's report among @a all counts. A rank that has just returned and reports a

@@ -300,8 +300,8 @@ static void stay(struct stepaf_ctx *ctx)
             stepaf_member_net_lose(net, ctx->peers[p].who.world_rank, ctx->peers[p].reason);
 }
 
-/* Return whether the others go on without this rank: they may have checked the adverts already, and
- * be ahead of this rank. */
+/* Return whether the others continue without this rank: they may have checked the adverts already,
+ * and be ahead of this rank. */
 static bool has_left(const struct stepaf_ctx *ctx, stepaf_status_t status)
 {
     return !status || (status == STEPAF_ERR_PEER_LOST &&

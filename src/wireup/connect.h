@@ -16,8 +16,9 @@ stepaf_status_t stepaf_transports_trim(struct stepaf_ctx *ctx);
  * do so alone. Waits for no other rank. */
 stepaf_status_t stepaf_peers_connect(struct stepaf_ctx *ctx, const struct stepaf_advert *adverts);
 
-/* Replace the transport of this link, which fails for reason @a why, by the lower-ranked @a
- * transport, which the peer has taken or will take, or if that fails, by one ranked still lower. */
+/* Replace the transport of this link, which fails for reason @a why, by the lower-ranked
+ * @a transport, which the peer has taken or will take, or if that fails, by one ranked still
+ * lower. */
 stepaf_status_t stepaf_peer_fall_back(struct stepaf_ctx *ctx, struct stepaf_peer *peer,
                                       const struct stepaf_advert *advert,
                                       struct stepaf_transport *transport, const char *why);
@@ -36,9 +37,9 @@ stepaf_status_t stepaf_ranks_agree(struct stepaf_ctx *ctx, const struct stepaf_a
  * none. */
 bool stepaf_transports_reopen(struct stepaf_ctx *ctx);
 
-/* Return whether the commit goes on without what the peer offers, which is unavailable as the last
- * error says: the peer has ended meanwhile, or is declared lost because it has only just returned.
- * The peer is lost then. */
+/* Return whether the commit continues without what the peer offers, which is unavailable as the
+ * last error says: the peer has ended meanwhile, or is declared lost because it has only just
+ * returned. The peer is lost then. */
 bool stepaf_peer_may_lack(struct stepaf_peer *peer);
 
 /* Return whether this commit makes a link to the peer, because the peer or this process has

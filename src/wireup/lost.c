@@ -34,7 +34,7 @@ static int first_leaving(const struct stepaf_ctx *ctx, const struct stepaf_adver
     return -1;
 }
 
-/* Return the first present rank that does not go on without lost ranks; -1: none. */
+/* Return the first present rank that does not continue without lost ranks; -1: none. */
 static int first_unwilling(const struct stepaf_ctx *ctx, const struct stepaf_advert *adverts)
 {
     for (int r = 0; r < ctx->job.boot.size; r++)

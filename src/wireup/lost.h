@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The check of lost and leaving ranks: whether a commit goes on without them. */
+/* The check of lost and leaving ranks: whether a commit continues without them. */
 #ifndef STEPAF_WIREUP_LOST_H
 #define STEPAF_WIREUP_LOST_H
 
 #include "wireup/advert.h"
 
 /* Check the adverts of the ranks that take part, with the same outcome at all of them.
- * STEPAF_ERR_PEER_LOST: some rank refuses to go on, which is the default, or a role has no ranks
+ * STEPAF_ERR_PEER_LOST: some rank refuses to continue, which is the default, or a role has no ranks
  * left. A rank that leaves needs no consent, but STEPAF_ERR_STATE: it is the last of its role. */
 stepaf_status_t stepaf_lost_check(const struct stepaf_ctx *ctx,
                                   const struct stepaf_advert *adverts);

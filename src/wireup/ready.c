@@ -57,7 +57,7 @@ static stepaf_status_t fail_refused(const struct stepaf_peer *peer)
                                  STEPAF_WHO_ARGS(peer->who));
 }
 
-/* Return whether members go on without a failed peer, because it has only just returned. */
+/* Return whether members continue without a failed peer, because it has only just returned. */
 static bool go_on_without(const struct stepaf_peer *peer)
 {
     const struct stepaf_ctx_job *job = &peer->ctx->job;
@@ -72,7 +72,7 @@ static bool go_on_without(const struct stepaf_peer *peer)
 
 /* Return a peer that has reported a failed commit, for which all fail; NULL: none. A process that
  * has returned since may have reported another status. A rank that is out may have reported about
- * the commit that goes on without it. */
+ * the commit that continues without it. */
 static const struct stepaf_peer *find_refuser(const struct stepaf_ctx *ctx)
 {
     for (uint32_t p = 0; ctx->commit.is_refused && p < ctx->n_peers; p++)

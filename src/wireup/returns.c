@@ -263,8 +263,8 @@ static stepaf_status_t adopt_guest(struct stepaf_ctx *ctx, const struct stepaf_a
     return STEPAF_OK;
 }
 
-/* Go on after a failure: this rank must still notify the others, so everything needed for that is
- * done. */
+/* Continue after a failure: this rank must still notify the others, so everything needed for that
+ * is done. */
 stepaf_status_t stepaf_returns_adopt(struct stepaf_ctx *ctx, const struct stepaf_advert *adverts)
 {
     struct stepaf_ctx_members *members = &ctx->job.members;
