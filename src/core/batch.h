@@ -36,7 +36,7 @@ struct stepaf_batch_obj {
     bool refused;       /* the last response was not sent */
     bool retired;       /* the response's request was waited for */
     uint32_t responded; /* generation of the last response: names its request */
-    uint32_t born;      /* generations up to this one named other batches with this index */
+    uint32_t born;      /* generations before this one named other batches with this index */
     uint64_t arrived;   /* ticks */
     uint64_t handled;
     struct stepaf_post answer;

@@ -4,8 +4,8 @@
 
 #include "map/map.h"
 
-/* Return the first group, from @a from on, of the part's node whose ranks are out exactly if the
- * part's rank is; the number of groups if there is none. */
+/* Return the first group, from @a from on, with the part's node and the part's is_out; the number
+ * of groups if there is none. */
 static uint32_t find_node(const struct stepaf_map *map, const struct stepaf_map_groups *groups,
                           uint32_t from, const struct stepaf_map_part *part)
 {

@@ -17,11 +17,11 @@ struct stepaf_agreement {
     stepaf_status_t own; /* of this rank: OK, INPROGRESS, or a failure, which is the last error */
     unsigned n_disputes;
     int wait_ms;
-    int waits_for;       /* first rank whose links are not all up, by the last reports; -1: none */
-    bool in_full;        /* reports list the transports that were taken */
-    bool settled;        /* by the last reports, both ends of each link have the same transport */
-    int n_absent;        /* ranks without a report in the last exchange: they are lost */
-    int64_t patience_ns; /* deadline for returned ranks; 0: no rank has returned */
+    int waits_for; /* the first rank whose links are not all up, by the last reports; -1: none */
+    bool in_full;  /* reports have the transports that were taken */
+    bool settled;  /* by the last reports both ends of each link have the same transport */
+    int n_absent;  /* ranks without a report among the last: they are lost */
+    int64_t patience_ns; /* until when members wait for who has returned; 0: nobody has */
 };
 
 /* Return whether ranks return in this commit. */

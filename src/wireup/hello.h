@@ -35,8 +35,8 @@ struct stepaf_hello {
     struct stepaf_unpack settings; /* their values; points into the blob */
 };
 
-/* Write this rank's hello: @a hello without the versions, and without digest and settings, which
- * come from @a env. After a failure @a env is not read. */
+/* Write this rank's hello. @a hello provides everything except the versions, and except digest and
+ * settings, which come from @a env. After a failure @a env is not read. */
 void stepaf_hello_pack(const struct stepaf_hello *hello, const struct stepaf_env *env,
                        struct stepaf_pack *pack);
 
