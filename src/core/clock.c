@@ -86,7 +86,8 @@ static uint32_t first_of_role(const struct stepaf_ctx *ctx)
     int group = stepaf_is_attention(ctx) ? STEPAF_GROUP_ATTENTION : STEPAF_GROUP_FFN;
     uint32_t rank = ctx->job.mesh.lane;
 
-    while (!ctx->job.members.is[ctx->job.groups[group][rank]]) /* ends at this rank at the latest */
+    /* this rank is a member: the loop ends */
+    while (!ctx->job.members.is[ctx->job.groups[group][rank]])
         rank += ctx->job.mesh.lanes;
     return stepaf_mesh_index(&ctx->job.mesh, rank);
 }

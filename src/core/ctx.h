@@ -224,7 +224,7 @@ struct stepaf_ctx_members {
     bool has_cards;                 /* the cards for returning processes are ready */
     bool is_guest;                  /* this process takes a lost rank's place */
     bool has_changed; /* ranks have left or returned: the bootstrap does not know all members */
-    /* lost ranks and guests already reported by the descriptor and the callback */
+    /* lost ranks and guests already reported by the file descriptor and the callback */
     uint32_t n_lost_known;
     uint64_t n_changes; /* of the member list, and of who is lost */
     int event_fd;       /* -1: not requested */

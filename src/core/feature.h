@@ -90,8 +90,8 @@ struct stepaf_feature_ops {
     /* FFN: return where a stream plan receives @a key from @a peer through the host; NULL:
      * nowhere. */
     uint8_t *(*recv_place)(const struct stepaf_key *key, const struct stepaf_peer *peer);
-    /* FFN, for a peer's plan whose keys are received there: the plan is complete; it ends; a batch
-     * of it has arrived. */
+    /* FFN, for a peer's plan whose keys are received there. bind: the plan is complete; unbind: the
+     * plan ends; arrived: a batch of it has arrived. */
     void (*bind)(struct stepaf_remote_plan *remote);
     void (*unbind)(struct stepaf_remote_plan *remote);
     void (*arrived)(struct stepaf_batch_obj *batch);

@@ -10,7 +10,7 @@
 
 struct stepaf_region;
 
-/* A receive buffer: a run of equal slices in one region. */
+/* A receive buffer at an FFN rank: a run of equal slices in one region. */
 struct stepaf_recv_buf {
     struct stepaf_list node;
     struct stepaf_region *region;

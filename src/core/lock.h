@@ -2,9 +2,9 @@
 /* The context's lock: a ticket lock, used only in contexts that several threads may enter. A call
  * holds the lock while it polls and posts, including copies through shared memory. A commit holds
  * the lock from the time when all peers have entered it to its end: nothing that it announces may
- * change. A thread that waits long sleeps until its turn. The holder may have lost its core; where
- * threads outnumber cores, threads that merely yield would get the core back repeatedly before the
- * thread whose turn it is. */
+ * change. A thread that waits long sleeps until its turn: the holder may have lost its core, and
+ * where threads outnumber cores, threads that only yield would get the core back repeatedly before
+ * the thread whose turn it is. */
 #ifndef STEPAF_CORE_LOCK_H
 #define STEPAF_CORE_LOCK_H
 

@@ -11,8 +11,8 @@ struct stepaf_region;
  * is. */
 stepaf_status_t stepaf_plan_idle(const struct stepaf_plan_obj *plan);
 stepaf_status_t stepaf_plan_end(struct stepaf_plan_obj *plan);
-/* End cached plans that nobody needs: all that use @a region, if nothing else uses it; the least
- * recently used one. */
+/* End plans of stepaf_push_pull that nobody needs: all that use @a region, if nothing else uses it;
+ * the least recently used one. */
 enum { STEPAF_MAX_CACHED = 1024 };
 void stepaf_plans_uncache(struct stepaf_ctx *ctx, const struct stepaf_region *region);
 void stepaf_plans_uncache_oldest(struct stepaf_ctx *ctx);

@@ -298,7 +298,7 @@ static __attribute__((noinline)) stepaf_status_t start_some(struct stepaf_plan_o
     }
     note_start(ctx, op, began);
     trace_some(op, &ctx->trace, plan->partial.posts, n);
-    if (!n) { /* every rank was skipped: late ranks owe nothing to this operation */
+    if (!n) { /* every rank was skipped: what late ranks owe belongs to other operations */
         op->answers.pending = 0;
         op->failed_peer = -1;
         ctx->counters.operations_completed++;

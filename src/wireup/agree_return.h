@@ -34,7 +34,7 @@ bool stepaf_agree_give_up(const struct stepaf_agreement *a, uint32_t peer, const
 /* Return whether the rank's report among @a all counts. A rank that has just returned and reports a
  * failure is lost to the members, who all see the same report. */
 bool stepaf_agree_hears(const struct stepaf_agreement *a, int rank, const uint8_t *all);
-/* Mark ranks that do not count as lost. Return whether that is news. */
+/* Mark as lost the ranks whose reports do not count. Return whether that is news. */
 bool stepaf_agree_note_absent(struct stepaf_agreement *a, const uint8_t *all);
 /* If this rank has only just returned, check that it reaches all ranks that count. If it does not,
  * this rank leaves, and not the one that the others reach. STEPAF_ERR_PEER_LOST. */
