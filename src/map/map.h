@@ -39,7 +39,7 @@ enum stepaf_map_fate {
     STEPAF_MAP_RETURNED, /* other processes have taken its place since */
     STEPAF_MAP_JOINED,   /* started later than the others */
     STEPAF_MAP_OUT,      /* the epoch continues without it: the rest of its part is empty */
-    STEPAF_MAP_LEFT,     /* the same; the rank has left by its own decision */
+    STEPAF_MAP_LEFT,     /* the same; the rank has left in an orderly way */
     STEPAF_MAP_VACANT    /* the same; nobody has joined as this rank yet */
 };
 

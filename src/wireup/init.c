@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Joining the job: one exchange tells every rank the identity and place of all others, and checks
+/* Joining the job: one exchange tells every rank the roles and places of all others, and checks
  * that all have the same settings. */
 #include <stdio.h>
 #include <stdlib.h>
