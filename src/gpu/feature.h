@@ -4,7 +4,8 @@
 
 #include "core/feature.h"
 
-/* Plans on streams, and GPU memory in plans of the host's. */
+/* The table by which the core reaches stream plans, and GPU memory in plans that the host
+ * starts. */
 extern const struct stepaf_feature_ops stepaf_gpu_feature;
 
 #endif
