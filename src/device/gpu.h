@@ -1,23 +1,24 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A GPU as its users see it: calls by the table of the device that it is (device_ops.h, where each
- * operation is described). */
+/* A GPU as its users see it: calls through the table of the open device (device_ops.h describes
+ * each operation). */
 #ifndef STEPAF_DEVICE_GPU_H
 #define STEPAF_DEVICE_GPU_H
 
 #include "device/device_ops.h"
 
-/* Whether this process can use a GPU at all. If not, @a reason (STEPAF_REASON_MAX) says why. */
+/* Return whether this process can use a GPU at all. If not, @a reason (STEPAF_REASON_MAX) says
+ * why. */
 bool stepaf_gpu_probe(char *reason);
 
-/* Whether there may be one, without asking a driver, whose start takes long: false where there is
- * surely none for this process. */
+/* Return whether there may be a GPU, without asking a driver, which takes long to start. Returns
+ * false if this process surely has none. */
 bool stepaf_gpu_likely(void);
 
-/* Open a GPU of the first device in the registry that has one: the one that is current to the
- * calling thread, or the first. STEPAF_ERR_UNSUPPORTED with the reason if there is none. */
+/* Open a GPU of the first device in the registry that has one: the GPU that is current to the
+ * calling thread, or the first. Returns STEPAF_ERR_UNSUPPORTED with the reason if there is none. */
 stepaf_status_t stepaf_gpu_open(struct stepaf_gpu **gpu_p);
 
-/* Classify @a ptr. Works without an open GPU; host memory for all that no device knows. */
+/* Classify @a ptr. Works without an open GPU. Pointers that no device knows are host memory. */
 void stepaf_gpu_classify(const void *ptr, struct stepaf_gpu_place *place_p);
 
 static inline void stepaf_gpu_close(struct stepaf_gpu *gpu)
@@ -31,7 +32,7 @@ static inline const struct stepaf_gpu_facts *stepaf_gpu_facts(const struct stepa
     return &gpu->facts;
 }
 
-/* Whether it is @a gpu's memory that was classified. */
+/* Return whether the classified memory is @a gpu's. */
 static inline bool stepaf_gpu_owns(const struct stepaf_gpu *gpu,
                                    const struct stepaf_gpu_place *place)
 {
@@ -103,7 +104,7 @@ static inline void stepaf_gpu_unimport(struct stepaf_gpu *gpu, void *ptr)
     gpu->ops.unimport(gpu, ptr);
 }
 
-/* ---- network cards that read and write the GPU's memory themselves ---- */
+/* ---- NICs that read and write the GPU's memory themselves ---- */
 
 static inline const struct stepaf_gpu_rdma *stepaf_gpu_rdma(struct stepaf_gpu *gpu)
 {

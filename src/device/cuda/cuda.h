@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* GPUs by CUDA's driver API, which is looked up at run time: the same library runs where there is
- * none. */
+/* GPUs through CUDA's driver API. The driver is looked up at run time, so the library also runs
+ * without it. */
 #ifndef STEPAF_DEVICE_CUDA_CUDA_H
 #define STEPAF_DEVICE_CUDA_CUDA_H
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The CUDA driver as the files of this directory see it: a table of its entry points, looked up in
- * libcuda.so.1 at run time, so that the library is linked with nothing of CUDA. Tests put a driver
- * of their own in its place. */
+ * libcuda.so.1 at run time, so that the library is not linked with CUDA. Tests replace the driver
+ * with their own. */
 #ifndef STEPAF_DEVICE_CUDA_DRIVER_H
 #define STEPAF_DEVICE_CUDA_DRIVER_H
 
@@ -10,8 +10,8 @@
 #include "base/list.h"
 #include "device/device_ops.h"
 
-/* Field and entry point. The header renames some by version ("cuMemAlloc_v2"): the name is expanded
- * before it is made a string, so type and symbol are always of the same version. */
+/* Field and entry point. The CUDA header renames some by version ("cuMemAlloc_v2"). The name is
+ * expanded before it is made a string, so type and symbol always have the same version. */
 #define STEPAF_CUDA_ENTRIES(_)                         \
     _(init, cuInit)                                    \
     _(error_name, cuGetErrorName)                      \
@@ -61,14 +61,14 @@
     _(event_record, cuEventRecord)                     \
     _(event_query, cuEventQuery)
 
-/* CU_MEM_RANGE_FLAG_DMA_BUF_MAPPING_TYPE_PCIE: the headers have it since 12.8. */
+/* CU_MEM_RANGE_FLAG_DMA_BUF_MAPPING_TYPE_PCIE, in the headers since 12.8. */
 enum { STEPAF_CUDA_DMABUF_BY_PCIE = 1 };
 
 struct stepaf_cuda_driver {
 #define STEPAF_CUDA_FIELD(field_, entry_) __typeof__(entry_) *field_;
     STEPAF_CUDA_ENTRIES(STEPAF_CUDA_FIELD)
 #undef STEPAF_CUDA_FIELD
-    /* NULL where the driver has none: cuMemGetHandleForAddressRange (11.7),
+    /* NULL if the driver lacks them: cuMemGetHandleForAddressRange (11.7),
      * cuFlushGPUDirectRDMAWrites (11.3), cuFuncLoad (12.4), cuStreamGetDevice (12.8). */
     __typeof__(cuMemGetHandleForAddressRange) *range_handle;
     __typeof__(cuFlushGPUDirectRDMAWrites) *flush_writes;
@@ -76,15 +76,15 @@ struct stepaf_cuda_driver {
     CUresult(CUDAAPI *stream_device)(CUstream stream, CUdevice *device_p);
 };
 
-/* A test's driver, to be used instead of libcuda; NULL: libcuda. */
+/* A test's driver, used instead of libcuda; NULL: libcuda is used. */
 extern const struct stepaf_cuda_driver *stepaf_cuda_driver_fake;
 
-/* The driver, loaded and initialized by the first caller; any thread. NULL: there is none, and
- * @a reason (STEPAF_REASON_MAX, or NULL) says why. */
+/* Return the driver, which the first caller loads and initializes. Any thread may call. Returns
+ * NULL if there is none; @a reason (STEPAF_REASON_MAX, or NULL) says why. */
 const struct stepaf_cuda_driver *stepaf_cuda_driver(char *reason);
 
-/* The driver if this process has it already; NULL: nobody here can have anything from it. Neither
- * loads nor initializes, which takes a process that wants no GPU long. */
+/* Return the driver if this process has it already; NULL if nothing in this process can come from
+ * it. Neither loads nor initializes: that takes long in a process that uses no GPU. */
 const struct stepaf_cuda_driver *stepaf_cuda_driver_if_there(void);
 
 /* An open GPU. */
@@ -92,18 +92,18 @@ struct stepaf_cuda_gpu {
     struct stepaf_gpu base;
     const struct stepaf_cuda_driver *cuda;
     CUdevice device;
-    CUcontext context; /* the device's primary one, retained */
+    CUcontext context; /* the device's primary context, retained */
     CUmodule module;
     CUfunction kernels[STEPAF_KERNEL_COUNT];
-    CUfunction few[STEPAF_KERNEL_COUNT]; /* the same, for args with few tensors */
+    CUfunction few[STEPAF_KERNEL_COUNT]; /* the kernels for args with few tensors */
     CUfunction any[STEPAF_ANY_KERNEL_COUNT];
     CUfunction times[STEPAF_TIMES_KERNEL_COUNT];
     CUfunction tell_time;
-    CUstream stream; /* for set-up: waits for no other, not even for the legacy default stream */
+    CUstream stream; /* for set-up: waits for no other, not even the legacy default stream */
     bool chains;     /* kernels may be programmatic successors: compute capability 9.0 */
-    struct stepaf_gpu_rdma rdma; /* what belongs to rdma.c */
+    struct stepaf_gpu_rdma rdma; /* state of rdma.c */
     bool rdma_known;
-    struct stepaf_list mappings; /* of peers' memory; what belongs to share.c */
+    struct stepaf_list mappings; /* of peers' memory; state of share.c */
 };
 
 static inline struct stepaf_cuda_gpu *stepaf_cuda_gpu(struct stepaf_gpu *self)
@@ -111,7 +111,7 @@ static inline struct stepaf_cuda_gpu *stepaf_cuda_gpu(struct stepaf_gpu *self)
     return stepaf_container_of(self, struct stepaf_cuda_gpu, base);
 }
 
-/* What has to be taken back after calls of the driver. */
+/* What leave undoes after calls of the driver. */
 struct stepaf_cuda_scope {
     bool pushed;
     bool relaxed;
@@ -120,22 +120,22 @@ struct stepaf_cuda_scope {
 
 /* Make the GPU's context current to this thread, if it is not. For calls on a stream. */
 stepaf_status_t stepaf_cuda_enter(struct stepaf_cuda_gpu *gpu, struct stepaf_cuda_scope *scope_p);
-/* Enter for all other calls: some are forbidden to a thread while any thread captures a stream in
- * the usual mode, and would end that capture. None of ours has to do with what is captured, so
- * that this thread may say that it does not care. */
+/* Enter for all other calls. Some calls are forbidden to a thread while any thread captures a
+ * stream in the usual mode, and would end that capture. None of the library's calls concern what is
+ * captured, so this thread may opt out of the check. */
 stepaf_status_t stepaf_cuda_enter_setup(struct stepaf_cuda_gpu *gpu,
                                         struct stepaf_cuda_scope *scope_p);
 void stepaf_cuda_leave(struct stepaf_cuda_gpu *gpu, const struct stepaf_cuda_scope *scope);
 
-/* Translate a result: STEPAF_OK, or a failure whose sentence says what could not be done, and why
- * in the driver's words. */
+/* Translate a result. Returns STEPAF_OK, or a failure whose sentence says what could not be done,
+ * and the driver's reason. */
 stepaf_status_t stepaf_cuda_check(const struct stepaf_cuda_driver *cuda, CUresult result,
                                   const char *format, ...) __attribute__((format(printf, 3, 4)));
 
 /* Unmap what is still imported. */
 void stepaf_cuda_unmap_all(struct stepaf_cuda_gpu *gpu);
 
-/* ---- what the table has (device_ops.h), file by file ---- */
+/* ---- the table's operations (device_ops.h), by file ---- */
 
 /* memory.c */
 void stepaf_cuda_classify(const void *ptr, struct stepaf_gpu_place *place_p);
