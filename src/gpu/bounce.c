@@ -19,9 +19,10 @@
 
 /* ---- at commit ---- */
 
-/* Attention ranks: what plans without streams name. FFN ranks do not know of these yet, but a key
- * in GPU memory that no stream plan of theirs names is for them: where it is received, and what may
- * be answered from, which is all memory that nothing is received in. */
+/* Return whether links may have to transfer a region. Attention ranks: if plans without streams
+ * name it. FFN ranks do not know these plans yet, but a key in GPU memory that no stream plan of
+ * theirs names belongs to one. They need the regions where such keys are received, and those that
+ * answers may come from: all memory in which nothing is received. */
 static bool is_wanted(const struct stepaf_ctx *ctx, const struct stepaf_region *region,
                       bool any_hosted)
 {
@@ -32,8 +33,8 @@ static bool is_wanted(const struct stepaf_ctx *ctx, const struct stepaf_region *
     return region->target ? region->receives_hosted : any_hosted;
 }
 
-/* FFN: note where keys in GPU memory that no stream plan names are received. Whether there is
- * any. */
+/* FFN: note where keys in GPU memory that no stream plan names are received. Returns whether there
+ * are any. */
 static bool note_hosted(const struct stepaf_ctx *ctx)
 {
     bool any = false;
@@ -66,7 +67,7 @@ void stepaf_bounce_free(struct stepaf_ctx *ctx, struct stepaf_region *region)
 
     if (!bounce)
         return;
-    if (ctx->gpu.bounce_stream) /* copies to and from it may be queued */
+    if (ctx->gpu.bounce_stream) /* copies to and from the buffer may be queued */
         (void)stepaf_gpu_stream_sync(ctx->gpu.device, ctx->gpu.bounce_stream);
     stepaf_bounce_in_sync(ctx);
     for (unsigned t = 0; t < ctx->net.n_transports; t++)
@@ -149,7 +150,7 @@ stepaf_status_t stepaf_bounces_prepare(struct stepaf_ctx *ctx)
     return status;
 }
 
-/* Whether some link copies by way of the region's bounce buffer. */
+/* Return whether some link copies through the region's bounce buffer. */
 static bool is_bounce_used(const struct stepaf_ctx *ctx, const struct stepaf_region *region,
                            bool any_hosted)
 {
@@ -172,7 +173,7 @@ void stepaf_bounces_retire(struct stepaf_ctx *ctx)
         if (all_take(ctx, region))
             stepaf_bounce_free(ctx, region);
         else if (!is_bounce_used(ctx, region, any_hosted))
-            continue; /* nothing is ever written to it, and so it takes no memory */
+            continue; /* nothing is ever written to it, so it takes no memory */
         else if (stepaf_gpu_pin(ctx->gpu.device, bounce->mem.base, bounce->mem.bytes,
                                 &bounce->unpin))
             stepaf_log_info("%s: copies take a buffer more", stepaf_last_error()->text);
@@ -194,7 +195,7 @@ void stepaf_bounce_describe(const struct stepaf_peer *peer, char *text)
     peer->link->ops->describe_gpu(peer->link->transport, text);
 }
 
-/* ---- in operation: only where there is GPU memory ---- */
+/* ---- in operation: only if there is GPU memory ---- */
 
 static stepaf_status_t copy_out(const struct stepaf_ctx *ctx, const struct stepaf_region *region,
                                 const void *data, size_t bytes)
@@ -214,7 +215,7 @@ static stepaf_status_t mark(const struct stepaf_ctx *ctx, void **event_p)
                   : stepaf_gpu_event_record(ctx->gpu.device, *event_p, ctx->gpu.bounce_stream);
 }
 
-/* Whether some link of the plan's needs the bounce buffer. */
+/* Return whether some link of the plan needs the bounce buffer. */
 static bool needs_bounce(const struct stepaf_plan_obj *plan, const struct stepaf_region *region)
 {
     const struct stepaf_ctx *ctx = plan->ctx;
@@ -278,7 +279,7 @@ void stepaf_bounce_gate(struct stepaf_post *const *posts, unsigned n, void *even
                 continue;
             posts[i]->template = event;
             posts[i]->is_gated = true;
-            posts[i]->link->has_backlog = true; /* so that it is queued */
+            posts[i]->link->has_backlog = true; /* so that the post is queued */
         }
 }
 

@@ -16,23 +16,23 @@
 
 enum { FIRST_ARRIVALS = 16 };
 
-/* A batch, or an answer, behind whose copies the event is. */
+/* A batch, or an answer, and the event behind its copies. */
 struct arrival {
-    void *event; /* NULL: not made yet; it stays with the place in the ring */
+    void *event; /* NULL: not made yet; belongs to the entry of the ring */
     struct stepaf_peer *peer;
-    struct stepaf_batch_obj *batch; /* FFN; NULL: it is gone */
+    struct stepaf_batch_obj *batch; /* FFN; NULL: it no longer exists */
     struct stepaf_op *op;           /* attention */
 };
 
 struct stepaf_bounce_in {
-    void *stream;         /* the device's; NULL: not needed yet */
-    struct arrival *ring; /* in the order of the stream */
+    void *stream;         /* a stream of the device; NULL: not needed yet */
+    struct arrival *ring; /* in stream order */
     uint32_t capacity;    /* a power of two, or 0 */
     uint32_t first;
     uint32_t n;
 };
 
-/* What has to be done for one message. */
+/* What must be done for one message. */
 struct message_copies {
     uint32_t n;
     bool flush; /* a device has written to the GPU itself */
@@ -48,7 +48,7 @@ static struct arrival *arrival_at(const struct stepaf_bounce_in *in, uint32_t i)
     return &in->ring[(in->first + i) & (in->capacity - 1)];
 }
 
-/* Note what has to be done for a tensor that has come from @a peer. */
+/* Note what must be done for a tensor that has arrived from @a peer. */
 static void add_tensor(struct message_copies *copies, const struct stepaf_peer *peer,
                        const struct stepaf_region *region, uint8_t *data, uint32_t bytes)
 {
@@ -63,7 +63,7 @@ static void add_tensor(struct message_copies *copies, const struct stepaf_peer *
     }
 }
 
-/* Make room for one arrival more. */
+/* Make space for one more arrival. */
 static stepaf_status_t reserve_arrival(struct stepaf_bounce_in *in)
 {
     uint32_t capacity = in->capacity ? 2 * in->capacity : FIRST_ARRIVALS;
@@ -112,7 +112,7 @@ static stepaf_status_t enqueue_arrival(struct stepaf_ctx *ctx, const struct mess
         status = stepaf_gpu_event_create(gpu, &arrival->event);
     if (!status)
         status = stepaf_gpu_event_record(gpu, arrival->event, in->stream);
-    if (status) { /* no copy is left behind: the caller hears that the peer is lost, and goes on */
+    if (status) { /* no copy is left behind: the caller learns that the peer is lost, and goes on */
         stepaf_error_t error = *stepaf_last_error();
         (void)stepaf_gpu_stream_sync(gpu, in->stream);
         return stepaf_error_raise(&error);
@@ -126,7 +126,7 @@ static stepaf_status_t enqueue_arrival(struct stepaf_ctx *ctx, const struct mess
     return STEPAF_INPROGRESS;
 }
 
-/* What the GPU cannot be given is as good as not sent. */
+/* Data that the GPU cannot be given is treated as not sent: the peer is lost. */
 static void fail_peer(struct stepaf_peer *peer)
 {
     char reason[STEPAF_REASON_MAX];
@@ -145,7 +145,8 @@ static stepaf_status_t flush_writes(const struct stepaf_peer *peer)
                                           : stepaf_gpu_flush(gpu);
 }
 
-/* Do what is to be done for one message. What needs no copy does not overtake what does. */
+/* Do what must be done for one message. A message without copies does not overtake one with
+ * copies. */
 static stepaf_status_t bring_message(const struct message_copies *copies,
                                      const struct arrival *model)
 {
@@ -187,8 +188,8 @@ stepaf_status_t stepaf_bounce_in_op(struct stepaf_op *op, struct stepaf_peer *pe
     return bring_message(&copies, &(struct arrival){.peer = peer, .op = op});
 }
 
-/* The GPU has not taken it. The peer may have gone since it was sent: then its operations were
- * told. */
+/* The GPU has failed to take the data. If the peer was lost since it was sent, its operations have
+ * been notified already. */
 static void fail_arrival(const struct arrival *arrival)
 {
     if (arrival->batch)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* gpu/ as the host's path sees it. */
+/* The table of stream plans and bounce buffers through which the core calls them. */
 #include "gpu/feature.h"
 #include "core/plan.h"
 
@@ -46,7 +46,7 @@ static const char *way(const struct stepaf_peer *peer)
 
 static void free_all(struct stepaf_ctx *ctx)
 {
-    stepaf_streams_free(ctx); /* no stream waits for a peer then, and for the clock's kernel none */
+    stepaf_streams_free(ctx); /* then no stream waits for a peer, nor for the clock's kernel */
     stepaf_gpu_clock_free(ctx);
 }
 
@@ -67,7 +67,7 @@ static stepaf_status_t prepare(struct stepaf_ctx *ctx)
     return status ? status : stepaf_bounces_prepare(ctx);
 }
 
-/* Where the host knows nothing, the GPU may. */
+/* Ask the GPU's timestamps where the host knows nothing. */
 static bool carrier(const struct stepaf_op *op, uint32_t p, const struct stepaf_op **carrier_p)
 {
     if (stepaf_proxy_carrier(op, p, carrier_p))

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Proxies in use: between what streams stamp and what the core carries. Nothing here calls
- * the GPU's driver. */
+/* Proxies in use: move tensors between what streams stamp and what the core transfers. Nothing here
+ * calls the GPU's driver. */
 #include "gpu/proxy.h"
 #include "core/batch.h"
 #include "core/batch_end.h"
@@ -20,7 +20,7 @@ bool stepaf_peer_proxied(const struct stepaf_ctx *ctx, uint32_t p)
 
 /* ---- attention ---- */
 
-/* Whether a tensor is as the proxy plan has it. */
+/* Return whether a tensor is as the proxy plan has it. */
 static bool is_planned(const struct stepaf_proxy *proxy, const stepaf_tensor_t *tensor, uint32_t i)
 {
     const struct stepaf_push *push = &proxy->proxy_plan->push[i];
@@ -28,8 +28,8 @@ static bool is_planned(const struct stepaf_proxy *proxy, const stepaf_tensor_t *
     return tensor->data == push->data && tensor->bytes == push->bytes;
 }
 
-/* Gather what the next operation pushes to the proxied peers, and send what is to go ahead. False:
- * not all is there. */
+/* Gather what the next operation pushes to the proxied peers, and send the parts that go ahead.
+ * Returns false if not all of it is there. */
 static bool gather(struct stepaf_proxy *proxy, unsigned *n_sent_p)
 {
     const struct stepaf_stream *stream = proxy->stream;
@@ -41,7 +41,7 @@ static bool gather(struct stepaf_proxy *proxy, unsigned *n_sent_p)
     for (uint32_t p = 0; p < plan->ctx->n_peers; p++) {
         stepaf_tensor_t *push = &proxy->push[p * n];
         if (!proxy->peers[p].proxied)
-            continue; /* its keys alone are there, from the beginning */
+            continue; /* a peer that is not proxied: only keys, set from the beginning */
         if (!stepaf_proxy_take_told(proxy, p, proxy->n_started, push, &proxy->peers[p].asks))
             return false;
         for (uint32_t i = 0; i < n; i++)
@@ -77,7 +77,7 @@ static unsigned start(struct stepaf_proxy *proxy)
     unsigned n_sent = 0;
 
     /* A slot is free once the peers have given back the receive buffers, which may be later than
-     * their answers: until then the tensors stay where they are. */
+     * their answers. Until then the tensors stay where they are. */
     if (!proxy->proxy_plan || !stepaf_plan_slot_free(proxy->proxy_plan) || !gather(proxy, &n_sent))
         return n_sent;
     stepaf_start_params_t params = {.push = proxy->push,
@@ -130,13 +130,14 @@ void stepaf_proxy_arrived(struct stepaf_batch_obj *batch)
     struct stepaf_proxy_peer *peer = &proxy->peers[p];
     if (batch->seq != peer->first + (uint32_t)peer->n_in) {
         stepaf_stream_fail(stream, STEPAF_ERR_PROTOCOL, (int)p);
-        return; /* and progress gives it back, with all others */
+        return; /* progress gives it back, with all others */
     }
     if (!stepaf_proxy_take_in(proxy, p, batch->bytes))
         stepaf_stream_fail(stream, STEPAF_ERR_PROTOCOL, (int)p);
 }
 
-/* Answer the next batch of a peer, if the stream has written the answers; else send what it has. */
+/* Answer the next batch of a peer if the stream has written the answers; otherwise send the parts
+ * that are there. */
 static bool answer(struct stepaf_proxy *proxy, uint32_t p, unsigned *n_p)
 {
     struct stepaf_stream *stream = proxy->stream;
@@ -160,7 +161,7 @@ static bool answer(struct stepaf_proxy *proxy, uint32_t p, unsigned *n_p)
         stepaf_batch_respond(batch, tensors, stream->n_out, STEPAF_RESPOND_RELEASE);
     if (status)
         stepaf_batch_finish(batch);
-    if (status && status != STEPAF_ERR_CANCELED) /* which is the peer's own affair */
+    if (status && status != STEPAF_ERR_CANCELED) /* a cancellation concerns the peer alone */
         stepaf_stream_fail(stream, STEPAF_ERR_PROTOCOL, (int)p);
     peer->n_out++;
     stepaf_proxy_forget_ahead(proxy, p);
@@ -180,7 +181,7 @@ void stepaf_proxy_finish_batches(struct stepaf_proxy *proxy)
 
 /* ---- both ---- */
 
-/* What carries the tensors of a slot to a peer; NULL: nothing any more. */
+/* Return the post that sends the tensors of a slot to a peer; NULL if it has left. */
 static const struct stepaf_post *post_of(const struct stepaf_proxy *proxy, uint32_t p,
                                          uint32_t slot)
 {
@@ -212,7 +213,7 @@ static unsigned tell_sent(struct stepaf_proxy *proxy, uint32_t p)
     return n;
 }
 
-/* Whether the stream has failed, as the host or the GPU has noticed. */
+/* Return whether the stream has failed, as noticed by the host or the GPU. */
 static bool stream_has_failed(const struct stepaf_stream *stream)
 {
     return stream->failure || __atomic_load_n(&stream->watch->fault, __ATOMIC_ACQUIRE);

@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* How far streams are ahead of the host. A stream that waits for a proxied peer waits for this
- * process: whoever holds the lock must not wait for that stream. So what would wait for the whole
- * GPU is refused meanwhile. What is captured is not counted: its launches are the caller's. */
+ * process, so a thread that holds the lock must not wait for that stream. Calls that would wait for
+ * the whole GPU are refused meanwhile. Captured operations are not counted: the caller launches
+ * them. */
 #include "core/plan.h"
 #include "gpu/proxy.h"
 
-/* Whether the GPU has come by an event. One that has failed will not come by any. */
+/* Return whether the GPU has passed an event. A failed GPU never will; then true. */
 static bool is_passed(const struct stepaf_proxy *proxy, uint64_t n)
 {
     struct stepaf_gpu *gpu = proxy->stream->plan->ctx->gpu.device;

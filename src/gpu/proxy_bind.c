@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Proxies of FFN ranks: which peers' plans are a stream plan's, and where these receive. */
+/* Proxies of FFN ranks: bind peers' plans to stream plans, and find where these receive. */
 #include "core/batch.h"
 #include "core/key.h"
 #include "core/key_recv.h"
@@ -22,8 +22,8 @@ static bool is_same_plan(const struct stepaf_plan_obj *plan,
     return same;
 }
 
-/* The peer may begin with any slot: kernels look where it does. Written is only what changes, as it
- * does in commits: at other times a thread may be enqueueing. */
+/* The peer may begin with any slot: make kernels look where the peer does. Only what changes is
+ * written, as in commits; at other times a thread may be enqueueing. */
 static void turn_tensors(struct stepaf_proxy *proxy, uint32_t p)
 {
     struct stepaf_stream *stream = proxy->stream;
@@ -71,7 +71,7 @@ void stepaf_proxy_bind(struct stepaf_remote_plan *remote)
     }
 }
 
-/* From now on all of an answer goes with its message. */
+/* Send all of an answer with its message from now on. */
 static void forget_ahead(struct stepaf_remote_plan *remote)
 {
     for (uint32_t s = 0; remote->ahead && s < remote->depth; s++)
@@ -90,7 +90,7 @@ void stepaf_proxy_unbind(struct stepaf_remote_plan *remote)
     remote->unbound = true;
 }
 
-/* Where a stream plan in force has @a key written in its place by a peer; NULL: none has. */
+/* Return where a stream plan in force lets a peer write @a key in place; NULL if none does. */
 static uint8_t *in_place_of(const struct stepaf_key *key, const struct stepaf_peer *peer)
 {
     const struct stepaf_list *all = &peer->ctx->gpu.proxies;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Proxies at the commit: pinned memory for what goes out and comes in. */
+/* Proxies at the commit: pinned memory for what goes out and what comes in. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -9,7 +9,7 @@
 
 enum { ALIGN = 64 /* of slices of receive buffers */ };
 
-/* ---- proxy's receive buffers of push keys ---- */
+/* ---- the proxy's receive buffers of push keys ---- */
 
 static void attach(struct stepaf_streams *streams, bool there)
 {
@@ -18,13 +18,13 @@ static void attach(struct stepaf_streams *streams, bool there)
         proxy_recv->key->proxy_recv = there ? &proxy_recv->recv_buf : NULL;
 }
 
-/* FFN: whether peer @a p writes @a key to a receive buffer of the proxy. */
+/* FFN: return whether peer @a p writes @a key to a receive buffer of the proxy. */
 static bool lands(const struct stepaf_ctx *ctx, const struct stepaf_key *key, uint32_t p)
 {
     return stepaf_peer_proxied(ctx, p) && !stepaf_proxy_receives_in_place(ctx, p, key);
 }
 
-/* FFN: give @a key a receive buffer: a slice for each peer that writes there. */
+/* FFN: give @a key a receive buffer, with a slice for each peer that writes there. */
 static stepaf_status_t land_key(struct stepaf_ctx *ctx, struct stepaf_key *key,
                                 struct stepaf_proxy_room *room)
 {
@@ -66,9 +66,9 @@ static stepaf_status_t proxy_open(struct stepaf_stream *stream, struct stepaf_pr
 
     if (!proxy)
         return stepaf_error_no_memory(STEPAF_PHASE_COMMIT);
-    *proxy_p = proxy; /* freed with the streams, until it is in force */
+    *proxy_p = proxy; /* freed with the streams until it is in force */
     stepaf_list_init(&proxy->node);
-    proxy->stream = stream; /* may be gone before what was never in force */
+    proxy->stream = stream; /* may be freed before a proxy that was never in force */
     proxy->n_peers = ctx->n_peers;
     proxy->peers = calloc(ctx->n_peers, sizeof(*proxy->peers));
     proxy->in = calloc((size_t)ctx->n_peers * stream->n_in, sizeof(*proxy->in));
@@ -90,7 +90,7 @@ static stepaf_status_t proxy_open(struct stepaf_stream *stream, struct stepaf_pr
 
 /* ---- memory ---- */
 
-/* A region of the library's that the GPU can use; none if all is in its place. */
+/* Make a region of the library's own that the GPU can use; none if all tensors are in place. */
 static stepaf_status_t pinned(struct stepaf_ctx *ctx, uint64_t bytes, bool copied,
                               struct stepaf_region **region_p)
 {
@@ -128,7 +128,7 @@ static stepaf_status_t make_memory(struct stepaf_ctx *ctx, const struct stepaf_p
     return STEPAF_OK;
 }
 
-/* Streams do not wait on the host, so somebody else has to see to it that it goes on. */
+/* Check that this process makes progress: streams do not wait on the host, so a thread must. */
 static stepaf_status_t check_progress(const struct stepaf_ctx *ctx)
 {
     uint32_t p = 0;
@@ -148,7 +148,7 @@ static stepaf_status_t check_progress(const struct stepaf_ctx *ctx)
             : "it has no GPU, or STEPAF_CUDA_PROXY says so");
 }
 
-/* All keys that FFN ranks' stream plans receive. */
+/* Set up the proxy's receive buffers for all keys that FFN ranks' stream plans receive. */
 static stepaf_status_t land_keys(struct stepaf_ctx *ctx, struct stepaf_proxy_room *room)
 {
     stepaf_status_t status = STEPAF_OK;
@@ -171,7 +171,7 @@ stepaf_status_t stepaf_proxies_prepare(struct stepaf_ctx *ctx)
 
     attach(before, false);
     if (before && before->proxy_recv)
-        before->proxy_recv->hidden = true; /* in what is declared from now on */
+        before->proxy_recv->hidden = true; /* in adverts from now on */
     for (uint32_t p = 0; p < ctx->n_peers; p++)
         n_proxied += stepaf_peer_proxied(ctx, p);
     streams->proxies = calloc(ctx->tables.plans.n + 1, sizeof(*streams->proxies));
@@ -204,7 +204,7 @@ void stepaf_proxies_undo(struct stepaf_ctx *ctx)
 
 /* ---- in force ---- */
 
-/* Whether there is something to carry, once lost peers are left out. */
+/* Leave out lost peers. Returns whether there is something left to transfer. */
 static bool leave_lost(struct stepaf_proxy *proxy)
 {
     bool any = false;
@@ -227,7 +227,7 @@ void stepaf_proxy_begin(struct stepaf_stream *stream)
 
     stepaf_proxy_free(stream->proxy);
     stream->proxy = NULL;
-    if (!*proxy || !leave_lost(*proxy)) /* which is freed with the epoch, as if never in force */
+    if (!*proxy || !leave_lost(*proxy)) /* freed with the epoch, as if never in force */
         return;
     stream->proxy = *proxy;
     *proxy = NULL;
@@ -260,7 +260,7 @@ void stepaf_proxy_free(struct stepaf_proxy *proxy)
             stepaf_proxy_unbind(proxy->peers[p].remote);
     if (proxy->proxy_plan) {
         proxy->proxy_plan->proxied.ahead = NULL;
-        proxy->proxy_plan->proxied.proxy = NULL; /* the sweep ends it: peers may still answer it */
+        proxy->proxy_plan->proxied.proxy = NULL; /* the sweep ends it: peers may still answer */
         proxy->proxy_plan = NULL;
     }
     stepaf_list_remove(&proxy->node);

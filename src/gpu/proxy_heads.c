@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Heads of proxied peers' tensors, in pinned memory of this process: what streams tell the host,
- * and the host the streams. */
+/* Heads of proxied peers' tensors, in pinned memory of this process: what streams and host tell
+ * each other. */
 #include "core/plan.h"
 #include "gpu/proxy.h"
 
-/* The two words of a head that mean something: bytes, stamp. */
+/* Return the two words of a head that mean something: bytes, stamp. */
 static uint64_t *words_of(const struct stepaf_proxy_buf *buf, uint32_t slot)
 {
     return (uint64_t *)(void *)(buf->heads + (size_t)slot * buf->head_pitch + STEPAF_HEAD_TELLS);
@@ -24,8 +24,9 @@ void stepaf_proxy_stamp_head(const struct stepaf_proxy_buf *buf, uint32_t slot, 
     __atomic_store_n(&words[1], stamp, __ATOMIC_RELEASE);
 }
 
-/* What the stream has told of a tensor of operation @a n. What a copy engine has written is told
- * without a number, and cleared when all is there. False: nothing. */
+/* Read what the stream has announced of a tensor of operation @a n. Announcements of a copy engine
+ * have no number, and are cleared when all of the operation is there. Returns false if there is
+ * none. */
 static bool take_told(const struct stepaf_stream *stream, const struct stepaf_proxy_buf *buf,
                       uint64_t n, stepaf_tensor_t *tensor_p, bool *guarded_p)
 {

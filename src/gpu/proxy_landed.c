@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What peers say of parts of tensors that have landed. It is input: looked at before the stream
- * hears of it. */
+/* Messages of peers about parts of tensors that have landed. They are input: checked before the
+ * stream is told. */
 #include "core/batch.h"
 #include "core/op.h"
 #include "core/plan.h"
 #include "core/remote_plan.h"
 #include "gpu/proxy.h"
 
-/* Of an attention rank: the stream plan that waits for this part of an answer next. */
+/* Attention: return the stream plan that waits for this part of an answer next. */
 static struct stepaf_proxy *find_answer_taker(struct stepaf_peer *peer,
                                               const struct stepaf_msg *msg)
 {
@@ -16,7 +16,7 @@ static struct stepaf_proxy *find_answer_taker(struct stepaf_peer *peer,
 
     if (!proxy || proxy->over || !proxy->proxy_plan || msg->slot >= plan->depth)
         return NULL;
-    (void)stepaf_proxy_land(proxy); /* what has come before */
+    (void)stepaf_proxy_land(proxy); /* what came before */
     const struct stepaf_op *op = &plan->ops[msg->slot];
     const struct stepaf_proxy_peer *its = &proxy->peers[peer->index];
     bool next = its->proxied && its->n_in < proxy->n_started && op->seq == msg->seq &&
@@ -25,7 +25,7 @@ static struct stepaf_proxy *find_answer_taker(struct stepaf_peer *peer,
     return next ? proxy : NULL;
 }
 
-/* Of an FFN rank: that which waits for this part of a batch. */
+/* FFN: return the stream plan that waits for this part of a batch. */
 static struct stepaf_proxy *find_batch_taker(struct stepaf_peer *peer, const struct stepaf_msg *msg)
 {
     struct stepaf_remote_plan *remote =
@@ -40,7 +40,7 @@ static struct stepaf_proxy *find_batch_taker(struct stepaf_peer *peer, const str
     return next ? proxy : NULL;
 }
 
-/* Whether the message says what can be, and the same sizes as before. */
+/* Return whether the message is possible, and has the same sizes as before. */
 static bool makes_sense(const struct stepaf_proxy *proxy, uint32_t p, const struct stepaf_msg *msg)
 {
     const struct stepaf_stream *stream = proxy->stream;
@@ -57,7 +57,8 @@ static bool makes_sense(const struct stepaf_proxy *proxy, uint32_t p, const stru
     return true;
 }
 
-/* Tell the stream of all tensors that come by parts, as soon as something of one is here. */
+/* Tell the stream the sizes of all tensors that come by parts, as soon as something of one is
+ * here. */
 static void tell_sizes(struct stepaf_proxy *proxy, uint32_t p, uint32_t slot, const uint32_t *sizes)
 {
     struct stepaf_proxy_buf *bufs = &proxy->in[p * proxy->stream->n_in];
@@ -79,7 +80,7 @@ void stepaf_proxy_landed(struct stepaf_peer *peer, const struct stepaf_msg *msg)
     uint32_t p = peer->index;
 
     if (!proxy || ctx->gpu.proxies_still)
-        return; /* nobody waits for parts: all is told of when all is here */
+        return; /* no kernel waits for parts: the stream is told when all is here */
     if (!makes_sense(proxy, p, msg)) {
         ctx->counters.dropped_malformed++;
         return;
@@ -93,7 +94,7 @@ void stepaf_proxy_landed(struct stepaf_peer *peer, const struct stepaf_msg *msg)
         tell_sizes(proxy, p, slot, &msg->word[STEPAF_MSG_SIZES]);
     uint32_t n = buf->part ? stepaf_parts(buf->bytes, buf->part) : 0;
     uint32_t end = buf->part ? msg->word[STEPAF_MSG_HERE] / buf->part : 0;
-    if (end >= n) /* the last one is for START or RESPONSE */
+    if (end >= n) /* the last flag is for START or RESPONSE */
         end = n ? n - 1 : 0;
     stepaf_proxy_flag_parts(buf, slot, end, stepaf_proxy_stamp(stream, proxy->peers[p].n_in));
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Where tensors of proxied peers are on their way: first as offsets in memory of each kind, then as
- * places. */
+/* Lay out the buffers for tensors of proxied peers: first as offsets in memory of each kind, then
+ * as addresses. */
 #include "base/round.h"
 #include "core/key.h"
 #include "core/key_recv.h"
@@ -30,7 +30,8 @@ static void place(struct stepaf_proxy_buf *buf, const struct stepaf_region *regi
     buf->heads = heads + (uintptr_t)buf->heads;
 }
 
-/* What tensor @a i of peer @a p is at most, and from slot to slot where it comes to. */
+/* out_bytes: maximum size of tensor @a i of peer @a p. in_key: its key, for the stride from slot to
+ * slot of its destination. */
 static uint32_t out_bytes(const struct stepaf_stream *stream, uint32_t p, uint32_t i)
 {
     const struct stepaf_plan_obj *plan = stream->plan;
@@ -53,7 +54,7 @@ static void *take_heads(const struct stepaf_stream *stream, uint32_t pitch,
     return offset(stepaf_proxy_take_room(&room->heads, (uint64_t)stream->plan->depth * pitch));
 }
 
-/* Heads alone, or with flags of parts: @a tells from flag to flag. */
+/* Lay out heads, with flags of parts if there are parts: @a tells bytes from flag to flag. */
 static void lay_heads(const struct stepaf_stream *stream, struct stepaf_proxy_buf *buf,
                       uint32_t most, uint32_t tells, struct stepaf_proxy_room *room)
 {
@@ -63,7 +64,7 @@ static void lay_heads(const struct stepaf_stream *stream, struct stepaf_proxy_bu
     buf->heads = take_heads(stream, buf->head_pitch, room);
 }
 
-/* FFN: where peer @a p's slice of a key's receive buffer begins. */
+/* FFN: return where peer @a p's slice of a key's receive buffer begins. */
 static uint64_t slice_of(const struct stepaf_ctx *ctx, const struct stepaf_key *key, uint32_t p)
 {
     const struct stepaf_recv_buf *recv_buf = key->proxy_recv;

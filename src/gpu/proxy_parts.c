@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Large tensors of proxied peers, part by part: while the GPU still writes a tensor to pinned
- * memory, what is there of it goes to the peer, ahead of the message that all is there; and the
- * stream takes what has come while the rest is on its way. So both copies and the wire work at
- * once.
+/* Large tensors of proxied peers, part by part. While the GPU still writes a tensor to pinned
+ * memory, what is there of it goes to the peer, ahead of the message that all is there. The stream
+ * at the other end takes what has arrived while the rest is in flight. So both copies and the wire
+ * work at the same time.
  *
  * A part on the wire is a post of its own: one write, and LANDED. It goes where the whole tensor
- * would, so a peer without streams does as if nothing had come before START or RESPONSE. These
- * write what is left. Only they end an operation: the last flag of each tensor is set when they
- * have come. A stream that fails in between leaves nothing half sent on a link, and nothing that
- * anybody could take for an operation. */
+ * would go, so a peer without streams behaves as if nothing had arrived before START or RESPONSE.
+ * These write what is left. Only they end an operation: the last flag of each tensor is set when
+ * they have arrived. A stream that fails in between leaves nothing half sent on a link, and nothing
+ * that could be taken for an operation. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -52,7 +52,7 @@ static uint64_t *flag_of(const struct stepaf_proxy_buf *buf, uint32_t slot, uint
 
 /* ---- out ---- */
 
-/* Bytes of a tensor that are there, from its beginning. */
+/* Return how many bytes of a tensor are there, from its beginning. */
 static uint32_t count_there(struct stepaf_proxy_buf *buf, uint32_t slot, uint32_t bytes,
                             uint64_t stamp)
 {
@@ -64,7 +64,7 @@ static uint32_t count_there(struct stepaf_proxy_buf *buf, uint32_t slot, uint32_
     return buf->flagged == n ? bytes : buf->flagged * buf->part;
 }
 
-/* Where tensor @a i comes to, and what the message says of the operation. */
+/* Set the destination of tensor @a i, and what the message says of the operation. */
 static void address(const struct stepaf_proxy *proxy, uint32_t p, uint32_t i,
                     struct stepaf_proxy_post *post)
 {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Proxy plans: plans in host memory that an attention rank starts for its stream plans' proxied
- * peers. */
+/* Proxy plans: plans in host memory that an attention rank starts for the proxied peers of its
+ * stream plans. */
 #include <stdlib.h>
 
 #include "core/plan.h"
@@ -9,7 +9,8 @@
 #include "core/progress.h"
 #include "gpu/proxy.h"
 
-/* The proxy plan of a stream plan: the same keys, to and from the proxied peers' places. */
+/* Make the proxy plan of a stream plan, with the same keys, to and from the proxied peers'
+ * buffers. */
 static stepaf_status_t proxy_plan_make(struct stepaf_proxy *proxy, const stepaf_tensor_t *push,
                                        const stepaf_tensor_t *pull)
 {
@@ -60,8 +61,8 @@ stepaf_status_t stepaf_proxy_make_plan(struct stepaf_stream *stream)
     return status;
 }
 
-/* Receive buffers that a proxy plan holds are of the commit before: nobody gives them back any
- * more. */
+/* Forget receive buffers that a proxy plan holds from the commit before: they are never given
+ * back. */
 static void forget_buffers(const struct stepaf_plan_obj *proxy_plan)
 {
     for (uint8_t s = 0; s < proxy_plan->depth; s++)
@@ -82,19 +83,19 @@ void stepaf_proxies_free_plans(struct stepaf_ctx *ctx)
 
 /* ---- the plan ends ---- */
 
-/* Whether all that was enqueued for proxied peers is carried. */
+/* Check that everything that was enqueued for proxied peers has been sent. */
 static stepaf_status_t check_passed(struct stepaf_stream *stream)
 {
     if (stepaf_proxy_is_ahead(stream->proxy))
         return stepaf_error_set(STEPAF_ERR_STATE, STEPAF_PHASE_NONE,
                                 "a stream has not come by the plan's last operation");
-    stepaf_core_progress(stream->plan->ctx); /* answers that are written go now */
-    (void)stepaf_stream_status(stream);      /* a failure that only the GPU knows */
+    stepaf_core_progress(stream->plan->ctx); /* answers that are written leave now */
+    (void)stepaf_stream_status(stream);      /* a failure that only the GPU knows of */
     return STEPAF_OK;
 }
 
 /* End a stream plan's proxy plan, and give back what peers have sent. After a failure peers may
- * still be about to answer the proxy plan: then it ends with the next commit. */
+ * still be about to answer the proxy plan; then it ends with the next commit. */
 static stepaf_status_t end_proxy(struct stepaf_stream *stream)
 {
     struct stepaf_plan_obj *proxy_plan = stream->proxy->proxy_plan;
@@ -105,7 +106,7 @@ static stepaf_status_t end_proxy(struct stepaf_stream *stream)
     if (!status && proxy_plan && proxy_plan->usable == proxy_plan->ctx->epoch)
         stepaf_plan_announce_end(proxy_plan, proxy_plan->ctx->n_peers);
     stepaf_proxy_finish_batches(stream->proxy);
-    /* A graph that is replayed all the same must not wait. */
+    /* A graph that is replayed nevertheless must not wait. */
     __atomic_store_n(&stream->watch->abort, 1, __ATOMIC_RELEASE);
     if (!status && proxy_plan)
         stepaf_plan_free(proxy_plan);
@@ -119,15 +120,15 @@ stepaf_status_t stepaf_proxy_end_plan(struct stepaf_stream *stream)
     return status || !stream->proxy ? status : end_proxy(stream);
 }
 
-/* What is replayed by graphs counts on the GPU and in the proxy, but not here: then nobody knows
- * which of them a request means. */
+/* Operations that graphs replay are counted on the GPU and in the proxy, but not here. Then nobody
+ * knows which of them a request means. */
 bool stepaf_proxy_carrier(const struct stepaf_op *op, uint32_t p,
                           const struct stepaf_op **carrier_p)
 {
     const struct stepaf_stream *stream = op->plan->stream;
     const struct stepaf_proxy *proxy = stream->proxy;
     uint64_t last = stream->n_sent - 1, depth = op->plan->depth;
-    uint64_t n = last - (last + depth - op->slot) % depth; /* the last one in that slot */
+    uint64_t n = last - (last + depth - op->slot) % depth; /* the last operation in that slot */
 
     *carrier_p = NULL;
     if (!proxy || !proxy->peers[p].proxied || !proxy->proxy_plan || !stream->n_sent ||

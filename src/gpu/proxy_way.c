@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Which way the tensors of proxied peers go, region by region: as they are, where the link to the
- * peer reads and writes GPU memory itself; else by way of the proxy's pinned buffers. */
+/* Choose how tensors of proxied peers travel, region by region: in place if the link to the peer
+ * reads and writes GPU memory itself; otherwise through the proxy's pinned buffers. */
 #include <stdio.h>
 
 #include "core/key.h"
@@ -11,8 +11,8 @@
 #include "gpu/bounce.h"
 #include "gpu/proxy.h"
 
-/* What carries what goes to a peer: the link's transport, or before there is a link the one that is
- * asked first. If another one connects, the region's bounce buffer stands for it. */
+/* Return the transport to a peer: the link's, or before there is a link the one that is tried
+ * first. If another one connects, the region's bounce buffer stands for the region. */
 static const struct stepaf_transport *carrier_of(const struct stepaf_ctx *ctx, uint32_t p)
 {
     const struct stepaf_peer *peer = &ctx->peers[p];
@@ -27,7 +27,7 @@ static const struct stepaf_transport *carrier_of(const struct stepaf_ctx *ctx, u
     return NULL;
 }
 
-/* Whether the carrier has taken the region, whoever else may have to. */
+/* Return whether that transport has registered the region, no matter which others must. */
 static bool is_carried(const struct stepaf_ctx *ctx, uint32_t p, const struct stepaf_region *region)
 {
     const struct stepaf_transport *carrier = carrier_of(ctx, p);
@@ -52,7 +52,7 @@ static bool has_streams(const struct stepaf_ctx *ctx)
     return false;
 }
 
-/* All GPU memory that is registered: an operation may name other sources than its plan. */
+/* All registered GPU memory, since an operation may name other sources than its plan. */
 stepaf_status_t stepaf_proxies_link(struct stepaf_ctx *ctx)
 {
     stepaf_status_t status = STEPAF_OK;
@@ -76,9 +76,9 @@ stepaf_status_t stepaf_proxies_link(struct stepaf_ctx *ctx)
     return status;
 }
 
-/* An ordinary plan keeps its slot over commits, while streams begin with the first: what comes to
- * another slot than the stream's has to be copied. Whether that is so for a plan of peer @a p with
- * @a key. */
+/* An ordinary plan keeps its slot over commits, while streams begin with the first. What arrives in
+ * another slot than the stream's must be copied. Return whether this applies to a plan of peer @a p
+ * with @a key. */
 static bool is_turned(const struct stepaf_ctx *ctx, uint32_t p, const struct stepaf_key *key)
 {
     for (uint32_t i = 0; i < ctx->tables.plans.n; i++) {
@@ -102,7 +102,8 @@ bool stepaf_proxy_receives_in_place(const struct stepaf_ctx *ctx, uint32_t p,
 
 /* ---- for the map ---- */
 
-/* How many tensors of stream plans go to and come from a peer, and how many of them in place. */
+/* Count the tensors of stream plans that go to and come from a peer, and how many of them are in
+ * place. */
 static uint32_t count_tensors(const struct stepaf_ctx *ctx, uint32_t p, uint32_t *in_place_p)
 {
     const struct stepaf_streams *streams = ctx->gpu.streams;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Stream plans: their making, and their failures. */
+/* Stream plans: making, freeing and failing one. */
 #include "core/plan.h"
 #include "core/region_kind.h"
 #include "gpu/proxy.h"
@@ -17,7 +17,7 @@ stepaf_status_t stepaf_stream_make(struct stepaf_plan_obj *plan)
 
     if (!stream)
         return stepaf_error_no_memory(STEPAF_PHASE_NONE);
-    plan->stream = stream; /* plan_free ends it */
+    plan->stream = stream; /* plan_free frees it */
     stream->plan = plan;
     stream->failed_peer = -1;
     stream->n_out = attention ? plan->n_push : plan->n_pull;
@@ -98,7 +98,7 @@ bool stepaf_stream_busy(const struct stepaf_stream *stream)
 
 /* ---- failures ---- */
 
-/* What the peer has done, or has not. */
+/* Return what the peer has done, or has failed to do. */
 static const char *why_over(stepaf_status_t failure)
 {
     if (failure == STEPAF_ERR_CANCELED)
@@ -109,7 +109,7 @@ static const char *why_over(stepaf_status_t failure)
     return "has sent nothing for STEPAF_STREAM_TIMEOUT_US";
 }
 
-/* The plan is over: if any peer would have done, see whether it is because one is lost. */
+/* The plan is over. If any peer would have done, find out whether a lost peer is the reason. */
 static void attribute_any(struct stepaf_stream *stream)
 {
     const struct stepaf_ctx *ctx = stream->plan->ctx;
@@ -140,7 +140,7 @@ stepaf_status_t stepaf_stream_status(struct stepaf_stream *stream)
         return STEPAF_OK;
     if (stream->any)
         attribute_any(stream);
-    ctx->commit.changed = true; /* the next commit begins anew */
+    ctx->commit.changed = true; /* the next commit starts over */
     if (stream->failed_peer < 0)
         return stepaf_error_set(stream->failure, STEPAF_PHASE_NONE,
                                 "stream plan %u is over: CUDA has refused a part of an operation",
@@ -183,7 +183,7 @@ stepaf_status_t stepaf_stream_break(struct stepaf_stream *stream, stepaf_status_
     return status;
 }
 
-/* Whether @a watch is that of plan number @a i, which does without the peers that are lost. */
+/* Return whether @a watch is that of plan number @a i, which does without its lost peers. */
 static bool does_without(const struct stepaf_ctx *ctx, uint32_t i,
                          const struct stepaf_gpu_watch *watch)
 {
@@ -207,7 +207,7 @@ void stepaf_streams_peer_lost(struct stepaf_peer *peer)
             continue;
         }
         if (stream->proxy)
-            (void)stepaf_proxy_land(stream->proxy); /* what it had sent before */
+            (void)stepaf_proxy_land(stream->proxy); /* what the peer sent before */
         stepaf_stream_fail(stream, STEPAF_ERR_PEER_LOST, (int)peer->index);
     }
     /* Plans that have ended may have left waits on streams. */

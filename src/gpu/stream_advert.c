@@ -10,7 +10,7 @@
 
 enum { MAILBOX_BYTES = 8 + 3 * 4 + STEPAF_GPU_IPC + 4 * 8, HOST_BYTES = 4 + 4 + 8 };
 
-/* ---- telling ---- */
+/* ---- sending ---- */
 
 static void pack_export(const struct stepaf_gpu_export *exported, struct stepaf_pack *pack)
 {
@@ -21,7 +21,7 @@ static void pack_export(const struct stepaf_gpu_export *exported, struct stepaf_
     stepaf_pack_u64(pack, exported->address);
 }
 
-/* The driver does not say what the memory is for. */
+/* Add what the memory is for; the driver's message does not say. */
 static stepaf_status_t not_shared(stepaf_status_t status, const char *what, uint64_t id)
 {
     return stepaf_error_set(status, STEPAF_PHASE_COMMIT, "%s %llu: %.250s", what,
@@ -46,7 +46,8 @@ static stepaf_status_t pack_mailbox(struct stepaf_ctx *ctx, const struct stepaf_
     return STEPAF_OK;
 }
 
-/* Peers on other nodes are many, and every rank reads this: of them there is no more than sizes. */
+/* Peers on other nodes are many, and every rank reads the advert: it has only sizes for these
+ * peers. */
 static stepaf_status_t pack_plan(struct stepaf_ctx *ctx, const struct stepaf_stream *stream,
                                  uint32_t n_direct, struct stepaf_pack *pack)
 {
@@ -280,7 +281,7 @@ bool stepaf_stream_advert_host(const struct stepaf_stream_advert *stream_advert,
     return false;
 }
 
-/* Whether two plans have the same keys, each for one of its peers. */
+/* Return whether two plans have the same keys, each for one of its peers. */
 static bool is_same(const struct stepaf_stream_advert_plan *one, uint32_t peer,
                     const struct stepaf_stream_advert_plan *other, uint32_t its_peer)
 {

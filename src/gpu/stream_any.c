@@ -31,14 +31,15 @@ uint64_t stepaf_any_limit(const struct stepaf_stream *stream)
     return (uint64_t)stream->plan->depth * stream->plan->ctx->n_peers;
 }
 
-/* ---- control memory: tensors that go out, that come in; ring; next; origin ---- */
+/* ---- control memory: outgoing tensors, incoming tensors; ring; next; origin ---- */
 
-/* Twice as many as can be received and not answered: blocks of an answer that have nothing to send
- * may look for their entry only after it has come to the worker, whose next batch has an entry of
- * its own, then. Before an entry is used again, a later answer has begun, and these have ended. */
+/* The ring has twice as many entries as batches can be received and not answered. Blocks of an
+ * answer that have nothing to send may look for their entry only after the answer has reached the
+ * worker, whose next batch then has an entry of its own. Before an entry is used again, a later
+ * answer has begun, and these blocks have ended. */
 static uint32_t ring_entries(const struct stepaf_stream *stream)
 {
-    /* So that a count that wraps goes on in its place. */
+    /* A power of two, so that a count that wraps continues in its place. */
     return (uint32_t)stepaf_round_up_power(2 * stepaf_any_limit(stream));
 }
 
@@ -67,8 +68,8 @@ uint64_t stepaf_any_control_bytes(const struct stepaf_stream *stream)
 
 /* ---- kernel args ---- */
 
-/* The tensors of all slots, from the kernel args of the first and the second. One launch has them
- * all. */
+/* Write the tensors of all slots, from the kernel args of the first and the second. One launch has
+ * all tensors. */
 static stepaf_status_t write_tensors(const struct stepaf_stream *stream,
                                      const struct stepaf_launch *slots, bool sending,
                                      uint8_t *control)
@@ -87,7 +88,7 @@ static stepaf_status_t write_tensors(const struct stepaf_stream *stream,
             .data_stride = (uint32_t)((uintptr_t)other->data - (uintptr_t)one->data),
         };
         if (sending)
-            tensors[i].tensor.copied = 0; /* a copy engine has to be told where to */
+            tensors[i].tensor.copied = 0; /* a copy engine would need the address from the host */
     }
     return stepaf_gpu_write(stream->plan->ctx->gpu.device, control, tensors,
                             n_tensors * sizeof(tensors[0]));
@@ -99,7 +100,7 @@ static bool is_unpacked(const struct stepaf_kernel_tensor *tensor)
            tensor->proto == STEPAF_PROTO_CHUNKS;
 }
 
-/* Whether one peer's tensor takes more blocks than another peer's. */
+/* Return whether one peer's tensor takes more blocks than another peer's. */
 static bool is_wider(const struct stepaf_kernel_tensor *tensor,
                      const struct stepaf_kernel_tensor *than, bool sending)
 {
@@ -108,7 +109,8 @@ static bool is_wider(const struct stepaf_kernel_tensor *tensor,
     return tensor->bytes > than->bytes;
 }
 
-/* Share out blocks over the tensors of one peer, whichever it is: as the widest ask for. */
+/* Share out blocks over the tensors of one peer, the same for any peer: as the widest tensors
+ * need. */
 static uint32_t share_out(const struct stepaf_stream *stream, const struct stepaf_kernel_args *slot,
                           bool sending, struct stepaf_any_args *args)
 {
@@ -172,7 +174,7 @@ static struct stepaf_any_args any_args_begin(const struct stepaf_stream *stream,
     };
 }
 
-/* What an answer can hold, whichever worker's it is. */
+/* Find what an answer can hold, for any worker. */
 static void find_room(struct stepaf_stream *stream)
 {
     const struct stepaf_kernel_args *slot = &stream->launches.send[0].args;

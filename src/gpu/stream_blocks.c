@@ -1,17 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* How many blocks and threads the kernels of stream plans have, and which works for which
- * tensor. */
+/* Stream plans: choose how many blocks and threads the kernels have, and which blocks work for
+ * which tensor. */
 #include <stdlib.h>
 
 #include "core/plan.h"
 #include "gpu/stream.h"
 
 enum {
-    GATE_THREADS = 512, /* as kernels.cu has it */
+    GATE_THREADS = 512, /* as in kernels.cu */
     COPY_SHARE = 1024   /* bytes that a block of ZCOPY copies in one go */
 };
 
-/* Where several plans are under way at once, they are faster with fewer: half of them each for two
+/* Several plans in flight at the same time are faster with fewer blocks: half of them each for two
  * plans, a quarter for three and more. */
 uint32_t stepaf_stream_blocks(const struct stepaf_ctx *ctx)
 {
@@ -57,7 +57,7 @@ static uint64_t most_chunk_blocks(uint8_t proto, bool sending)
     return sending ? STEPAF_CHUNK_SENDERS : STEPAF_CHUNK_TAKERS;
 }
 
-/* The tensor's share of the blocks that are best for all chunks, or all parts, of a launch
+/* Return the tensor's share of the blocks that are best for all chunks, or all parts, of a launch
  * together. */
 static uint64_t chunk_blocks(const struct stepaf_kernel_args *args,
                              const struct stepaf_kernel_tensor *tensor, bool sending)
@@ -77,7 +77,7 @@ static uint32_t blocks_wanted(const struct stepaf_kernel_args *args,
     if (!tensor->head)
         return 0; /* nothing goes there */
     if (sending ? tensor->copied : tensor->proto == STEPAF_PROTO_LL && args->gate_takes)
-        return 0; /* a copy engine does it, or the gate */
+        return 0; /* done by a copy engine, or by the gate */
     if (tensor->proto == STEPAF_PROTO_LL)
         n = stepaf_piece_groups(tensor->bytes);
     else if (stepaf_proto_has_chunks(tensor->proto))
@@ -98,8 +98,8 @@ static int by_bytes(const void *a, const void *b)
     return ((*one)->bytes > (*other)->bytes) - ((*one)->bytes < (*other)->bytes);
 }
 
-/* Share out @a limit blocks, at least one for each tensor that wants any. The first are for the
- * smallest tensors, so that no head comes late. Return how many. */
+/* Share out @a limit blocks, at least one for each tensor that needs any. The smallest tensors get
+ * the first blocks, so that no head comes late. Returns the number of blocks. */
 uint32_t stepaf_stream_distribute(struct stepaf_kernel_args *args, bool sending, uint32_t limit)
 {
     struct stepaf_kernel_tensor *order[STEPAF_KERNEL_TENSORS];
@@ -117,7 +117,7 @@ uint32_t stepaf_stream_distribute(struct stepaf_kernel_args *args, bool sending,
     for (uint32_t i = 0; i < args->n_tensors; i++) {
         struct stepaf_kernel_tensor *tensor = order[i];
         uint32_t n = blocks_wanted(args, tensor, sending);
-        if (sum > limit && n > 1) /* in proportion to what is left when each has one */
+        if (sum > limit && n > 1) /* in proportion to what is left when each tensor has one */
             n = 1 + (uint32_t)((uint64_t)(n - 1) * (limit - n_wanting) / (sum - n_wanting));
         tensor->first = (uint16_t)first;
         tensor->n = (uint16_t)n;

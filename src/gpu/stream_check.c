@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The check of stream plans: whether what all ranks tell of them goes together. */
+/* Check stream plans at the commit: whether the adverts of all ranks fit together. */
 #include "gpu/stream_advert.h"
 
 #include <stdlib.h>
 
-/* What the check has to know of a rank. */
+/* What the check needs to know of a rank. */
 struct party {
     const struct stepaf_advert *said;
     struct stepaf_stream_advert stream_advert;
-    uint32_t index; /* among the peers of ranks of the other role: as mesh.h counts */
-    bool *named;    /* key by key as declared: a stream plan names it; NULL: nobody asks */
+    uint32_t index; /* among the peers of ranks of the other role, as mesh.h counts */
+    bool *named;    /* per key as declared: a stream plan names it; NULL: not asked for */
 };
 
 static uint32_t index_in_lane(const struct stepaf_advert *adverts, int rank)
@@ -21,7 +21,7 @@ static uint32_t index_in_lane(const struct stepaf_advert *adverts, int rank)
     return index;
 }
 
-/* Whether all that @a plan of @a one sends to @a other has room in @a its plan there. */
+/* Check that everything that @a plan of @a one sends to @a other fits into @a its plan there. */
 static stepaf_status_t judge_sizes(const struct party *one,
                                    const struct stepaf_stream_advert_plan *plan,
                                    const struct party *other,
@@ -45,8 +45,8 @@ static stepaf_status_t judge_sizes(const struct party *one,
     return STEPAF_OK;
 }
 
-/* Whether all keys of a plan are kept in host memory at rank @a other: then it may have an ordinary
- * plan, of which nothing is told before the commit is over. */
+/* Return whether all keys of a plan are in host memory at rank @a other. That rank may then have an
+ * ordinary plan, which is not advertised before the commit is over. */
 static bool is_for_host(const struct stepaf_stream_advert_plan *plan, uint32_t peer,
                         const struct stepaf_advert *other)
 {
@@ -62,7 +62,7 @@ static bool is_for_host(const struct stepaf_stream_advert_plan *plan, uint32_t p
     return is;
 }
 
-/* Whether every plan of @a one has its counterpart at @a other. */
+/* Check that every plan of @a one has its counterpart at @a other. */
 static stepaf_status_t judge_pair(const struct party *one, const struct party *other)
 {
     stepaf_status_t status = STEPAF_OK;
@@ -114,9 +114,9 @@ static const char *kind_name(uint32_t mem_kind)
     return mem_kind == STEPAF_MEM_CUDA ? "GPU" : "host";
 }
 
-/* A key may be of another kind at each end where stream plans carry it from kind to kind, both
- * ends' own or one that is proxied, and where none names it: links write where the receiver
- * says. */
+/* A key may be of another kind at each end in two cases: stream plans transfer it from kind to
+ * kind, on both ends or with one end proxied; or no stream plan names it, as links write where the
+ * receiver says. */
 static stepaf_status_t judge_kinds(const struct party *one, const struct party *other)
 {
     for (uint32_t k = 0; k < one->said->n_keys; k++) {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Stream plans: what the kernels are told, and the GPU memory in which they count. */
+/* Stream plans: make the kernel args, and lay out the GPU memory in which kernels count. */
 #include "base/round.h"
 #include "core/plan.h"
 #include "core/region.h"
@@ -15,19 +15,19 @@ static const struct stepaf_stream_kernels all_kernels = {
 };
 
 enum {
-    ALIGN = 512,        /* of what the control memory holds */
-    COPY_MIN = 32 << 20 /* from here on a copy engine is faster than all blocks together */
+    ALIGN = 512,        /* of items in the control memory */
+    COPY_MIN = 32 << 20 /* from this size on a copy engine is faster than all blocks together */
 };
 
-/* ---- control memory: failed; what has landed, slot by slot; then for each launch of each slot counts, and
- * done of those that send ---- */
+/* ---- control memory: failed; sizes that have landed, slot by slot; then for each launch of each
+ * slot the counts, and for launches that send done ---- */
 
 static uint64_t counts_bytes(void)
 {
     return stepaf_round_up((STEPAF_LAUNCH_BLOCKS + 1) * sizeof(uint32_t), ALIGN);
 }
 
-/* Those who unpack count only where they do not know whose batch it is, or look for stamps. */
+/* Unpacking kernels count only where they do not know whose batch it is, or look for stamps. */
 static uint64_t receive_counts_bytes(const struct stepaf_stream *stream)
 {
     return stream->launches.counts ? counts_bytes() : ALIGN;
@@ -71,7 +71,7 @@ static struct stepaf_kernel_args kernel_args_begin(const struct stepaf_stream *s
     };
 }
 
-/* Where a tensor's source lies: of slot @a slot. */
+/* Set where a tensor's source of slot @a slot lies. */
 static void set_source(const struct stepaf_stream *stream, uint32_t p, uint32_t i, uint8_t slot,
                        struct stepaf_kernel_tensor *tensor)
 {
@@ -87,7 +87,7 @@ static void set_source(const struct stepaf_stream *stream, uint32_t p, uint32_t 
     }
 }
 
-/* Where that is. */
+/* Return the region of that source. */
 static const struct stepaf_region *source_region(const struct stepaf_stream *stream, uint32_t p,
                                                  uint32_t i)
 {
@@ -105,7 +105,7 @@ bool stepaf_stream_copies(const struct stepaf_ctx *ctx, uint32_t p,
     return !source || source->mem.kind == STEPAF_MEM_CUDA || !to_host;
 }
 
-/* A copy engine is better for what is large, or for all that is not sent by pieces. */
+/* A copy engine is better for large tensors, or with "ce" for all that is not sent in pieces. */
 bool stepaf_stream_is_copied(uint32_t engine, uint8_t proto, uint32_t planned)
 {
     if (proto != STEPAF_PROTO_ZCOPY && proto != STEPAF_PROTO_BCOPY)
@@ -115,15 +115,15 @@ bool stepaf_stream_is_copied(uint32_t engine, uint8_t proto, uint32_t planned)
     return engine == STEPAF_ENV_CUDA_ENGINE_ce;
 }
 
-/* The tensors of peers that the epoch goes on without stay, so that all others keep their
- * places. */
+/* Return whether the epoch goes on with peer @a p. The tensors of other peers stay in the launch,
+ * so that all tensors keep their places. */
 static bool is_in(const struct stepaf_ctx *ctx, uint32_t p)
 {
     return !ctx->peers[p].lost;
 }
 
-/* Say in each tensor where TOLD_ALL comes to: of a direct peer's, the last that copy engines write.
- * A proxied peer's heads are the host's, which looks at each. */
+/* Set for each tensor which tensor gets TOLD_ALL: of a direct peer, the last tensor that copy
+ * engines write. The host writes a proxied peer's heads, and looks at each. */
 static void set_leaders(const struct stepaf_ctx *ctx, struct stepaf_kernel_args *args)
 {
     const struct stepaf_kernel_tensor *leader = NULL;
@@ -138,7 +138,7 @@ static void set_leaders(const struct stepaf_ctx *ctx, struct stepaf_kernel_args 
     }
 }
 
-/* Of a tensor that is no larger than @a most. */
+/* Set the chunk of a tensor of at most @a most bytes. */
 static void set_chunk(struct stepaf_launch *launch, struct stepaf_kernel_tensor *tensor,
                       uint32_t most)
 {
@@ -160,7 +160,7 @@ static void compile_send(const struct stepaf_stream *stream, const struct stepaf
         struct stepaf_kernel_tensor *tensor = &args->tensors[args->n_tensors++];
         tensor->peer = (uint16_t)(at / stream->n_out);
         launch->sources[at - first] = source_region(stream, tensor->peer, at % stream->n_out);
-        if (!is_in(ctx, tensor->peer)) { /* no block works for it */
+        if (!is_in(ctx, tensor->peer)) { /* no block works for this tensor */
             set_source(stream, tensor->peer, at % stream->n_out, args->slot, tensor);
             continue;
         }
@@ -197,7 +197,7 @@ static void compile_receive(const struct stepaf_stream *stream, uint32_t first, 
         struct stepaf_kernel_tensor *tensor = &args->tensors[args->n_tensors++];
         tensor->peer = (uint16_t)(at / stream->n_in);
         tensor->data = mailbox->data + (size_t)args->slot * mailbox->pitch;
-        if (!is_in(ctx, tensor->peer) && !stream->any) /* where any will do, nobody waits for it */
+        if (!is_in(ctx, tensor->peer) && !stream->any) /* with any, no kernel waits for it */
             continue;
         tensor->proto = mailbox->proto;
         tensor->head = mailbox->in_host ? ctx->gpu.streams->host[tensor->peer].mem.base
@@ -248,8 +248,8 @@ void stepaf_stream_compile(struct stepaf_stream *stream, const struct stepaf_str
             compile_send(stream, dsts, first, min(each_out, n_out - first), launch);
         }
     launch = stream->launches.receive;
-    /* A graph of old looks into its mailboxes if it unpacks. Where ranks come and go all that no
-     * graph holds is to be freed, for which it has to be known. */
+    /* A graph of an old epoch looks into its mailboxes if it unpacks. Where ranks come and go,
+     * everything that no graph holds must be freed, so captures must be known. */
     stream->launches.sees_graphs = stream->plan->ctx->job.members.has_changed;
     for (uint8_t slot = 0; slot < stream->plan->depth; slot++, landed += landed_bytes(stream))
         for (uint32_t first = 0; first < n_in; first += each_in, launch++) {

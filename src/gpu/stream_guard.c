@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Sources that a network card reads in place. A stream that has come by an operation's sends may go
- * on to overwrite its sources, as the caller knows from other peers, whose kernels have read them
- * by then. So behind the sends a gate waits until the proxy says that the card has, too. */
+/* The guard of sources that a NIC reads in place. A stream that has passed an operation's sends may
+ * overwrite its sources, since the kernels for other peers have read theirs by then. So a gate
+ * behind the sends waits until the proxy says that the NIC has read them, too. */
 #include "core/plan.h"
 #include "gpu/proxy.h"
 
 enum {
     GUARD_BYTES = 512
-}; /* of each launch: a count, and what nobody looks at: how much has landed */
+}; /* per launch: a count, and sizes that have landed, which nobody reads */
 
-/* The sources of planned answers need none: a slot has its own, and comes again only when the peer
- * has what was sent from there. */
+/* Sources of planned answers need no guard: each slot has its own, and the slot comes again only
+ * when the peer has what was sent. */
 bool stepaf_stream_is_guarded(const struct stepaf_stream *stream)
 {
     bool any = false;
@@ -26,7 +26,8 @@ void stepaf_stream_guard_tensor(struct stepaf_kernel_tensor *tensor, bool guarde
     tensor->guarded = guarded;
 }
 
-/* Which peers' heads are waited for, from @a from on; returns with which to go on. */
+/* Set the peers whose heads the launch waits for, beginning with @a from. Returns the first peer of
+ * the next launch. */
 static uint32_t compile_launch(const struct stepaf_proxy *proxy, uint32_t n_peers, uint32_t from,
                                struct stepaf_launch *launch)
 {
@@ -37,7 +38,7 @@ static uint32_t compile_launch(const struct stepaf_proxy *proxy, uint32_t n_peer
         if (proxy->peers[p].sent)
             args->tensors[args->n_tensors++] = (struct stepaf_kernel_tensor){
                 .head = proxy->peers[p].sent + (size_t)args->slot * STEPAF_HEAD_BYTES,
-                .proto = STEPAF_PROTO_ZCOPY, /* nothing is left to do when its head is there */
+                .proto = STEPAF_PROTO_ZCOPY, /* nothing is left to do once its head is there */
                 .peer = (uint16_t)p,
             };
     launch->threads = stepaf_stream_set_gate(args, true);

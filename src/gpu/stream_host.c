@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Mailboxes in host memory, for GPUs of one node that do not reach each other. The receiver makes a
- * sealed file of memory for each such peer, the peer maps it, and both pin it for their GPUs: then
- * the kernels store and load there as they do in GPU memory. */
+/* Mailboxes in host memory, for GPUs of one node that do not reach each other. For each such peer
+ * the receiver makes a sealed memory file, the peer maps it, and both pin it for their GPUs. The
+ * kernels then store and load there as in GPU memory. */
 #include <stdlib.h>
 #include <sys/mman.h>
 

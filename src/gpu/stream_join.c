@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Stream plans at the commit: map what the peers have told, and make the kernel args. */
+/* Stream plans at the commit: map what the peers have advertised, and make the kernel args. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -18,8 +18,8 @@ static stepaf_status_t bad_mailbox(const struct stepaf_peer *peer)
                                  STEPAF_WHO_ARGS(peer->who));
 }
 
-/* Map a piece of the peer's memory, of which @a bytes are to be written; *allocation_p: where what
- * it lies in begins. */
+/* Map a piece of the peer's memory for writing @a bytes; *allocation_p: start of the allocation it
+ * lies in. */
 static stepaf_status_t map_peer_memory(struct stepaf_peer *peer,
                                        const struct stepaf_gpu_export *exported, uint64_t bytes,
                                        uint8_t **ptr_p, const void **allocation_p)
@@ -51,7 +51,7 @@ static stepaf_status_t map_peer_memory(struct stepaf_peer *peer,
     return STEPAF_OK;
 }
 
-/* The peer's mailboxes as this process sees them. */
+/* The peer's mailboxes as mapped in this process. */
 struct mailboxes {
     uint8_t *base;
     uint64_t bytes;
@@ -76,7 +76,7 @@ static stepaf_status_t map_mailboxes(struct stepaf_peer *peer,
                            &allocation);
 }
 
-/* Bytes that the way needs at the receiver, after the head. */
+/* Return the bytes that the protocol needs at the receiver, after the head. */
 static uint64_t mailbox_need(uint32_t proto, uint32_t bytes)
 {
     if (proto == STEPAF_PROTO_LL)
@@ -101,7 +101,7 @@ static stepaf_status_t join_mailbox(struct stepaf_peer *peer, const struct mailb
         return bad_mailbox(peer);
     *dst_p = (struct stepaf_stream_dst){
         .mailbox = mailboxes->base + mailbox->offset,
-        .allocation = mailboxes->base, /* all that this rank writes to lie in one */
+        .allocation = mailboxes->base, /* all mailboxes this rank writes to lie in one */
         .stride = mailbox->stride,
         .pitch = mailbox->pitch,
         .bytes = bytes,
@@ -114,7 +114,7 @@ static stepaf_status_t join_mailbox(struct stepaf_peer *peer, const struct mailb
     return status;
 }
 
-/* A plan of one's own, as one tells it. */
+/* Return this rank's own plan as it was advertised. */
 static const struct stepaf_stream_advert_plan *find_own(const struct stepaf_stream_advert *own,
                                                         const struct stepaf_stream *stream)
 {
@@ -124,7 +124,7 @@ static const struct stepaf_stream_advert_plan *find_own(const struct stepaf_stre
     return NULL;
 }
 
-/* The number by which both know the plan. */
+/* Set the number by which both ends know the plan. */
 static void set_number(struct stepaf_stream *stream, const struct stepaf_peer *peer,
                        uint32_t its_number)
 {
@@ -132,7 +132,8 @@ static void set_number(struct stepaf_stream *stream, const struct stepaf_peer *p
         (uint16_t)(stepaf_is_attention(peer->ctx) ? stream->plan->index : its_number);
 }
 
-/* Find where @a stream's tensors go at one peer, and how its come. */
+/* Find the destinations of @a stream's tensors at one peer, and the protocols of the tensors that
+ * come from there. */
 static stepaf_status_t join_peer(struct stepaf_stream *stream, struct stepaf_peer *peer,
                                  const struct stepaf_stream_advert *own,
                                  const struct stepaf_stream_advert *stream_advert,
@@ -143,7 +144,7 @@ static stepaf_status_t join_peer(struct stepaf_stream *stream, struct stepaf_pee
     const struct stepaf_stream_advert_plan *its =
         mine ? stepaf_stream_advert_match(stream_advert, ctx->job.mesh.slot, own, mine, peer->index)
              : NULL;
-    stepaf_status_t status = its ? STEPAF_OK : bad_mailbox(peer); /* judged before */
+    stepaf_status_t status = its ? STEPAF_OK : bad_mailbox(peer); /* checked before */
 
     if (its)
         set_number(stream, peer, its->number);
@@ -164,7 +165,7 @@ static stepaf_status_t join_peer(struct stepaf_stream *stream, struct stepaf_pee
     return status;
 }
 
-/* A proxied peer's share of every plan's destinations: they are this process's own. */
+/* Set a proxied peer's share of every plan's destinations, which are in this process. */
 static void proxy_one(const struct stepaf_peer *peer, const struct stepaf_stream_advert *own,
                       const struct stepaf_stream_advert *its, struct stepaf_stream_dst **dsts)
 {
@@ -186,8 +187,8 @@ static void proxy_one(const struct stepaf_peer *peer, const struct stepaf_stream
     }
 }
 
-/* Whether this rank has made ready for a peer where it is: another process may have its place
- * since. */
+/* Check that this rank has prepared for the peer at its place: another process may have taken the
+ * place since. */
 static stepaf_status_t check_place(const struct stepaf_peer *peer, bool proxied)
 {
     struct stepaf_stream *stream = NULL;
@@ -202,7 +203,7 @@ static stepaf_status_t check_place(const struct stepaf_peer *peer, bool proxied)
     return STEPAF_OK;
 }
 
-/* All that one peer tells: its mailbox memory, then a share of every plan's destinations. */
+/* Join one peer: map its mailbox memory, then set its share of every plan's destinations. */
 static stepaf_status_t join_one(struct stepaf_peer *peer, const struct stepaf_advert *its,
                                 const struct stepaf_stream_advert *own,
                                 struct stepaf_stream_dst **dsts)
@@ -233,8 +234,8 @@ static stepaf_status_t join_one(struct stepaf_peer *peer, const struct stepaf_ad
     return status;
 }
 
-/* Join a peer that may be lost: it keeps its numbers then, and nothing goes there. The failure of
- * one that the epoch can do without is none. */
+/* Join a peer that may be lost: it keeps its numbers then, and nothing goes there. The failure of a
+ * peer that the epoch can do without is ignored. */
 static stepaf_status_t join_if_there(struct stepaf_peer *peer, const struct stepaf_advert *its,
                                      const struct stepaf_stream_advert *own,
                                      struct stepaf_stream_dst **dsts)
@@ -245,7 +246,8 @@ static stepaf_status_t join_if_there(struct stepaf_peer *peer, const struct step
     return status && stepaf_peer_may_lack(peer) ? STEPAF_OK : status;
 }
 
-/* The first peer that the epoch was to have, and that is lost already; -1: none. */
+/* Return the first peer that the epoch was to have, and that is lost already; -1 if there is
+ * none. */
 static int first_lost_already(const struct stepaf_ctx *ctx)
 {
     for (uint32_t p = 0; p < ctx->n_peers; p++)
@@ -254,7 +256,7 @@ static int first_lost_already(const struct stepaf_ctx *ctx)
     return -1;
 }
 
-/* Make a stream plan ready to go, from its first operation on. */
+/* Make a stream plan ready, from its first operation on. */
 static void begin_stream(struct stepaf_stream *stream, const struct stepaf_stream_dst *dsts,
                          uint8_t *control)
 {
@@ -263,7 +265,7 @@ static void begin_stream(struct stepaf_stream *stream, const struct stepaf_strea
 
     stepaf_proxy_begin(stream);
     stream->watch = &ctx->gpu.streams->watches[stream->plan->index];
-    stream->watch->abort = 0; /* it may be the last epoch's losses that it was set for */
+    stream->watch->abort = 0; /* losses of the last epoch may have set it */
     stream->watch->lost = 0;
     stepaf_stream_compile(stream, dsts, control);
     ctx->gpu.streams->failed[ctx->gpu.streams->n_failed++] = (uint32_t *)control;
@@ -276,7 +278,7 @@ static void begin_stream(struct stepaf_stream *stream, const struct stepaf_strea
         stepaf_stream_fail(stream, STEPAF_ERR_PEER_LOST, lost);
 }
 
-/* The plan's timestamps begin anew, in the next ring. */
+/* Begin the plan's timestamps anew, in the next ring. */
 static void begin_plan_times(struct stepaf_stream *stream, uint8_t *control)
 {
     struct stepaf_streams *streams = stream->plan->ctx->gpu.streams;
@@ -294,7 +296,7 @@ static void begin_plan_times(struct stepaf_stream *stream, uint8_t *control)
     stream->times->point.n_batches = stream->any->receive.counts;
 }
 
-/* Proxy plans of plans that are no more end, others begin. */
+/* End the proxy plans of plans that no longer exist, and make the others. */
 static stepaf_status_t make_proxy_plans(struct stepaf_ctx *ctx)
 {
     stepaf_status_t status = STEPAF_OK;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Stream plans in use: what an operation enqueues. */
+/* Stream plans in use: enqueue the kernels and copies of an operation. */
 #include <string.h>
 
 #include "core/op.h"
@@ -9,7 +9,7 @@
 #include "gpu/stream_some.h"
 #include "gpu/times.h"
 
-/* Put the size and place of tensor @a i into a copy of its launch. */
+/* Put the size and address of tensor @a i into a copy of its launch. */
 static stepaf_status_t change_tensor(const struct stepaf_stream *stream, uint32_t i,
                                      const stepaf_tensor_t *tensor, struct stepaf_launch *launches)
 {
@@ -50,7 +50,7 @@ static stepaf_status_t change_tensor(const struct stepaf_stream *stream, uint32_
     return STEPAF_OK;
 }
 
-/* Put the sizes and places of one operation into a copy of its launches. */
+/* Put the sizes and addresses of one operation into a copy of its launches. */
 static stepaf_status_t change(const struct stepaf_stream *stream, const stepaf_tensor_t *tensors,
                               int n_tensors, struct stepaf_launch *launches)
 {
@@ -70,9 +70,9 @@ static stepaf_status_t change(const struct stepaf_stream *stream, const stepaf_t
     return status;
 }
 
-/* Whether tensor @a next goes on at both sides where tensor @a i and those behind it, of @a bytes,
- * end, within the same allocations, beyond which CUDA copies nothing: then one copy does for
- * all. */
+/* Return whether tensor @a next continues at both sides where tensor @a i and those behind it, of
+ * @a bytes together, end. If so, and within the same allocations, one copy does for all; CUDA
+ * copies nothing across allocations. */
 static bool goes_on(const struct stepaf_launch *launch, uint32_t i, uint32_t next, size_t bytes)
 {
     const struct stepaf_kernel_tensor *tensor = &launch->args.tensors[i],
@@ -83,7 +83,7 @@ static bool goes_on(const struct stepaf_launch *launch, uint32_t i, uint32_t nex
            launch->places[next] == launch->places[i];
 }
 
-/* Whether all that copy engines write is as large as planned. */
+/* Return whether everything that copy engines write is as large as planned. */
 static bool as_planned(const struct stepaf_kernel_args *args,
                        const struct stepaf_kernel_args *planned)
 {
@@ -93,7 +93,7 @@ static bool as_planned(const struct stepaf_kernel_args *args,
     return true;
 }
 
-/* Tell of what copy engines have written, without a kernel. */
+/* Announce what copy engines have written, without a kernel. */
 static stepaf_status_t tell(struct stepaf_gpu *gpu, const struct stepaf_kernel_args *args, bool all,
                             void *cuda_stream)
 {
@@ -112,7 +112,7 @@ static stepaf_status_t tell(struct stepaf_gpu *gpu, const struct stepaf_kernel_a
     return stepaf_gpu_store(gpu, words, n_words, cuda_stream);
 }
 
-/* Let copy engines write what is theirs. */
+/* Enqueue the copies of the copy engines. */
 static stepaf_status_t copy(struct stepaf_gpu *gpu, const struct stepaf_launch *launch,
                             const struct stepaf_kernel_args *planned, void *cuda_stream)
 {
@@ -135,9 +135,9 @@ static stepaf_status_t copy(struct stepaf_gpu *gpu, const struct stepaf_launch *
 
 /* ---- without the lock ----
  *
- * A launch waits where a stream is full, with whatever the caller has enqueued, too. What it waits
- * for may be a proxied peer, and that for the thread, which wants the lock. So the plan is taken
- * out of the others' hands instead. */
+ * A launch waits while a stream is full, also with what the caller has enqueued. It may wait for a
+ * proxied peer, which waits for the progress thread, which waits for the lock. So the lock is
+ * released, and the plan is taken away from other threads instead. */
 
 static void take_out(struct stepaf_stream *stream)
 {
@@ -153,17 +153,17 @@ static void put_back(struct stepaf_stream *stream)
     stream->enqueueing = false;
 }
 
-/* What is enqueued beside the launches. */
+/* What is enqueued besides the launches. */
 struct marks {
-    void *const *behind;  /* two events before them; NULL: none */
-    void **event;         /* recorded behind them; NULL: none */
-    bool proxy;           /* they end the operation, and peers are proxied */
-    bool marked;          /* so the proxy has a mark more */
+    void *const *behind;  /* two events before the launches; NULL: none */
+    void **event;         /* recorded behind the launches; NULL: none */
+    bool proxy;           /* the launches end the operation, and peers are proxied */
+    bool marked;          /* so the proxy has one mark more */
     bool begun;           /* some of it is enqueued */
-    const uint32_t *name; /* of the operation, for timestamps; NULL: it has no request */
+    const uint32_t *name; /* of the operation, for timestamps; NULL: no request */
 };
 
-/* Record an event, made at its first use. */
+/* Record an event, which is made at its first use. */
 static stepaf_status_t record(struct stepaf_gpu *gpu, void **event_p, void *cuda_stream)
 {
     stepaf_status_t status = STEPAF_OK;
@@ -185,7 +185,7 @@ static stepaf_status_t mark_legs(struct stepaf_stream *stream, void *cuda_stream
     return status;
 }
 
-/* Kernels first: one between two copies takes longer than either. */
+/* Kernels first: a kernel between two copies takes longer than either. */
 static stepaf_status_t send_legs(struct stepaf_stream *stream, const struct stepaf_launch *launches,
                                  const struct stepaf_launch *planned, bool guarded,
                                  void *cuda_stream, struct marks *marks)
@@ -203,7 +203,7 @@ static stepaf_status_t send_legs(struct stepaf_stream *stream, const struct step
     for (uint32_t k = 0; k < stream->launches.n_send && !status; k++) {
         if (!launches[k].blocks)
             continue;
-        /* The first may begin early. Were all to, they would wait in the place of others'
+        /* Only the first may begin early. The others would wait in the place of other kernels'
          * blocks. */
         status = stepaf_gpu_launch(gpu, stream->launches.kernels->send[launches[k].chunks],
                                    &launches[k].args, launches[k].blocks, STEPAF_WARP, first,
@@ -238,7 +238,7 @@ static stepaf_status_t receive_legs(struct stepaf_stream *stream,
     for (uint32_t k = 0; k < stream->launches.n_receive && !status; k++) {
         status =
             stepaf_times_note_arrivals(stream, launches->args.slot, k, cuda_stream, &marks->begun);
-        if (status || !launches[k].threads) /* of peers that are lost, all of them */
+        if (status || !launches[k].threads) /* all peers of the launch are lost */
             continue;
         status = stepaf_gpu_launch(gpu, stream->launches.kernels->gate, &launches[k].args, 1,
                                    launches[k].threads, false, cuda_stream);
@@ -254,10 +254,10 @@ static stepaf_status_t receive_legs(struct stepaf_stream *stream,
     return status ? status : mark_legs(stream, cuda_stream, marks);
 }
 
-/* ---- with it ---- */
+/* ---- with the lock ---- */
 
 /* Find out whether a stream is captured. It must not be if the operation has a request (@a asked),
- * which is of what is enqueued now. */
+ * which stands for what is enqueued now. */
 static stepaf_status_t check_capture(struct stepaf_gpu *gpu, void *cuda_stream, bool asked,
                                      bool *capturing_p)
 {
@@ -271,7 +271,7 @@ static stepaf_status_t check_capture(struct stepaf_gpu *gpu, void *cuda_stream, 
     return status;
 }
 
-/* Make a request for the operation that was just sent, and marked. */
+/* Make a request for the operation that was just sent and marked. */
 static struct stepaf_op *make_request(struct stepaf_stream *stream, uint8_t slot)
 {
     struct stepaf_plan_obj *plan = stream->plan;
@@ -341,7 +341,7 @@ stepaf_status_t stepaf_stream_receive(struct stepaf_stream *stream, void *cuda_s
 {
     struct stepaf_plan_obj *plan = stream->plan;
     uint8_t slot = (uint8_t)(stream->n_received % plan->depth);
-    bool asked = stream->requests & ~stream->awaited & 1u << slot; /* else it is of one before */
+    bool asked = stream->requests & ~stream->awaited & 1u << slot; /* else: of an earlier one */
     bool capturing = false;
     struct marks marks = {.behind = behind,
                           .event = asked || behind ? &stream->arrived[slot] : NULL,

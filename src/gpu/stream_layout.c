@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Stream plans: which way each tensor comes, and where its mailbox lies. */
+/* Stream plans: choose the protocol of each incoming tensor, and lay out the mailboxes. */
 #include <stdlib.h>
 
 #include "base/log.h"
@@ -13,8 +13,9 @@
 
 enum { ALIGN = 512 /* of mailboxes */ };
 
-/* Whether another plan receives a key in the same buffers. Its peers know nothing of this one's:
- * what is written there in place may come while the batch of this one is still read. */
+/* Return whether another plan receives a key in the same buffers. Its peers know nothing of this
+ * plan's peers: data that they write in place may arrive while the batch of this plan is still
+ * read. */
 static bool is_shared(const struct stepaf_plan_obj *plan, const struct stepaf_key *key)
 {
     const struct stepaf_ctx *ctx = plan->ctx;
@@ -28,7 +29,7 @@ static bool is_shared(const struct stepaf_plan_obj *plan, const struct stepaf_ke
     return false;
 }
 
-/* The receiver decides which way a tensor comes. */
+/* Choose the protocol of an incoming tensor. The receiver decides. */
 static enum stepaf_proto choose(const struct stepaf_ctx *ctx, const struct stepaf_mailbox *mailbox,
                                 bool never_in_place)
 {
@@ -60,7 +61,7 @@ static uint64_t mailbox_stride(const struct stepaf_mailbox *mailbox)
     return stepaf_round_up(STEPAF_HEAD_BYTES + after, ALIGN);
 }
 
-/* Where tensor @a i of peer @a p comes to. */
+/* Set the destination of tensor @a i of peer @a p. */
 static stepaf_status_t lay_one(struct stepaf_stream *stream, uint32_t p, uint32_t i,
                                struct stepaf_mailbox *mailbox)
 {
@@ -98,7 +99,7 @@ static stepaf_status_t lay_one(struct stepaf_stream *stream, uint32_t p, uint32_
             "stream plan %u is not to wait for all answers, but " STEPAF_WHO_FORMAT
             " is proxied, whose answers such plans do not take",
             plan->index, STEPAF_WHO_ARGS(ctx->peers[p].who));
-    /* What may come late comes to a mailbox. */
+    /* Data that may arrive late goes to a mailbox. */
     if (!mailbox->proxied)
         mailbox->proto = (uint8_t)choose(
             ctx, mailbox, attention ? stepaf_some_is_asked(stream) : is_shared(plan, key));
@@ -111,7 +112,7 @@ static stepaf_status_t lay_one(struct stepaf_stream *stream, uint32_t p, uint32_
     return status;
 }
 
-/* Lay out a plan's mailboxes behind those of others. */
+/* Lay out a plan's mailboxes behind those of other plans. */
 static stepaf_status_t lay_out_mailboxes(struct stepaf_stream *stream,
                                          struct stepaf_streams *streams)
 {
@@ -142,7 +143,8 @@ static stepaf_status_t lay_out_mailboxes(struct stepaf_stream *stream,
     return STEPAF_OK;
 }
 
-/* A ring for each plan that takes timestamps. Without them the job does as well. */
+/* Allocate a ring for each plan that takes timestamps. On failure the job runs without
+ * timestamps. */
 static void allocate_rings(struct stepaf_ctx *ctx, struct stepaf_streams *streams)
 {
     uint64_t n = 0;
@@ -154,7 +156,7 @@ static void allocate_rings(struct stepaf_ctx *ctx, struct stepaf_streams *stream
         stepaf_log_warn("no timestamps are taken on streams: %s", stepaf_last_error()->text);
 }
 
-/* Memory for what was laid out. */
+/* Allocate the memory for what was laid out. */
 static stepaf_status_t allocate_streams(struct stepaf_ctx *ctx, struct stepaf_streams *streams)
 {
     stepaf_status_t status;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Who can write to whose GPU memory? No driver says that of a GPU that a process does not see. So
- * at the first commit with stream plans, peers of the node map what they have been told, once the
- * adverts are exchanged, and all ranks tell which of it they could not. Then the adverts are made
- * anew, with mailboxes in host memory for those. */
+/* Find out which ranks can write to which GPU memory; no driver answers that for a GPU that a
+ * process does not see. At the first commit with stream plans, after the exchange of adverts, the
+ * peers of the node map the memory that was advertised, and all ranks tell which of it they could
+ * not map. Then the adverts are made anew, with mailboxes in host memory for these peers. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -32,7 +32,7 @@ stepaf_status_t stepaf_streams_prepare_reach(struct stepaf_ctx *ctx)
     return STEPAF_OK;
 }
 
-/* Whether this rank cannot map the peer's mailboxes; a failure is no answer. */
+/* Find out whether this rank cannot map the peer's mailboxes. A failure is no answer. */
 static stepaf_status_t try_peer(const struct stepaf_peer *peer, const struct stepaf_advert *its,
                                 uint8_t *unreached_p)
 {
@@ -56,7 +56,7 @@ static stepaf_status_t try_peer(const struct stepaf_peer *peer, const struct ste
     return STEPAF_OK;
 }
 
-/* What rank @a r says; *any_p: of some peer, that it cannot write there. */
+/* Note what rank @a r says; *any_p: there is a peer whose memory it cannot write. */
 static stepaf_status_t note_reach(struct stepaf_ctx *ctx, int r, const uint8_t *told, size_t bytes,
                                   bool *any_p)
 {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Requests of stream plans: a host's view of operations that streams carry out. */
+/* Requests of stream plans: the host's view of operations on streams. */
 #include "core/op.h"
 #include "core/op_result.h"
 #include "core/plan.h"
@@ -16,14 +16,14 @@ static void close_request(struct stepaf_stream *stream, uint8_t slot, stepaf_sta
         stepaf_some_note(stream, &stream->plan->ops[slot]);
 }
 
-/* Whether @a op has a request, and nothing is enqueued that waits for it. */
+/* Return whether @a op has a request, and no enqueued wait is for it. */
 static bool has_open_request(const struct stepaf_stream *stream, const struct stepaf_op *op)
 {
     return stream->requests & ~stream->awaited & 1u << op->slot;
 }
 
-/* Wait until no other thread is enqueueing, which may be what makes this needless. False: in
- * vain. */
+/* Wait until no other thread is enqueueing; what that thread enqueues may make the caller's own
+ * wait needless. Returns false if the wait was in vain. */
 static bool await_turn(const struct stepaf_stream *stream, struct stepaf_op *op,
                        int64_t *timeout_us)
 {
@@ -33,7 +33,7 @@ static bool await_turn(const struct stepaf_stream *stream, struct stepaf_op *op,
     uint32_t generation = op->generation;
     bool more = true;
 
-    op->n_waiting++; /* so that it stays */
+    op->n_waiting++; /* keeps the operation */
     while (more && stream->enqueueing && op->generation == generation &&
            has_open_request(stream, op))
         more = stepaf_waiter_idle(ctx, &waiter, *timeout_us);
@@ -44,7 +44,7 @@ static bool await_turn(const struct stepaf_stream *stream, struct stepaf_op *op,
     return more && op->generation == generation;
 }
 
-/* The library's own wait for the operations up to this one. */
+/* Enqueue the library's own wait for the operations up to @a op. */
 static stepaf_status_t claim(struct stepaf_stream *stream, const struct stepaf_op *op)
 {
     struct stepaf_ctx *ctx = stream->plan->ctx;
@@ -52,8 +52,8 @@ static stepaf_status_t claim(struct stepaf_stream *stream, const struct stepaf_o
 
     if (!ctx->gpu.streams->stream)
         status = stepaf_gpu_stream_create(ctx->gpu.device, &ctx->gpu.streams->stream);
-    /* Operations before it have marks of their own only if they have requests. The others precede
-     * it on the streams, and with them the earlier waits in their slots. */
+    /* Earlier operations have marks of their own only if they have requests. The others precede @a
+     * op on the streams, as do the earlier waits in their slots. */
     while (!status && has_open_request(stream, op)) {
         uint8_t slot = (uint8_t)(stream->n_received % stream->plan->depth);
         void *behind[] = {stream->sent[op->slot], slot != op->slot ? stream->sent[slot] : NULL};
@@ -83,7 +83,8 @@ stepaf_status_t stepaf_stream_enqueue_wait(struct stepaf_op *op, int64_t *timeou
     return STEPAF_OK;
 }
 
-/* Look at the open requests of one plan. Those that no stream waits for end with the plan only. */
+/* Complete the open requests of one plan. Requests that no stream waits for end only with the
+ * plan. */
 static unsigned progress_requests(struct stepaf_stream *stream)
 {
     struct stepaf_ctx *ctx = stream->plan->ctx;
@@ -116,7 +117,7 @@ bool stepaf_stream_slot_is_free(struct stepaf_stream *stream)
     if (stepaf_gpu_event_test(stream->plan->ctx->gpu.device, stream->arrived[slot]) ==
         STEPAF_INPROGRESS)
         return false;
-    (void)progress_requests(stream); /* its request has an end before there is another */
+    (void)progress_requests(stream); /* the slot's request completes before there is another */
     stream->claimed &= ~(1u << slot);
     return true;
 }
@@ -133,8 +134,8 @@ unsigned stepaf_streams_progress(struct stepaf_ctx *ctx)
     return n;
 }
 
-/* Not before the stream has come by, even if the operation has failed meanwhile: to other peers it
- * still sends. */
+/* OK only when the stream has passed the operation, even if it has failed meanwhile: the stream
+ * still sends to other peers. */
 stepaf_status_t stepaf_stream_sent(struct stepaf_op *op)
 {
     return stepaf_gpu_event_test(op->plan->ctx->gpu.device, op->plan->stream->sent[op->slot]);

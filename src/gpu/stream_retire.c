@@ -1,18 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What stream plans share, when its commit is over: what is freed then, and what graphs may still look at. */
+/* What stream plans share, when its commit is over: free it, except what graphs may still look
+ * at. */
 #include <stdlib.h>
 
 #include "core/plan.h"
 #include "gpu/proxy.h"
 #include "gpu/times_clock.h"
 
-/* Free what operations of this commit have used, but for the words that tell graphs of those days
- * that there is nothing to do any more, and what these look at before they look there. */
+/* Free what the operations of this commit used. Kept: the words that tell old graphs that there is
+ * nothing to do any more, and what these graphs read before they look at the words. */
 static void retire_streams(struct stepaf_ctx *ctx, struct stepaf_streams *streams)
 {
     uint32_t over = 1;
 
-    for (uint32_t i = 0; i < streams->n_failed; i++) /* what still waits need not any more */
+    for (uint32_t i = 0; i < streams->n_failed; i++) /* remaining waits may end */
         (void)stepaf_gpu_write(ctx->gpu.device, streams->failed[i], &over, sizeof(over));
     streams->n_failed = 0;
     for (uint32_t i = 0; i < streams->n_imports; i++)
@@ -30,14 +31,14 @@ static void retire_streams(struct stepaf_ctx *ctx, struct stepaf_streams *stream
     streams->stream_advert = (struct stepaf_pack){0};
     if (streams->mailboxes && !streams->captured) {
         stepaf_gpu_free(ctx->gpu.device,
-                        streams->mailboxes); /* waits until they have come to their end */
+                        streams->mailboxes); /* waits until those have come to their end */
         streams->mailboxes = NULL;
         stepaf_streams_free_host(ctx, streams);
     }
     stepaf_proxies_retire(ctx, streams);
 }
 
-/* Free what is left of them. */
+/* Free what retire_streams has left. */
 static void free_streams(struct stepaf_ctx *ctx, struct stepaf_streams *streams)
 {
     stepaf_proxies_free(ctx, streams);
@@ -54,7 +55,7 @@ static void free_streams(struct stepaf_ctx *ctx, struct stepaf_streams *streams)
     free(streams);
 }
 
-/* Nobody reads the GPU's clock any more where no plan takes timestamps. */
+/* End the GPU's clock if no plan takes timestamps. */
 static void end_times(struct stepaf_ctx *ctx)
 {
     struct stepaf_stream *stream = NULL;
@@ -65,8 +66,8 @@ static void end_times(struct stepaf_ctx *ctx)
     stepaf_gpu_clock_free(ctx);
 }
 
-/* Where no graph was made, nobody comes back to what is over: a job whose ranks die and return
- * commits for ever. */
+/* Without graphs nothing returns to what is over, and all of it is freed: a job whose ranks die and
+ * return commits for ever. */
 void stepaf_streams_retire(struct stepaf_ctx *ctx)
 {
     struct stepaf_streams *before = ctx->gpu.streams ? ctx->gpu.streams->before : NULL;
@@ -81,7 +82,7 @@ void stepaf_streams_retire(struct stepaf_ctx *ctx)
     free_streams(ctx, before);
 }
 
-/* Free the last. */
+/* Free the latest streams. */
 static void pop(struct stepaf_ctx *ctx)
 {
     struct stepaf_streams *streams = ctx->gpu.streams;

@@ -43,7 +43,7 @@ uint64_t stepaf_some_control_bytes(const struct stepaf_stream *stream)
 
 /* ---- the commit ---- */
 
-/* Peers that are not lost by now. */
+/* Return how many peers are not lost. */
 static uint32_t count_alive(const struct stepaf_stream *stream)
 {
     const struct stepaf_ctx *ctx = stream->plan->ctx;
@@ -54,7 +54,7 @@ static uint32_t count_alive(const struct stepaf_stream *stream)
     return n;
 }
 
-/* Answers that complete an operation: all, if there are no more peers. */
+/* Return how many answers complete an operation: all, if there are no more peers. */
 static uint32_t count_needed(const struct stepaf_stream *stream)
 {
     const struct stepaf_ctx *ctx = stream->plan->ctx;
@@ -79,8 +79,8 @@ void stepaf_some_compile(struct stepaf_stream *stream, uint8_t *control)
         stream->launches.receive[i].args.awaited = stream->some;
 }
 
-/* No more than a part of the deadline: those who are punctual wait meanwhile for this rank's next
- * start, which may wait for half of it for those who are late. */
+/* Limit the patience to a part of the deadline. The punctual peers meanwhile wait for this rank's
+ * next start, which may itself wait half of the deadline for the late peers. */
 static uint64_t patience_ns(const struct stepaf_stream *stream)
 {
     uint64_t most_us = (uint64_t)stream->plan->ctx->env.stream_timeout_us / 4;
@@ -127,7 +127,7 @@ void stepaf_some_note(const struct stepaf_stream *stream, struct stepaf_op *op)
     uint64_t mask = __atomic_load_n(&stream->watch->answers[op->slot].mask, __ATOMIC_ACQUIRE);
 
     for (uint32_t p = 0; p < ctx->n_peers; p++)
-        op->op_peers[p].state = mask >> p & 1 ? STEPAF_OP_PEER_ANSWERED /* lost since, maybe */
+        op->op_peers[p].state = mask >> p & 1 ? STEPAF_OP_PEER_ANSWERED /* maybe lost since */
                                 : ctx->peers[p].lost ? STEPAF_OP_PEER_LOST
                                                      : STEPAF_OP_PEER_LEFT_OUT;
 }

@@ -23,7 +23,7 @@ bool stepaf_times_wanted(const struct stepaf_stream *stream)
            !stepaf_gpu_facts(ctx->gpu.device)->untimed;
 }
 
-/* Where some answers are enough, or any batch, no peer is waited for. */
+/* No peer is waited for if some answers are enough, or any batch. */
 static bool sees_arrivals(const struct stepaf_stream *stream)
 {
     return !stepaf_some_is_asked(stream) && !stream->any;
@@ -40,7 +40,8 @@ static uint32_t count_slots(const struct stepaf_stream *stream)
     return n > FFN_SLOTS ? n : FFN_SLOTS;
 }
 
-/* In GPU memory: counts, of the ring, and by slot and kind; then heads, and whose they are, slot by slot. */
+/* GPU memory: counts, of the ring, and by slot and kind; then heads, and their peers, slot by
+ * slot. */
 static uint64_t heads_bytes(const struct stepaf_stream *stream)
 {
     uint64_t n = stream->plan->ctx->n_peers;
@@ -116,7 +117,7 @@ static void set_slots(const struct stepaf_stream *stream, struct stepaf_times *t
         slot->arrived = &times->ticks[(size_t)s * 2 * ctx->n_peers];
         slot->unlooked = slot->arrived + ctx->n_peers;
         slot->op.plan = stream->plan;
-        slot->op.seq = UINT32_MAX; /* none yet */
+        slot->op.seq = UINT32_MAX; /* no operation yet */
         slot->op.failed_peer = -1;
         if (!times->op_peers)
             continue;
@@ -126,7 +127,7 @@ static void set_slots(const struct stepaf_stream *stream, struct stepaf_times *t
     }
 }
 
-/* What all have in common. */
+/* Set the args that all timestamps have in common. */
 static void set_point(const struct stepaf_stream *stream, uint8_t *control,
                       struct stepaf_timestamp *ring, struct stepaf_times *times)
 {
@@ -150,7 +151,7 @@ static uint32_t *count_of(const struct stepaf_times *times, uint32_t slot,
     return times->point.n_timestamps + 1 + slot * STEPAF_TIMESTAMP_KINDS + kind;
 }
 
-/* The heads of one launch, of the peers that it waits for. */
+/* Find the heads of one launch, of the peers that it waits for. */
 static void find_heads(const struct stepaf_stream *stream, const struct stepaf_launch *launch,
                        uint32_t first_peer, struct stepaf_timestamp_head *heads, uint16_t *peers,
                        struct stepaf_timestamp_args *args)
@@ -174,7 +175,7 @@ static void find_heads(const struct stepaf_stream *stream, const struct stepaf_l
     }
 }
 
-/* The same of all launches of a slot, written to GPU memory at @a place. */
+/* Do the same for all launches of a slot, and write the heads to GPU memory at @a place. */
 static stepaf_status_t set_arrivals(const struct stepaf_stream *stream, uint32_t slot,
                                     uint8_t *place, uint8_t *scratch, struct stepaf_times *times)
 {

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* From the GPU's clock to this rank's. Ten times a second a kernel of one thread answers the host some times
- * with what time it is. Each answer is a probe, as those between nodes are (base/clock_filter.h): so the
- * clock's rate is found, too. A GPU that is busy lets the kernel begin when it can: then it waits a moment
- * to be asked, and ends. It does not stay, since whoever waits for the whole GPU would wait for it. */
+/* Convert times of the GPU's clock to this rank's. Ten times a second a kernel of one thread
+ * answers some questions of the host for the time. Each answer is a probe, like those between nodes
+ * (base/clock_filter.h), so the clock's rate is found, too. A busy GPU begins the kernel when it
+ * can; the kernel then waits a moment for questions, and ends. It does not stay, since a thread
+ * that waits for the whole GPU would wait for it. */
 #include <sched.h>
 #include <stdlib.h>
 
@@ -14,15 +15,15 @@
 
 enum {
     EVERY_US = 100000,
-    AGAIN_US = 5000, /* if the kernel was not asked while it was there */
+    AGAIN_US = 5000, /* if the kernel was not asked while it ran */
     QUESTIONS = 4,
     FIRST_QUESTIONS = 16,
     BEGIN_US = 30,      /* for the kernel to begin, before the host goes on with something else */
-    ANSWER_US = 100,    /* for an answer; else the kernel, or this thread, has lost its place */
+    ANSWER_US = 100,    /* for an answer; after that the kernel, or this thread, was descheduled */
     FIRST_US = 2000000, /* for the first comparison, in a commit */
     STAYS_NS = 2000000,
-    READ_NS = 100, /* of the readings of this rank's clock */
-    /* How fast what is known grows worse, once the clock's rate is known. */
+    READ_NS = 100, /* error of the readings of this rank's clock */
+    /* How fast the offset becomes uncertain, once the clock's rate is known. */
     RATED_PPM = 20
 };
 
@@ -32,7 +33,7 @@ struct page {
 };
 
 struct stepaf_gpu_clock {
-    struct stepaf_clock own; /* never calibrated anew: ticks and its ns are the same thing */
+    struct stepaf_clock own; /* never recalibrated: ticks and its ns are the same thing */
     struct stepaf_clock_filter filter;
     struct page *page; /* pinned */
     void *stream;
@@ -51,7 +52,8 @@ static void ask(struct stepaf_gpu_clock *clock, uint32_t n)
     __atomic_store_n(&clock->page->asked, n, __ATOMIC_RELEASE);
 }
 
-/* Whoever reads times has not asked for this: a failure is no news, and nobody's last one. */
+/* Launch the kernel. Readers of times have not asked for this: a failure is not reported, and is
+ * not kept as anybody's last failure. */
 static bool launch_clock(struct stepaf_ctx *ctx, struct stepaf_gpu_clock *clock, uint64_t stays_ns)
 {
     struct stepaf_clock_args args = {
@@ -90,7 +92,7 @@ static bool await_word(const struct stepaf_gpu_clock *clock, uint64_t what, uint
     return answer_of(clock) == what;
 }
 
-/* One question. False: no answer. */
+/* Ask one question. Returns false if there is no answer. */
 static bool probe_gpu(struct stepaf_gpu_clock *clock, uint64_t patience,
                       struct stepaf_clock_probe *probe_p)
 {
@@ -104,7 +106,7 @@ static bool probe_gpu(struct stepaf_gpu_clock *clock, uint64_t patience,
         return false;
     to = stepaf_ticks();
     uint64_t gpu_ns = __atomic_load_n(&clock->page->answer.time, __ATOMIC_ACQUIRE);
-    if (answer_of(clock) != clock->n_asked) /* it has ended meanwhile */
+    if (answer_of(clock) != clock->n_asked) /* the kernel has ended meanwhile */
         return false;
     int64_t half = (own_ns(clock, to) - own_ns(clock, from)) / 2;
     int64_t at = own_ns(clock, from) + half;
@@ -116,7 +118,7 @@ static bool probe_gpu(struct stepaf_gpu_clock *clock, uint64_t patience,
     return true;
 }
 
-/* The kernel is there: compare the clocks, by the shortest of some probes. */
+/* The kernel runs: compare the clocks, by the shortest of some probes. */
 static void compare_clocks(struct stepaf_ctx *ctx, struct stepaf_gpu_clock *clock, int questions,
                            uint64_t patience)
 {
@@ -156,7 +158,7 @@ void stepaf_gpu_clock_keep(struct stepaf_ctx *ctx, uint64_t now)
     }
 }
 
-/* The first time, where nothing is in a hurry. */
+/* Compare the clocks for the first time, when nothing is urgent. */
 static void compare_first(struct stepaf_ctx *ctx, struct stepaf_gpu_clock *clock)
 {
     uint64_t patience = stepaf_ticks_of_us(ctx, FIRST_US);
@@ -226,7 +228,7 @@ uint64_t stepaf_gpu_clock_ticks(const struct stepaf_ctx *ctx, uint64_t time)
     int unused = 64 - STEPAF_TIMESTAMP_TIME_BITS;
     int64_t gpu_ns = (int64_t)now + ((int64_t)((time - now) << unused) >> unused);
 
-    for (int i = 0; i < 2; i++) /* the offset of then, not of now */
+    for (int i = 0; i < 2; i++) /* the offset at that time, not now */
         at = gpu_ns - stepaf_clock_filter_offset(&clock->filter, at);
     return clock->own.base_ticks +
            (uint64_t)(int64_t)((double)(at - clock->own.base_ns) / clock->own.ns_per_tick);

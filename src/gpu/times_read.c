@@ -10,7 +10,7 @@
 #include "gpu/times.h"
 #include "gpu/times_clock.h"
 
-/* The operation of which these are the lower bits, near to another one. */
+/* Return the operation near @a near whose lower bits are @a low. */
 static uint32_t widen(uint32_t near, uint32_t low)
 {
     uint32_t ahead = (low - near) % STEPAF_TIMESTAMP_OPS;
@@ -20,7 +20,7 @@ static uint32_t widen(uint32_t near, uint32_t low)
 
 /* ---- one timestamp ---- */
 
-/* One that was read. */
+/* A timestamp that was read. */
 struct taken {
     uint64_t ticks;
     uint32_t kind, seq, peer;
@@ -34,7 +34,7 @@ static void stamp(const struct stepaf_stream *stream, const struct taken *taken,
                        STEPAF_TRACE_WHOLE, 0);
 }
 
-/* Of each peer's plan. */
+/* Stamp each peer's plan. */
 static void stamp_each(const struct stepaf_stream *stream, const struct taken *taken,
                        uint32_t event)
 {
@@ -45,7 +45,7 @@ static void stamp_each(const struct stepaf_stream *stream, const struct taken *t
             stamp(stream, taken, event, stream->times_numbers[p], (uint32_t)ctx->peers[p].who.rank);
 }
 
-/* Whether the host moves all for the peer, and has counted it. */
+/* Return whether the host transfers everything for the peer, and has counted it. */
 static bool is_hosts(const struct stepaf_stream *stream, uint32_t p)
 {
     return stepaf_peer_proxied(stream->plan->ctx, p);
@@ -81,7 +81,7 @@ static void take_answer(const struct stepaf_stream *stream, struct stepaf_times_
     op_peer->state = STEPAF_OP_PEER_ANSWERED;
     stamp(stream, taken, STEPAF_EVENT_ANSWERED, stream->plan->index,
           (uint32_t)op_peer->peer->who.rank);
-    /* It was there before anybody looked: since when, nobody knows. */
+    /* It was there before the stream looked; since when is not known. */
     slot->unlooked[taken->peer] = 0;
     if (taken->kind == STEPAF_TIMESTAMP_WAS_THERE && slot->op.trace.notified)
         slot->unlooked[taken->peer] = taken->ticks - slot->op.trace.notified;
@@ -98,14 +98,14 @@ static void end_operation(const struct stepaf_stream *stream, struct stepaf_time
     slot->handled = taken->ticks;
     stamp(stream, taken, STEPAF_EVENT_COMPLETED, stream->plan->index, STEPAF_TRACE_ALL);
     stream->plan->ctx->counters.operations_completed += !stream->proxy;
-    /* Sent by another stream, which has come to its end only now. */
+    /* Sent by another stream, whose end was read only now. */
     if (!op->trace.notified || (int64_t)(op->trace.notified - taken->ticks) > 0)
         op->trace.notified = op->trace.started;
     if (!op->answers.watched || !op->trace.started)
         return;
     uint64_t last = watch->last_done;
     stepaf_op_tell_watch(stream->plan->ctx, op, taken->ticks);
-    if ((int64_t)(last - watch->last_done) > 0) /* others were read before, and were over later */
+    if ((int64_t)(last - watch->last_done) > 0) /* others were read before, and ended later */
         watch->last_done = last;
 }
 
@@ -143,8 +143,8 @@ static void take_at_attention(const struct stepaf_stream *stream, struct stepaf_
     }
 }
 
-/* Count from @a from to @a to. The clocks may have been compared in between: then a short time can be less
- * than nothing. */
+/* Count the time from @a from to @a to. The clocks may have been compared in between; a short time
+ * can then be negative. */
 static void measure_span(const struct stepaf_ctx *ctx, const struct stepaf_peer *peer, int time,
                          uint64_t from, uint64_t to)
 {
@@ -153,7 +153,7 @@ static void measure_span(const struct stepaf_ctx *ctx, const struct stepaf_peer 
                              (to - from) * ctx->clock.ns_scale >> STEPAF_NS_SCALE_BITS);
 }
 
-/* What the peers have sent is answered: how long each has waited, and been worked for. */
+/* The peers' tensors are answered: measure how long each peer has waited, and been worked for. */
 static void measure_batch(const struct stepaf_stream *stream, const struct stepaf_times_slot *slot,
                           uint64_t now)
 {
@@ -167,7 +167,8 @@ static void measure_batch(const struct stepaf_stream *stream, const struct stepa
     }
 }
 
-/* Since it was done with the batch before in the slot the stream has not looked at what comes to it. */
+/* Return how long the stream had not looked for the batch: since it was done with the former batch
+ * in the slot. */
 static uint64_t not_looked(const struct stepaf_stream *stream, const struct taken *taken)
 {
     const struct stepaf_times *times = stream->times;
@@ -224,8 +225,8 @@ static void stamp_any(const struct stepaf_stream *stream, const struct stepaf_ti
           (uint32_t)ctx->peers[slot->peer].who.rank);
 }
 
-/* It is known now whose batch has come. When is not known: maybe when nobody had looked, from the end of the
- * last wait to the begin of this one. */
+/* It is now known whose batch has arrived. The time is not known: perhaps when nobody looked, from
+ * the end of the last wait to the begin of this one. */
 static void name_batch(const struct stepaf_stream *stream, struct stepaf_times_slot *slot,
                        uint64_t batch)
 {
@@ -266,8 +267,8 @@ static void take_at_any(const struct stepaf_stream *stream, struct stepaf_times_
     }
 }
 
-/* When a timestamp was written, ticks. The clocks may have been compared anew since the latest one was read:
- * what is behind it by the GPU's clock stays so. */
+/* Return when a timestamp was written, in ticks. The clocks may have been compared anew since the
+ * latest one was read; a timestamp that is later by the GPU's clock stays later. */
 static uint64_t written_at(const struct stepaf_stream *stream, uint64_t time)
 {
     struct stepaf_times *times = stream->times;
@@ -275,7 +276,7 @@ static uint64_t written_at(const struct stepaf_stream *stream, uint64_t time)
     int unused = 64 - STEPAF_TIMESTAMP_TIME_BITS;
 
     if (times->last.ticks && (int64_t)((time - times->last.time) << unused) < 0)
-        return ticks; /* of another stream, and before it */
+        return ticks; /* of another stream, and earlier */
     if (times->last.ticks && (int64_t)(ticks - times->last.ticks) < 0)
         ticks = times->last.ticks;
     times->last.time = time;
@@ -304,7 +305,7 @@ static void take(const struct stepaf_stream *stream, const struct stepaf_timesta
         times->seq = taken.seq;
     }
     struct stepaf_times_slot *slot = &times->slots[taken.seq % times->n_slots];
-    /* A stream that waits may be there before one that sends. */
+    /* A stream that waits may be earlier than one that sends. */
     bool begins = taken.kind == STEPAF_TIMESTAMP_WAIT_BEGAN ||
                   (attends && taken.kind == STEPAF_TIMESTAMP_SEND_BEGAN);
     if (begins && slot->op.seq != taken.seq)
@@ -321,7 +322,8 @@ static void take(const struct stepaf_stream *stream, const struct stepaf_timesta
 
 /* ---- the ring ---- */
 
-/* The next one. False: there is none yet: its place has what was there a round of the ring ago, or nothing. */
+/* Read the next timestamp. Returns false if there is none yet: its place holds the timestamp of one
+ * round before, or nothing. */
 static bool read_next(struct stepaf_times *times, struct stepaf_timestamp *timestamp_p)
 {
     for (;;) {
@@ -351,7 +353,7 @@ static void read_ring(const struct stepaf_stream *stream)
     uint64_t overtaken = times->n_overtaken;
     struct stepaf_timestamp timestamp;
 
-    /* At most a ring's: the GPU may write them as fast as they are read. */
+    /* At most one ring's worth: the GPU may write as fast as they are read. */
     for (uint32_t n = 0; n <= times->point.mask && read_next(times, &timestamp); n++)
         take(stream, &timestamp);
     if (!overtaken && times->n_overtaken)
@@ -372,7 +374,7 @@ void stepaf_times_read(struct stepaf_ctx *ctx)
     }
 }
 
-/* ---- who asks ---- */
+/* ---- queries ---- */
 
 const struct stepaf_op *stepaf_times_find(const struct stepaf_op *op)
 {
@@ -385,7 +387,7 @@ const struct stepaf_op *stepaf_times_find(const struct stepaf_op *op)
     return NULL;
 }
 
-/* The slot of an operation of a peer's; NULL: it is forgotten. */
+/* Return the slot of a peer's operation; NULL if it is forgotten. */
 static const struct stepaf_times_slot *find_slot(const struct stepaf_stream *stream, uint32_t peer,
                                                  uint32_t seq)
 {
@@ -400,8 +402,8 @@ static const struct stepaf_times_slot *find_slot(const struct stepaf_stream *str
     return NULL;
 }
 
-/* For how long before a batch came, or an answer, the stream had not looked. False: it is none of a
- * stream's. */
+/* Find how long the stream had not looked before a batch, or an answer, arrived. Returns false if
+ * no stream knows of it. */
 bool stepaf_times_unlooked(const struct stepaf_peer *peer, uint32_t number, uint32_t seq,
                            uint64_t *ticks_p)
 {
