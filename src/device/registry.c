@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Which devices this build has, and the first of them that can be used. */
+/* The devices of this build, and the first of them that can be used. */
 #include "config.h"
 
 #include <stdio.h>
@@ -23,7 +23,7 @@ const struct stepaf_device_ops *const *stepaf_devices = built_in;
 
 static const char no_device[] = "this build has no GPU support (CUDA)";
 
-/* ---- what stands for operations that a device has not ---- */
+/* ---- replacements for operations that a device lacks ---- */
 
 static stepaf_status_t refuse_unsupported(const struct stepaf_gpu *gpu, const char *what)
 {
@@ -131,7 +131,7 @@ static const struct {
 };
 #undef OPERATION
 
-/* The name of an operation that has to be there and is not; NULL: all are. */
+/* Return the name of a required operation that is missing; NULL if there is none. */
 static const char *lacks(const struct stepaf_device_ops *ops)
 {
     function_t function;
@@ -165,7 +165,7 @@ static void complete(struct stepaf_device_ops *ops)
     ops->tell_time = ops->tell_time ? ops->tell_time : no_time;
 }
 
-/* ---- asking all of them ---- */
+/* ---- asking all devices ---- */
 
 bool stepaf_gpu_probe(char *reason)
 {

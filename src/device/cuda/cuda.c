@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A GPU: whether there is one, and opening it with its kernels. */
+/* A GPU: find out whether there is one, and open it with its kernels. */
 #include <ctype.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -52,7 +52,7 @@ static const char *const times_names[STEPAF_TIMES_KERNEL_COUNT] = {
     [STEPAF_KERNEL_ARRIVALS] = "stepaf_arrivals",
 };
 
-/* The driver, if it shows a GPU; else NULL, with the reason. */
+/* Return the driver, if it shows a GPU; otherwise NULL, with the reason. */
 static const struct stepaf_cuda_driver *find_driver(char *reason)
 {
     const struct stepaf_cuda_driver *cuda = stepaf_cuda_driver(reason);
@@ -69,7 +69,7 @@ static bool cuda_probe(char *reason)
     return find_driver(reason) != NULL;
 }
 
-/* What the driver needs: a device file, of whatever kind of machine. */
+/* Return whether there is a device file, which the driver needs, of any kind of machine. */
 static bool has_device_file(void)
 {
     static const char *const files[] = {"/dev/nvidiactl", "/dev/dxg", "/dev/nvhost-gpu",
@@ -83,14 +83,14 @@ static bool has_device_file(void)
 
 static bool cuda_likely(void)
 {
-    const char *visible = getenv("CUDA_VISIBLE_DEVICES"); /* CUDA's own, read as the driver does */
+    const char *visible = getenv("CUDA_VISIBLE_DEVICES"); /* CUDA's own; read as the driver does */
 
     if (stepaf_cuda_driver_fake)
         return true;
     return has_device_file() && (!visible || (visible[0] && strcmp(visible, "-1") != 0));
 }
 
-/* The device that is current to this thread, or the first. A context that is not the device's
+/* Find the device that is current to this thread, or the first. A context that is not the device's
  * primary one (a green context, or a program's own) still names the device. */
 static stepaf_status_t find_device(struct stepaf_cuda_gpu *gpu)
 {
@@ -131,8 +131,8 @@ static stepaf_status_t read_facts(struct stepaf_cuda_gpu *gpu)
     return STEPAF_OK;
 }
 
-/* Load one kernel now: a driver that loads it at its first launch waits for the GPU then, behind
- * which a stream may be waiting for a peer. */
+/* Load one kernel now. A driver that loads a kernel at its first launch then waits for the GPU,
+ * where a stream may be waiting for a peer. */
 static stepaf_status_t load_kernel(struct stepaf_cuda_gpu *gpu, const char *name,
                                    CUfunction *kernel_p)
 {
@@ -172,7 +172,7 @@ static stepaf_status_t load_kernels(struct stepaf_cuda_gpu *gpu)
     return status ? status : load_kernel(gpu, "stepaf_tell_time", &gpu->tell_time);
 }
 
-/* What needs the context: all or nothing. */
+/* Set up everything that needs the context: all or nothing. */
 static stepaf_status_t set_up_gpu(struct stepaf_cuda_gpu *gpu)
 {
     const struct stepaf_cuda_driver *cuda = gpu->cuda;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Finding the driver, its errors, and whose context is current. */
+/* Find the driver, translate its errors, and make contexts current. */
 #include "device/cuda/driver.h"
 
 #include <dlfcn.h>
@@ -38,7 +38,7 @@ static void set_entry(size_t at, void *function)
 
 static void driver_load(void)
 {
-    void *library = dlopen(LIBRARY, RTLD_NOW | RTLD_LOCAL); /* for good */
+    void *library = dlopen(LIBRARY, RTLD_NOW | RTLD_LOCAL); /* never closed */
 
     if (!library) {
         snprintf(real_reason, sizeof(real_reason), "no CUDA driver: %.150s", dlerror());
@@ -73,7 +73,7 @@ static const struct stepaf_cuda_driver *driver_get(void)
     return real_usable ? &real : NULL;
 }
 
-/* How many libraries have been loaded into this process, ever. */
+/* Count how many libraries have ever been loaded into this process. */
 static int note_loaded(struct dl_phdr_info *info, size_t bytes, void *n_p)
 {
     (void)bytes;
@@ -81,8 +81,8 @@ static int note_loaded(struct dl_phdr_info *info, size_t bytes, void *n_p)
     return 1;
 }
 
-/* Whether the program has loaded the driver. To ask for what is not there takes a search through
- * all folders of libraries: not again before another one has been loaded. */
+/* Return whether the program has loaded the driver. Asking for a library that is not loaded
+ * searches all library folders, so ask again only after another library has been loaded. */
 static bool driver_is_there(void)
 {
     static _Atomic unsigned long long loaded_without;
@@ -93,7 +93,7 @@ static bool driver_is_there(void)
         return false;
     void *library = dlopen(LIBRARY, RTLD_NOW | RTLD_NOLOAD);
     if (library)
-        (void)dlclose(library); /* one reference less: it stays */
+        (void)dlclose(library); /* drops one reference: it stays loaded */
     else
         atomic_store_explicit(&loaded_without, loaded, memory_order_relaxed);
     return library;
@@ -104,7 +104,7 @@ const struct stepaf_cuda_driver *stepaf_cuda_driver_if_there(void)
     return stepaf_cuda_driver_fake || driver_is_there() ? driver_get() : NULL;
 }
 
-/* Initialize @a cuda; harmless when it is. */
+/* Initialize @a cuda; harmless if it is initialized. */
 static bool driver_init(const struct stepaf_cuda_driver *cuda, char *reason)
 {
     CUresult result = cuda->init(0);
@@ -130,7 +130,7 @@ const struct stepaf_cuda_driver *stepaf_cuda_driver(char *reason)
     return cuda && driver_init(cuda, reason) ? cuda : NULL;
 }
 
-/* The library's status for what the driver says. */
+/* Return the library's status for a result of the driver. */
 static stepaf_status_t status_of(CUresult result)
 {
     switch (result) {

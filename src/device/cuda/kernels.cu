@@ -1,23 +1,22 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What runs on the GPU: sending, waiting, unpacking. kernels.h says how tensors travel.
+/* Kernels of ordinary plans: sending, waiting, unpacking. kernels.h says how tensors travel.
  *
  * Blocks are single warps of at most 32 registers (nvcc -maxrregcount=32), so that they find room
- * beside kernels that fill every multiprocessor. The gate waits for peers, and it is one block: the
- * multiprocessors are left to others until the data is on its way. It has no more registers either,
- * though 40 would make 8 bytes 0.03 us faster: it has to find room, too.
- */
+ * beside kernels that fill every multiprocessor. The gate, which waits for peers, is one block: the
+ * multiprocessors are left to others until the data is in flight. It has no more registers either,
+ * though 40 would make 8 bytes 0.03 us faster: it must find room, too. */
 #include "device/cuda/kernels_chunks.cuh"
 #include "device/cuda/kernels_pieces.cuh"
 
 namespace
 {
 
-/* The tensor that this block works for. */
+/* Return the tensor that this block works for. */
 __device__ __forceinline__ unsigned find_tensor(const stepaf_kernel_args &args)
 {
     unsigned i = 0;
 
-    /* Also where it is below first. */
+    /* True also if it is below first. */
     while (blockIdx.x - args.tensors[i].first >= args.tensors[i].n)
         i++;
     return i;
@@ -25,9 +24,9 @@ __device__ __forceinline__ unsigned find_tensor(const stepaf_kernel_args &args)
 
 /* ---- sending ---- */
 
-/* A tensor that its head has room for. All that this takes is on its way from memory at once: the
- * compiler would wait right behind the load for words that are the same in all threads, to move
- * them to uniform registers, but of a block it does not know that it is a warp. */
+/* Send a tensor that fits into its head. All its loads are in flight at the same time. The compiler
+ * would wait directly behind a load for words that are the same in all threads, to move them to
+ * uniform registers, but it does not know that a block is one warp. */
 template <bool ALIGNED>
 __device__ __forceinline__ void send_head(const stepaf_kernel_args &args,
                                           const stepaf_kernel_tensor &tensor, uint64_t stamp)
@@ -65,8 +64,8 @@ __device__ __forceinline__ void send_share(const stepaf_kernel_args &args, unsig
 
 /* ---- receiving ---- */
 
-/* Four heads a warp: wait, and take what is in them. Whether this thread has to clear a mark then,
- * as soon as no other looks at it any more, is in @a marked. */
+/* Wait for four heads per warp, and take what is in them. @a marked: this thread must clear a mark
+ * once no other thread looks at it any more. */
 template <bool ALIGNED>
 __device__ __forceinline__ bool take_heads(const stepaf_kernel_args &args, uint64_t stamp,
                                            uint32_t *landed, bool alone, bool &marked)
@@ -85,7 +84,7 @@ __device__ __forceinline__ bool take_heads(const stepaf_kernel_args &args, uint6
     make_here(data);
     make_here(proto);
     make_here(room);
-    if (ends_head() && tensor.copied && tensor.copied != i + 1) /* not its own: that is in pair */
+    if (ends_head() && tensor.copied && tensor.copied != i + 1) /* not its own, which is in pair */
         leader = args.tensors[tensor.copied - 1].head;
     bool hurry = alone && !args.gate_ends && __all_sync(ALL, !mine || proto < STEPAF_PROTO_BCOPY);
     for (;;) {
@@ -96,7 +95,7 @@ __device__ __forceinline__ bool take_heads(const stepaf_kernel_args &args, uint6
         if (__any_sync(ALL, !there && patience.over(tensor.peer)))
             return false;
     }
-    if (hurry) /* unpacking asks for nothing that is found out here */
+    if (hurry) /* unpacking needs nothing that is found out here */
         let_successor_begin();
     uint32_t bytes = __shfl_sync(ALL, bytes_of(pair, stamp, tensor.planned), last);
     if (!mine)
@@ -112,7 +111,7 @@ __device__ __forceinline__ bool take_heads(const stepaf_kernel_args &args, uint6
     return true;
 }
 
-/* Whether a gate of one warp waits for nothing but tensors in heads. */
+/* Return whether a gate of one warp waits only for tensors in heads. */
 __device__ __forceinline__ bool has_small_alone(const stepaf_kernel_args &args)
 {
     unsigned i = threadIdx.x / OCTET;
@@ -120,9 +119,9 @@ __device__ __forceinline__ bool has_small_alone(const stepaf_kernel_args &args)
     return __all_sync(ALL, i >= args.n_tensors || args.tensors[i].proto == STEPAF_PROTO_INLINE);
 }
 
-/* Take those. Each instruction behind the last look is a part of the time that the smallest tensors
- * take: so what take_heads does for all others is left out, and the rest is prepared before the
- * first look. */
+/* Take such tensors. Each instruction behind the last poll adds to the time of the smallest
+ * tensors. So what take_heads does for all other tensors is left out, and the rest is prepared
+ * before the first poll. */
 __device__ __forceinline__ void take_small(const stepaf_kernel_args &args, uint64_t stamp)
 {
     unsigned i = threadIdx.x / OCTET, last = threadIdx.x % STEPAF_WARP | (OCTET - 1);
@@ -154,8 +153,8 @@ __device__ __forceinline__ void take_small(const stepaf_kernel_args &args, uint6
         *reinterpret_cast<uint32_t *>(landed) = bytes;
 }
 
-/* All that the gate does: heads, then pieces, if they are few: there is a warp for each group of
- * all tensors. */
+/* Do all of the gate's work: heads, then pieces, if they are few. There is one warp for each group
+ * of all tensors. */
 template <bool ALIGNED>
 __device__ __forceinline__ bool take_all(const stepaf_kernel_args &args, uint64_t stamp,
                                          uint32_t *landed, bool alone, bool &marked)
@@ -180,9 +179,8 @@ __device__ __forceinline__ bool take_all(const stepaf_kernel_args &args, uint64_
     return true;
 }
 
-/* Bring a tensor from where it came to. Whatever has to be looked at is on its way from memory at
- * once;
- * @a failed, too. */
+/* Bring a tensor to its destination. Everything that must be read is in flight from memory at the
+ * same time, @a failed, too. */
 template <bool ALIGNED>
 __device__ __forceinline__ void unpack(const stepaf_kernel_args &args, uint32_t failed)
 {
@@ -199,15 +197,15 @@ __device__ __forceinline__ void unpack(const stepaf_kernel_args &args, uint32_t 
         return;
     }
     /* A mailbox's head may be in host memory, from where all blocks would fetch it one after the
-     * other, a microsecond each. The tensor does not say itself that it is there, and is read
-     * behind what the gate says, who has seen the head. */
+     * other, a microsecond each. The tensor itself does not say that it is there: it is read after
+     * the word of the gate, which has seen the head. */
     bytes = load_acquire(&args.landed[i]);
     if (!__any_sync(ALL, failed != 0))
         copy_share<ALIGNED>(tensor.data, tensor.body, min(bytes, tensor.bytes), chunk, tensor.n);
 }
 
-/* Unpack where chunks are among it. Each block counts, since their flags are stamps. False: given
- * up. */
+/* Unpack if there are chunks. Each block counts, since the flags of chunks are stamps. Returns
+ * false if it has given up. */
 template <bool ALIGNED>
 __device__ __forceinline__ bool unpack_chunks(const stepaf_kernel_args &args, uint32_t n,
                                               uint32_t failed)
@@ -227,11 +225,11 @@ __device__ __forceinline__ bool unpack_chunks(const stepaf_kernel_args &args, ui
 
 /* ---- kernels ---- */
 
-/* Launched as a successor: it may begin while the kernel before it ends, which can be the send
- * before it. What depends on the launch alone is looked up before the wait: the parameters have to
- * be fetched, too. So is the number of the operation, since no successor begins before all blocks
- * of this one have counted. It is counted where the plan has failed, too: then nobody looks at it
- * any more. */
+/* Launched as a successor: it may begin while the kernel before it ends, which can be an earlier
+ * send. What depends only on the launch is looked up before the wait, since the parameters must be
+ * fetched, too. The same holds for the operation's number, since no successor begins before all
+ * blocks of this kernel have counted. It is also counted if the plan has failed; then nobody looks
+ * at it any more. */
 template <bool CHUNKS> __device__ __forceinline__ void send_all(const stepaf_kernel_args &args)
 {
     unsigned i = find_tensor(args);
@@ -249,7 +247,7 @@ template <bool CHUNKS> __device__ __forceinline__ void send_all(const stepaf_ker
     send.stamp = make_stamp(args, number_after(__shfl_sync(ALL, before, 0)));
     let_successor_begin();
     if (!CHUNKS && aligned && proto == STEPAF_PROTO_INLINE) {
-        /* What follows the wait is fetched during it if it is the next in the program, too. */
+        /* Code behind the wait is fetched during the wait if it is next in the program. */
         await_predecessor();
         send_head<true>(args, tensor, send.stamp);
         return;
@@ -261,7 +259,8 @@ template <bool CHUNKS> __device__ __forceinline__ void send_all(const stepaf_ker
         send_share<false, CHUNKS>(args, i, tensor, proto, send);
 }
 
-/* Between a head that comes and the end, or the unpacking that begins, is as little as can be. */
+/* As little as possible lies between a head's arrival and the end, or the begin of the
+ * unpacking. */
 __device__ __forceinline__ void gate(const stepaf_kernel_args &args)
 {
     __shared__ uint32_t landed[STEPAF_KERNEL_TENSORS];
@@ -272,7 +271,7 @@ __device__ __forceinline__ void gate(const stepaf_kernel_args &args)
     ok = alone ? __all_sync(ALL, ok) : __syncthreads_and(ok);
     if (!ok)
         return;
-    if (args.gate_ends) /* else unpacking begins when there is something to unpack */
+    if (args.gate_ends) /* otherwise unpacking begins when there is something to unpack */
         let_successor_begin();
     if (threadIdx.x == 0) /* if nothing comes, the plan has failed, and nobody counts any more */
         args.counts[0] = n;
@@ -301,7 +300,7 @@ __device__ __forceinline__ void unpack_all(const stepaf_kernel_args &args)
     await_predecessor();
 }
 
-/* Before the wait: between two of these is a gate, which is no successor. */
+/* Counted before the wait: between two of these kernels is a gate, which is no successor. */
 __device__ __forceinline__ void unpack_all_chunks(const stepaf_kernel_args &args)
 {
     uint32_t *count = &args.counts[1 + blockIdx.x];
@@ -310,7 +309,7 @@ __device__ __forceinline__ void unpack_all_chunks(const stepaf_kernel_args &args
     let_successor_begin();
     bool ok =
         args.aligned ? unpack_chunks<true>(args, n, failed) : unpack_chunks<false>(args, n, failed);
-    __syncwarp(); /* all have read it */
+    __syncwarp(); /* all threads have read it */
     if (ok && threadIdx.x == 0)
         *count = n;
     await_predecessor();

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The compiled kernels as bytes of the library. */
+/* The compiled kernels, embedded in the library as bytes. */
 #include "device/cuda/driver.h"
 
 __asm__(".pushsection .rodata\n"

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Whose a pointer is; memory of the GPU, and pinned memory for it. The latter is for set-up only:
- * some of it waits for the GPU. */
+/* Classify pointers; allocate GPU memory, and pinned memory for the GPU. Allocation is for set-up
+ * only: some calls wait for the GPU. */
 #include <string.h>
 
 #include "base/log.h"
@@ -28,7 +28,7 @@ void stepaf_cuda_classify(const void *ptr, struct stepaf_gpu_place *place_p)
     /* clang-format on */
     void *values[] = {&type, &ordinal, &managed, &shareable, &mapped, &base, &bytes};
 
-    /* What CUDA does not know is no failure: all values are zero then. */
+    /* A pointer that CUDA does not know is no failure: all values are then zero. */
     if (!cuda || cuda->pointer_attributes(sizeof(names) / sizeof(names[0]), names, values,
                                           (CUdeviceptr)ptr) != CUDA_SUCCESS)
         return;
@@ -53,7 +53,7 @@ static void *pointer_of(CUdeviceptr at)
     return (void *)(uintptr_t)at;
 }
 
-/* What is no multiple of the GPU's largest pages takes as much memory, but by smaller ones, which
+/* Round up to the GPU's largest pages. Other sizes take as much memory, but in smaller pages, which
  * peers write to more slowly. */
 static size_t whole_pages(size_t bytes)
 {
@@ -90,7 +90,7 @@ stepaf_status_t stepaf_cuda_alloc(struct stepaf_gpu *self, size_t bytes, void **
     return status;
 }
 
-/* Say what went wrong where nothing can be done about it. */
+/* Log a failure that nothing can be done about. */
 static void log_failure(struct stepaf_cuda_gpu *gpu, CUresult result, const char *what)
 {
     if (stepaf_cuda_check(gpu->cuda, result, "%s", what))
@@ -140,7 +140,7 @@ void stepaf_cuda_free_host(struct stepaf_gpu *self, void *ptr)
     stepaf_cuda_leave(gpu, &scope);
 }
 
-/* Whether the driver knows it as host memory of its own, or pinned already. */
+/* Return whether the driver knows the memory as its own host memory, or as pinned already. */
 static bool is_pinned(const struct stepaf_cuda_driver *cuda, const void *ptr)
 {
     CUmemorytype type = 0;
@@ -161,7 +161,7 @@ static CUresult pin(struct stepaf_cuda_gpu *gpu, void *ptr, size_t bytes)
     if (result)
         return result;
     result = cuda->host_pointer(&at, ptr, 0);
-    if (!result && at != device_of(ptr)) /* no GPU that is known does so on a 64-bit host */
+    if (!result && at != device_of(ptr)) /* no known GPU does so on a 64-bit host */
         result = CUDA_ERROR_NOT_SUPPORTED;
     if (result)
         (void)cuda->host_unregister(ptr);

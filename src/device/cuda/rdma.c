@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* GPU memory for network cards: exported for cards that reach it themselves, and copied for those
- * that do not. */
+/* GPU memory for NICs that read and write it themselves: facts of the device, export, ordering,
+ * flush. */
 #include <stdio.h>
 #include <unistd.h>
 
@@ -8,7 +8,7 @@
 #include "base/log.h"
 #include "device/cuda/driver.h"
 
-/* What a device attribute says; an older driver, which does not know it, says nothing. */
+/* Read a device attribute; 0 from an older driver that does not know it. */
 static int read_attribute(const struct stepaf_cuda_gpu *gpu, CUdevice_attribute attribute)
 {
     int value = 0;
@@ -32,7 +32,7 @@ const struct stepaf_gpu_rdma *stepaf_cuda_rdma(struct stepaf_gpu *self)
     if (!read_attribute(gpu, CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_SUPPORTED))
         snprintf(rdma->no_peermem, sizeof(rdma->no_peermem), "GPU %d offers no GPUDirect RDMA",
                  gpu->base.facts.ordinal);
-    /* There the driver says that all is ordered, which is so on one of the ways. */
+    /* There the driver says that all is ordered, which is true of only one of the ways. */
     rdma->two_ways =
         read_attribute(gpu, CU_DEVICE_ATTRIBUTE_PAGEABLE_MEMORY_ACCESS_USES_HOST_PAGE_TABLES);
     rdma->flush =
@@ -70,7 +70,7 @@ stepaf_status_t stepaf_cuda_dmabuf(struct stepaf_gpu *self, const void *ptr, siz
                                               by_pcie ? STEPAF_CUDA_DMABUF_BY_PCIE : 0);
     (void)stepaf_fd_end(-1);
     stepaf_cuda_leave(gpu, &scope);
-    /* A driver before 12.8 knows no such flag, and a GPU with one way needs none. */
+    /* A driver before 12.8 does not know the flag, and a GPU with one way does not need it. */
     if (by_pcie && (result == CUDA_ERROR_INVALID_VALUE || result == CUDA_ERROR_NOT_SUPPORTED))
         return stepaf_error_set(STEPAF_ERR_UNSUPPORTED, STEPAF_PHASE_NONE,
                                 "GPU %d exports no dma-buf by PCIe", gpu->base.facts.ordinal);

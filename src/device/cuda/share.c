@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* GPU memory of several processes: exported and imported by IPC handles. */
+/* GPU memory of several processes: exported and imported through IPC handles. */
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
@@ -8,26 +8,27 @@
 #include "base/log.h"
 #include "device/cuda/driver.h"
 
-/* A peer's allocation in this process. */
+/* A peer's allocation mapped in this process. */
 struct mapping {
     struct stepaf_list node;
     uint8_t handle[STEPAF_GPU_IPC];
     CUdeviceptr base;
     size_t bytes;
     unsigned uses;
-    bool opened; /* by its handle; else it is this process's own */
+    bool opened; /* opened by its handle; otherwise it is this process's own */
 };
 
 _Static_assert(sizeof(CUipcMemHandle) == STEPAF_GPU_IPC, "plain bytes");
 
-/* A random number that stands for this process: process ids repeat from container to container.
- * CUDA opens no handle in the process that has made it, so one has to know. */
+/* A random number that stands for this process, since process ids repeat from container to
+ * container. CUDA does not open a handle in the process that made it, so importers must recognize
+ * their own memory. */
 static uint64_t this_process;
 
 static void draw_process(void)
 {
     if (getrandom(&this_process, sizeof(this_process), 0) != sizeof(this_process))
-        this_process = 0; /* is nobody's */
+        this_process = 0; /* no process has this number */
 }
 
 static uint64_t process_number(void)
@@ -66,7 +67,7 @@ stepaf_status_t stepaf_cuda_export(struct stepaf_gpu *self, const void *ptr,
     return STEPAF_OK;
 }
 
-/* Memory of this process, perhaps of another of its GPUs. */
+/* Map memory of this process, perhaps of another of its GPUs. */
 static stepaf_status_t map_own(struct stepaf_cuda_gpu *gpu,
                                const struct stepaf_gpu_export *exported, struct mapping *mapping)
 {
@@ -129,7 +130,7 @@ static void unmap(struct stepaf_cuda_gpu *gpu, struct mapping *mapping)
     free(mapping);
 }
 
-/* The mapping of an allocation, there already or made now, without uses then. */
+/* Find the mapping of an allocation, or map it now, with no uses yet. */
 static stepaf_status_t map_allocation(struct stepaf_cuda_gpu *gpu,
                                       const struct stepaf_gpu_export *exported,
                                       struct mapping **mapping_p)

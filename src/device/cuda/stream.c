@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What is enqueued on streams, and streams and events themselves. */
+/* Operations enqueued on streams; streams and events themselves. */
 #include "device/cuda/driver.h"
 
 stepaf_status_t stepaf_cuda_capturing(struct stepaf_gpu *self, void *stream, bool *capturing_p)
