@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The kernels of plans that take the next batch of any one peer: see the end of kernels.h. */
+/* Kernels of plans that take the next batch of any one peer: see the end of kernels.h. */
 #ifndef STEPAF_DEVICE_CUDA_KERNELS_ANY_CUH
 #define STEPAF_DEVICE_CUDA_KERNELS_ANY_CUH
 
@@ -9,7 +9,7 @@
 namespace
 {
 
-/* Which batch of which peer. */
+/* A batch and its peer. */
 struct Batch {
     uint32_t n; /* operation in its slot */
     uint32_t peer, slot;
@@ -26,7 +26,7 @@ __device__ __forceinline__ Batch batch_of(const Pair &entry)
             static_cast<uint32_t>(entry.x) & 0xff};
 }
 
-/* Tensor @a i of a batch. */
+/* Return tensor @a i of a batch. */
 __device__ __forceinline__ stepaf_kernel_tensor tensor_of(const stepaf_any_args &args,
                                                           const Batch &batch, uint32_t i)
 {
@@ -41,7 +41,7 @@ __device__ __forceinline__ stepaf_kernel_tensor tensor_of(const stepaf_any_args 
     return tensor;
 }
 
-/* The head of another tensor where TOLD_ALL comes to for tensor @a i, or NULL. */
+/* Return the head of the other tensor that gets TOLD_ALL for tensor @a i, or NULL. */
 __device__ __forceinline__ const uint8_t *leader_of(const stepaf_any_args &args, const Batch &batch,
                                                     uint32_t i)
 {
@@ -59,7 +59,7 @@ __device__ __forceinline__ uint32_t *landed_of(const stepaf_any_args &args, cons
     return &args.landed[batch.slot * args.landed_stride + batch.peer * args.n_each + i];
 }
 
-/* The tensor that this block works for. */
+/* Return the tensor that this block works for. */
 __device__ __forceinline__ uint32_t find_share(const stepaf_any_args &args)
 {
     uint32_t i = 0;
@@ -100,7 +100,8 @@ __device__ __forceinline__ void send_batch(const stepaf_any_args &args, const Ba
 
 /* ---- receiving ---- */
 
-/* The first peer, from @a turn on, all of whose heads are in @a told; n_peers: there is none. */
+/* Return the first peer, from @a turn on, with all of its heads in @a told; n_peers if there is
+ * none. */
 __device__ __forceinline__ uint32_t choose(const stepaf_any_args &args, uint64_t told,
                                            uint32_t turn)
 {
@@ -115,9 +116,9 @@ __device__ __forceinline__ uint32_t choose(const stepaf_any_args &args, uint64_t
     return args.n_peers;
 }
 
-/* Look at all peers' next heads, an octet each, until one has sent all of its. @a leader: the head
- * that may tell of the octet's tensor, too, or NULL. The octet's share of its head is in @a pair
- * then. n_peers: given up. */
+/* Poll the next heads of all peers, an octet each, until one peer has sent all of its heads. @a
+ * leader: the head that may announce the octet's tensor, too, or NULL. The octet's share of its
+ * head is then in @a pair. Returns n_peers if it has given up. */
 __device__ __forceinline__ uint32_t await_batch(const stepaf_any_args &args, const uint8_t *head,
                                                 uint8_t proto, const uint8_t *leader, bool mine,
                                                 uint64_t stamp, Pair &pair)
@@ -144,7 +145,8 @@ __device__ __forceinline__ uint32_t await_batch(const stepaf_any_args &args, con
     }
 }
 
-/* The tensor, if it is in its head; and the head, for the next one. All have looked at it. */
+/* Take the tensor if it is in its head, and make the head ready for the next one. All threads have
+ * looked at the head. */
 template <bool ALIGNED>
 __device__ __forceinline__ void take_head(const stepaf_kernel_tensor &tensor, uint32_t bytes,
                                           const Pair &pair)
@@ -155,8 +157,8 @@ __device__ __forceinline__ void take_head(const stepaf_kernel_tensor &tensor, ui
         take_from_head<ALIGNED>(tensor.data, bytes, pair);
 }
 
-/* Wait for a batch, and take its heads and the pieces that are the gate's, a warp for each group.
- * What can be looked up before the batch is there, is. */
+/* Wait for a batch. Take its heads and the gate's pieces, a warp for each group. Everything that
+ * can be looked up before the batch is there is looked up before. */
 template <bool ALIGNED>
 __device__ __forceinline__ bool take_batch(const stepaf_any_args &args, Batch &batch)
 {
@@ -197,7 +199,7 @@ __device__ __forceinline__ bool take_batch(const stepaf_any_args &args, Batch &b
     return true;
 }
 
-/* By one thread: whose turn it is next; then let others see the batch. */
+/* By one thread: note whose turn is next; then let others see the batch. */
 __device__ __forceinline__ void note_batch(const stepaf_any_args &args, const Batch &batch,
                                            uint32_t seq)
 {
@@ -208,14 +210,14 @@ __device__ __forceinline__ void note_batch(const stepaf_any_args &args, const Ba
     args.origin[0] = batch.peer;
     args.origin[1] = batch.slot;
     args.counts[0] = seq;
-    if (!args.gate_ends) /* else the kernels that follow wait for this one's end */
+    if (!args.gate_ends) /* otherwise the kernels that follow wait for the end of this one */
         __threadfence();
     store_pair(entry_at(args, seq),
                {static_cast<uint64_t>(batch.n) << 32 | batch.peer << 8 | batch.slot,
                 make_stamp(args, seq)});
 }
 
-/* Wait until the gate has noted batch @a seq: not long, since the gate lets this kernel begin. */
+/* Wait until the gate has noted batch @a seq. Not long, since the gate lets this kernel begin. */
 __device__ __forceinline__ bool await_entry(const stepaf_any_args &args, uint32_t seq, Pair &entry)
 {
     Patience patience(args);
@@ -248,8 +250,8 @@ __device__ __forceinline__ bool unpack_batch(const stepaf_any_args &args, const 
 
 /* ---- kernels ---- */
 
-/* Launched as a successor, but what is read before all before it is done may be old: that may be
- * another send, which counts as it ends. */
+/* Launched as a successor. But values read before all earlier work is done may be old: the kernel
+ * before may be another send, which counts as it ends. */
 template <bool CHUNKS> __device__ __forceinline__ void send_all_any(const stepaf_any_args &args)
 {
     uint32_t *count = &args.counts[1 + blockIdx.x];
@@ -259,18 +261,18 @@ template <bool CHUNKS> __device__ __forceinline__ void send_all_any(const stepaf
     await_predecessor();
     uint32_t failed = load_volatile(args.failed);
     uint32_t seq = number_after(load_volatile(count));
-    Pair entry = load_pair(entry_at(args, guess)); /* on its way together with the count */
+    Pair entry = load_pair(entry_at(args, guess)); /* in flight together with the count */
     if (seq != guess)
         entry = load_pair(entry_at(args, seq));
     Batch batch = batch_of(entry);
-    /* Nothing was received: a graph that answers more than it receives. */
+    /* Nothing was received: the graph answers more than it receives. */
     uint32_t none = entry.y != make_stamp(args, seq);
     Send send = {make_stamp(args, batch.n), failed | none};
     if (args.aligned)
         send_batch<true, CHUNKS>(args, batch, send);
     else
         send_batch<false, CHUNKS>(args, batch, send);
-    __syncwarp(); /* all have read it */
+    __syncwarp(); /* all threads have read it */
     if (threadIdx.x == 0 && !send.failed)
         *count = seq;
 }
@@ -278,7 +280,7 @@ template <bool CHUNKS> __device__ __forceinline__ void send_all_any(const stepaf
 template <bool CHUNKS> __device__ __forceinline__ void unpack_all_any(const stepaf_any_args &args)
 {
     uint32_t *count = &args.counts[1 + blockIdx.x];
-    /* Before the wait: between two of these is a gate, which is no successor. */
+    /* Counted before the wait: between two of these kernels is a gate, which is no successor. */
     uint32_t seq = number_after(load_volatile(count));
     bool ok = !load_volatile(args.failed);
     Pair entry = {0, 0};
@@ -288,7 +290,7 @@ template <bool CHUNKS> __device__ __forceinline__ void unpack_all_any(const step
     if (ok) {
         ok = args.aligned ? unpack_batch<true, CHUNKS>(args, batch_of(entry))
                           : unpack_batch<false, CHUNKS>(args, batch_of(entry));
-        __syncwarp(); /* all have read it */
+        __syncwarp(); /* all threads have read it */
         if (ok && threadIdx.x == 0)
             *count = seq;
     }
@@ -307,7 +309,7 @@ extern "C" __global__ void stepaf_send_any_chunks(const __grid_constant__ stepaf
     send_all_any<true>(args);
 }
 
-extern "C" __global__ void __launch_bounds__(512, 4) /* so many: 32 registers */
+extern "C" __global__ void __launch_bounds__(512, 4) /* 4 per multiprocessor: 32 registers */
     stepaf_gate_any(const __grid_constant__ stepaf_any_args args)
 {
     uint32_t seq = number_after(args.counts[0]);

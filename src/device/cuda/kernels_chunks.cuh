@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Tensors that go through a mailbox in host memory chunk by chunk, or by the proxy part by part:
- * kernels.h has what these are. */
+/* Tensors that go chunk by chunk through a mailbox in host memory, or part by part through the
+ * proxy: kernels.h has the layout. */
 #ifndef STEPAF_DEVICE_CUDA_KERNELS_CHUNKS_CUH
 #define STEPAF_DEVICE_CUDA_KERNELS_CHUNKS_CUH
 
@@ -9,16 +9,16 @@
 namespace
 {
 
-constexpr unsigned AT_ONCE = 4; /* pieces that a thread has on their way: host memory is far */
+constexpr unsigned AT_ONCE = 4; /* pieces that a thread has in flight: host memory is far */
 
-/* Where a chunk, or a part, is in the mailbox and in the tensor, and how many bytes of the tensor
- * are in it; and its flag. */
+/* A chunk, or a part: its addresses in the mailbox and in the tensor, how many bytes of the tensor
+ * are in it, and its flag. */
 struct Chunk {
     uint8_t *box, *data, *flag;
     uint32_t bytes;
 };
 
-/* @a tells: from flag to flag, of a part. */
+/* Find chunk or part @a chunk. @a tells: from flag to flag, of a part. */
 __device__ __forceinline__ Chunk find_chunk(const stepaf_kernel_tensor &tensor, uint32_t bytes,
                                             uint32_t chunk, uint32_t tells)
 {
@@ -54,7 +54,7 @@ __device__ __forceinline__ void copy_pieces(uint8_t *to, const uint8_t *from, ui
     }
 }
 
-/* Store the chunks that are this block's, each with its flag behind it. */
+/* Store this block's chunks, each with its flag behind it. */
 template <bool ALIGNED>
 __device__ __forceinline__ void send_chunks(const stepaf_kernel_tensor &tensor, unsigned block,
                                             const Send &send)
@@ -79,7 +79,7 @@ __device__ __forceinline__ void send_chunks(const stepaf_kernel_tensor &tensor, 
     }
 }
 
-/* Take the chunks that are this block's, as they come. False: given up. */
+/* Take this block's chunks as they arrive. Returns false if it has given up. */
 template <bool ALIGNED, class ARGS>
 __device__ __forceinline__ bool take_chunks(const ARGS &args, const stepaf_kernel_tensor &tensor,
                                             uint32_t bytes, uint64_t stamp, unsigned block)
@@ -94,7 +94,7 @@ __device__ __forceinline__ bool take_chunks(const ARGS &args, const stepaf_kerne
             if (__any_sync(ALL, threadIdx.x == 0 && patience.over(tensor.peer)))
                 return false;
         if (!ALIGNED &&
-            tensor.proto == STEPAF_PROTO_PARTS) { /* its place in the buffer may be odd, too */
+            tensor.proto == STEPAF_PROTO_PARTS) { /* its place there may be unaligned, too */
             copy_share<false>(chunk.data, chunk.box, chunk.bytes, 0, 1);
             continue;
         }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What all kernels share: patience, and those parts of sending and taking that do not depend on how
- * a launch is told of its tensors. ARGS is stepaf_kernel_args or stepaf_any_args. */
+/* What all kernels share: patience, and the parts of sending and taking that do not depend on how a
+ * launch is told of its tensors. ARGS is stepaf_kernel_args or stepaf_any_args. */
 #ifndef STEPAF_DEVICE_CUDA_KERNELS_COMMON_CUH
 #define STEPAF_DEVICE_CUDA_KERNELS_COMMON_CUH
 
@@ -12,14 +12,14 @@ namespace
 {
 
 constexpr unsigned ALL = 0xffffffffu;
-constexpr unsigned OCTET = 8; /* threads that write a head with a tensor in it, or look at one */
+constexpr unsigned OCTET = 8; /* threads that write a head with a tensor in it, or poll one */
 constexpr unsigned LAST = STEPAF_WARP - 1;
 constexpr unsigned GROUP_PIECES = STEPAF_GROUP_DATA / 16;
 constexpr uint64_t THERE = UINT64_C(1) << 63; /* in a piece's second word */
 constexpr unsigned LOOKS = 64;                /* polls between looks at the clock */
 
-/* The number of the operation behind @a count others. Where registers are few, the compiler would
- * keep @a count beside it, and make it anew. */
+/* Return the number of the operation behind @a count others. If registers are few, the compiler
+ * would keep @a count as well, and compute the number again. */
 __device__ __forceinline__ uint32_t number_after(uint32_t count)
 {
     uint32_t n = (count + 1) & STEPAF_COUNT_MASK;
@@ -28,15 +28,15 @@ __device__ __forceinline__ uint32_t number_after(uint32_t count)
     return n;
 }
 
-/* As stepaf_stamp; @a n is a number. */
+/* Return what stepaf_stamp returns; @a n is a number. */
 template <class ARGS> __device__ __forceinline__ uint64_t make_stamp(const ARGS &args, uint32_t n)
 {
     return static_cast<uint64_t>(args.epoch) << 32 | n;
 }
 
-/* The first thing that goes wrong is noted; from then on nothing is done for this plan. Whoever
- * sees that must find it noted, since its stream goes on, and the host looks. False: another is at
- * it. */
+/* Note the first fault; from then on nothing is done for this plan. A thread that sees the plan's
+ * failure must find the fault noted, since its stream goes on, and the host looks. Returns false if
+ * another thread is noting one. */
 template <class ARGS> __device__ bool note_fault(const ARGS &args, uint32_t fault, uint32_t peer)
 {
     if (atomicExch(&args.failed[1], 1))
@@ -51,7 +51,7 @@ template <class ARGS> __device__ bool note_fault(const ARGS &args, uint32_t faul
     return true;
 }
 
-/* Ask now and then whether waiting still makes sense. */
+/* Check now and then whether waiting still makes sense. */
 template <class ARGS> class Patience
 {
   public:
@@ -59,7 +59,7 @@ template <class ARGS> class Patience
     {
     }
 
-    /* One poll was in vain. True: give up. */
+    /* Count a poll that was in vain. Returns true to give up. */
     __device__ __forceinline__ bool over(uint32_t peer)
     {
         if (++polls_ % LOOKS != 0)
@@ -69,7 +69,8 @@ template <class ARGS> class Patience
     }
 
   private:
-    /* When waiting began; 0: give up. Not a method, so that the members stay in registers. */
+    /* Return when waiting began; 0 to give up. Not a method, so that the members stay in
+     * registers. */
     static __device__ __noinline__ uint64_t look(const ARGS &args, uint32_t polls, uint64_t began,
                                                  uint32_t peer)
     {
@@ -97,8 +98,8 @@ template <class ARGS> class Patience
 
 /* ---- sending ---- */
 
-/* What one send has to know. Whether the plan has failed is on its way from memory while the first
- * piece of the tensor is: it is looked at only when that is stored, or a head. */
+/* What one send needs to know. The plan's failure is loaded at the same time as the first piece of
+ * the tensor; it is looked at only when that piece, or a head, is stored. */
 struct Send {
     uint64_t stamp;
     uint32_t failed;
@@ -129,8 +130,8 @@ __device__ __forceinline__ void copy_share(uint8_t *dst, const uint8_t *src, uin
         dst[at] = src[at];
 }
 
-/* Whether this block is the last of those that share tensor @a i: then all bytes are where they
- * go. */
+/* Return whether this block is the last of those that share tensor @a i: then all bytes are where
+ * they go. */
 template <class ARGS>
 __device__ __forceinline__ bool is_last(const ARGS &args, unsigned i,
                                         const stepaf_kernel_tensor &tensor)

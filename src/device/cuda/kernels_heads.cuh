@@ -10,7 +10,7 @@ namespace
 
 /* ---- sending ---- */
 
-/* Of a piece in a head. */
+/* Return the stamp of a piece in a head. */
 __device__ __forceinline__ uint32_t piece_stamp(uint64_t stamp)
 {
     return static_cast<uint32_t>(stamp) | STEPAF_HEAD_MARK;
@@ -21,13 +21,14 @@ __device__ __forceinline__ bool ends_head()
     return threadIdx.x % OCTET == OCTET - 1;
 }
 
-/* What this thread puts of the tensor into a head. */
+/* The words of the tensor that this thread puts into a head. */
 struct HeadWords {
     uint32_t first, second, third;
 };
 
-/* Of a tensor in a head: where its last bytes begin, if they are no whole word. For those is a way
- * of its own, which whole words do not come by. */
+/* Return whether this thread has the last bytes of a tensor in a head that are no whole word, and
+ * in @a rest where they begin. These bytes have a path of their own, which whole words do not
+ * take. */
 __device__ __forceinline__ bool has_rest(uint32_t bytes, uint32_t at, uint32_t &rest)
 {
     rest = bytes & ~3u;
@@ -65,7 +66,7 @@ __device__ __forceinline__ HeadWords load_head_words(const stepaf_kernel_tensor 
             load_word<false, uint32_t>(tensor.data, tensor.bytes, at + 8)};
 }
 
-/* A head with a tensor in it. */
+/* Store a head with a tensor in it. */
 __device__ __forceinline__ void store_head(const stepaf_kernel_tensor &tensor,
                                            const HeadWords &words, const Send &send)
 {
@@ -79,14 +80,15 @@ __device__ __forceinline__ void store_head(const stepaf_kernel_tensor &tensor,
     store_pair(tensor.head + 16 * threadIdx.x, pair);
 }
 
-/* A head alone. */
+/* Store a head alone. */
 __device__ __forceinline__ void tell(const stepaf_kernel_tensor &tensor, const Send &send)
 {
     if (threadIdx.x == 0 && !send.failed)
         store_pair(tensor.head + STEPAF_HEAD_TELLS, {tensor.bytes, send.stamp});
 }
 
-/* RDMA: where the source is. All that was written to it before this kernel can be seen by then. */
+/* RDMA: store where the source is. Everything written to the source before this kernel is visible
+ * by then. */
 __device__ __forceinline__ void tell_source(const stepaf_kernel_tensor &tensor, const Send &send)
 {
     uint64_t guarded = static_cast<uint64_t>(tensor.guarded) << 63;
@@ -98,26 +100,26 @@ __device__ __forceinline__ void tell_source(const stepaf_kernel_tensor &tensor, 
 
 /* ---- receiving ---- */
 
-/* Whether a head's stamp is one that counts nothing. */
+/* Return whether a head's stamp is a mark, which counts nothing. */
 __device__ __forceinline__ bool is_mark(uint64_t its)
 {
     return static_cast<uint32_t>(its) >= STEPAF_TOLD_ALL;
 }
 
-/* Whether a head tells of the operation that is waited for. */
+/* Return whether a head announces the operation that is waited for. */
 __device__ __forceinline__ bool is_told(uint64_t its, uint64_t stamp)
 {
     return its == stamp || is_mark(its);
 }
 
-/* Whether a head tells of all that copy engines write for its peer. */
+/* Return whether a head announces everything that copy engines write for its peer. */
 __device__ __forceinline__ bool tells_all(const uint8_t *head)
 {
     return static_cast<uint32_t>(load_pair(head + STEPAF_HEAD_TELLS).y) == STEPAF_TOLD_ALL;
 }
 
-/* Whether this thread's piece of a head, @a pair, is there, if it has to be; or another head, @a
- * leader, tells of the tensor. For the other pieces it may be NULL. */
+/* Return whether this thread's piece of a head, @a pair, is there, if it must be; or another head,
+ * @a leader, announces the tensor. @a leader may be NULL for the other pieces. */
 __device__ __forceinline__ bool has_come(const Pair &pair, uint32_t proto, uint64_t stamp,
                                          const uint8_t *leader)
 {
@@ -127,7 +129,7 @@ __device__ __forceinline__ bool has_come(const Pair &pair, uint32_t proto, uint6
     return there || (leader != nullptr && tells_all(leader));
 }
 
-/* Whether that is so for all of this octet. By whole warps. */
+/* Return whether that is so for all threads of this octet. Called by whole warps. */
 __device__ __forceinline__ bool has_come_whole(bool mine)
 {
     uint32_t all = __ballot_sync(ALL, mine);
@@ -154,7 +156,7 @@ __device__ __forceinline__ void store_aligned_words(uint8_t *data, uint32_t byte
                                           : words.third);
 }
 
-/* The tensor that is in this octet's head. */
+/* Take the tensor that is in this octet's head. */
 template <bool ALIGNED>
 __device__ __forceinline__ void take_from_head(uint8_t *data, uint32_t bytes, const Pair &pair)
 {
@@ -173,13 +175,13 @@ __device__ __forceinline__ void take_from_head(uint8_t *data, uint32_t bytes, co
     store_word<false>(data, bytes, at + 8, words.third);
 }
 
-/* The next operation may be told of so, too. */
+/* Clear a mark, since the next operation may be announced by one, too. */
 __device__ __forceinline__ void clear_mark(uint8_t *head)
 {
     store_pair(head + STEPAF_HEAD_TELLS, {0, 0});
 }
 
-/* The bytes of a tensor that is there, from the last two words of its head. */
+/* Return the bytes of a tensor that is there, from the last two words of its head. */
 __device__ __forceinline__ uint32_t bytes_of(const Pair &words, uint64_t stamp, uint32_t planned)
 {
     if (words.y == stamp)

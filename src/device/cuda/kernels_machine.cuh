@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What is said to the GPU in its own words (PTX ISA 8.3): everything else in the kernels is plain
- * CUDA C++, so that a test can put a machine of its own in place of this file. */
+/* The GPU's own instructions (PTX ISA 8.3). Everything else in the kernels is plain CUDA C++, so a
+ * test can replace this file with a machine of its own. */
 #ifndef STEPAF_DEVICE_CUDA_KERNELS_MACHINE_CUH
 #define STEPAF_DEVICE_CUDA_KERNELS_MACHINE_CUH
 
@@ -13,8 +13,8 @@ struct Pair {
     uint64_t x, y;
 };
 
-/* A thread's 16 bytes are stored, or loaded, at once: on the GPUs there are, if not by PTX's
- * word. */
+/* Store, or load, a thread's 16 bytes at once: true on existing GPUs, though PTX does not promise
+ * it. */
 __device__ __forceinline__ void store_pair(uint8_t *at, Pair pair)
 {
     asm volatile("st.volatile.global.v2.u64 [%0], {%1, %2};" ::"l"(at), "l"(pair.x), "l"(pair.y)
@@ -61,7 +61,7 @@ __device__ __forceinline__ uint32_t load_volatile(const uint32_t *at)
     return value;
 }
 
-/* What is read behind it is at least as new. */
+/* Load a value; what is read behind it is at least as new. */
 __device__ __forceinline__ uint32_t load_acquire(const uint32_t *at)
 {
     uint32_t value;
@@ -70,7 +70,7 @@ __device__ __forceinline__ uint32_t load_acquire(const uint32_t *at)
     return value;
 }
 
-/* Load what another GPU, or the host, has stored: what is read behind it is at least as new. */
+/* Load what another GPU, or the host, has stored; what is read behind it is at least as new. */
 __device__ __forceinline__ uint64_t load_flag(const uint8_t *at)
 {
     uint64_t value;
@@ -87,14 +87,14 @@ __device__ __forceinline__ uint64_t now_ns()
     return ns;
 }
 
-/* The compiler cannot know what a value is, and keeps it. */
+/* Hide a value from the compiler, which then keeps it. */
 __device__ __forceinline__ void hide(uint32_t &value)
 {
     asm("" : "+r"(value));
 }
 
-/* Hide a value that is made here, before what follows: parameters have to be fetched, too, and the
- * compiler would do that again at each use. */
+/* Hide a value that is made here, before what follows. Parameters must be fetched, too, and the
+ * compiler would fetch them again at each use. */
 __device__ __forceinline__ void make_here(uint32_t &value)
 {
     asm volatile("" : "+r"(value));
@@ -102,7 +102,7 @@ __device__ __forceinline__ void make_here(uint32_t &value)
 
 __device__ __forceinline__ void make_here(uint8_t *&value)
 {
-    size_t at = __cvta_generic_to_global(value); /* or it would be forgotten that it is global */
+    size_t at = __cvta_generic_to_global(value); /* else: no longer known to be global */
 
     asm volatile("" : "+l"(at));
     value = static_cast<uint8_t *>(__cvta_global_to_generic(at));

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Tensors that go by LL, in groups of pieces that say themselves that they are there: kernels.h has
+/* Tensors that go by LL, in groups of pieces that themselves say that they are there: kernels.h has
  * what a group is. */
 #ifndef STEPAF_DEVICE_CUDA_KERNELS_PIECES_CUH
 #define STEPAF_DEVICE_CUDA_KERNELS_PIECES_CUH
@@ -9,7 +9,7 @@
 namespace
 {
 
-/* This thread's two of a group: the one of its number, and the 32nd from there. */
+/* This thread's two pieces of a group: the one of its number, and the 32nd from there. */
 struct Group {
     Pair low, high;
 };
@@ -19,7 +19,7 @@ __device__ __forceinline__ uint32_t groups_of(uint32_t bytes)
     return (bytes + STEPAF_GROUP_DATA - 1) / STEPAF_GROUP_DATA;
 }
 
-/* Whether all of a group is in the tensor. For those, nearly all there are, is a way with few
+/* Return whether all of a group is in the tensor. Nearly all groups are, and have a path with few
  * instructions. */
 __device__ __forceinline__ bool is_whole(uint32_t bytes, uint32_t group)
 {
@@ -31,7 +31,8 @@ __device__ __forceinline__ uint8_t *piece_at(const stepaf_kernel_tensor &tensor,
     return tensor.data + group * STEPAF_GROUP_DATA + 16 * (threadIdx.x % STEPAF_WARP);
 }
 
-/* As they are in the tensor; the last thread's second is not of it. */
+/* Load a group's pieces as they are in the tensor; the last thread's second piece is not part of
+ * it. */
 template <bool ALIGNED>
 __device__ __forceinline__ Group load_tensor(const stepaf_kernel_tensor &tensor, uint32_t group)
 {
@@ -71,7 +72,7 @@ __device__ __forceinline__ void store_tensor(const stepaf_kernel_tensor &tensor,
         store_piece<ALIGNED>(tensor.data, bytes, first + STEPAF_WARP, its.high);
 }
 
-/* Put THERE into each; what that displaces is in the last one. */
+/* Put THERE into each piece; the displaced bits are in the last one. */
 __device__ __forceinline__ Group set_there(Group its)
 {
     uint32_t lows = __ballot_sync(ALL, (its.low.y & THERE) != 0);
@@ -89,7 +90,7 @@ __device__ __forceinline__ bool is_there(const Group &its)
     return (its.low.y & its.high.y & THERE) != 0;
 }
 
-/* As it was in the tensor. */
+/* Restore the pieces as they were in the tensor. */
 __device__ __forceinline__ Group restore(Group its)
 {
     unsigned t = threadIdx.x % STEPAF_WARP;
@@ -118,9 +119,9 @@ __device__ __forceinline__ void store_group(uint8_t *at, const Group &its)
     store_pair(at + STEPAF_GROUP_BYTES / 2, its.high);
 }
 
-/* @a before is of before the wait: its failed may be old. With it the head goes on its way at once,
- * since the peer has something to begin. If a plan fails right then, its peer waits for the
- * pieces. */
+/* Send a share of the pieces. @a before was loaded before the wait, so its failed may be old. With
+ * it the head leaves at once, so that the peer has something to begin with. If the plan fails at
+ * that moment, its peer waits for the pieces. */
 template <bool ALIGNED>
 __device__ __forceinline__ void send_pieces(const stepaf_kernel_tensor &tensor, unsigned chunk,
                                             const Send &before, const uint32_t *failed_at)
@@ -145,10 +146,9 @@ __device__ __forceinline__ void send_pieces(const stepaf_kernel_tensor &tensor, 
     }
 }
 
-/* Take the share @a chunk of @a n, of whose first group this thread's pieces have been loaded
- * already:
- * @a its. A group is looked at until all of it is there, and left as the next operation has to find
- * it. False: given up. */
+/* Take share @a chunk of @a n. This thread's pieces of the first group are loaded already: @a its.
+ * A group is polled until all of it is there, and left as the next operation must find it. Returns
+ * false if it has given up. */
 template <bool ALIGNED, class ARGS>
 __device__ __forceinline__ bool take_pieces(const ARGS &args, const stepaf_kernel_tensor &tensor,
                                             uint32_t bytes, unsigned chunk, unsigned n, Group its)

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The kernels of plans of which some answers are enough: see the end of kernels.h. They are kernels
- * of their own, so that the others are as if there were none. Each waits for what is before it in
- * the stream, so it may be launched as a successor or not. */
+/* Kernels of plans that need only some answers: see the end of kernels.h. They are separate, so
+ * that the other kernels stay the same. Each waits for all earlier work of the stream, so it may be
+ * launched as a successor or not. */
 #ifndef STEPAF_DEVICE_CUDA_KERNELS_SOME_CUH
 #define STEPAF_DEVICE_CUDA_KERNELS_SOME_CUH
 
 namespace
 {
 
-/* As another kernel, or the host, has left it. */
+/* Load a mask as another kernel, or the host, has left it. */
 __device__ __forceinline__ uint64_t load_mask(const uint64_t &mask)
 {
     return *static_cast<const volatile uint64_t *>(&mask);
@@ -38,15 +38,15 @@ __device__ __forceinline__ uint64_t mask_of(unsigned n)
 
 enum Outcome { WAIT, DONE, OVER };
 
-/* What the thread that decides knows of a wait. */
+/* What the deciding thread knows of a wait. */
 struct Wait {
     uint64_t began, now;
-    uint64_t wanted; /* the peers that it is for */
+    uint64_t wanted; /* peers that it is for */
     uint64_t gone;
     uint32_t polls;
 };
 
-/* Peers all of whose tensors are told of, a bit a tensor. */
+/* Return the peers whose tensors are all announced. @a told: one bit per tensor. */
 __device__ __forceinline__ uint64_t find_whole(uint64_t told, unsigned n_each, unsigned n_tensors)
 {
     uint64_t each = mask_of(n_each), whole = 0;
@@ -57,7 +57,7 @@ __device__ __forceinline__ uint64_t find_whole(uint64_t told, unsigned n_each, u
     return whole;
 }
 
-/* Peers are not waited for any more. False: too few are left, because of @a fault. */
+/* Stop waiting for @a peers. Returns false if too few are left, because of @a fault. */
 __device__ __forceinline__ bool give_up(const stepaf_kernel_args &args, Wait &wait, uint64_t peers)
 {
     stepaf_some &some = *args.awaited;
@@ -67,14 +67,15 @@ __device__ __forceinline__ bool give_up(const stepaf_kernel_args &args, Wait &wa
     return args.n_tensors / some.n_each - count_bits(wait.gone) >= some.need;
 }
 
-/* The plan is over. If another thread is at it, that is seen when it has noted why. */
+/* End the plan. If another thread is ending it, the outcome follows when that thread has noted
+ * why. */
 __device__ __forceinline__ Outcome fail_some(const stepaf_kernel_args &args, uint32_t fault,
                                              uint64_t peers)
 {
     return note_fault(args, fault, first_of(peers)) ? OVER : WAIT;
 }
 
-/* Now and then: whether something has happened that does not come by itself. */
+/* Now and then: find out whether something has happened that no head announces. */
 __device__ __noinline__ Outcome look_around(const stepaf_kernel_args &args, Wait &wait,
                                             uint64_t missing)
 {
@@ -88,7 +89,7 @@ __device__ __noinline__ Outcome look_around(const stepaf_kernel_args &args, Wait
     return WAIT;
 }
 
-/* By one thread: what to do now that these tensors' heads are there. */
+/* By one thread: decide what to do now that these tensors' heads are there. */
 template <bool SETTLES>
 __device__ __forceinline__ Outcome judge(const stepaf_kernel_args &args, Wait &wait, uint64_t told,
                                          uint64_t &whole)
@@ -116,8 +117,9 @@ __device__ __forceinline__ Outcome judge(const stepaf_kernel_args &args, Wait &w
     return fail_some(args, STEPAF_FAULT_TIMEOUT, missing);
 }
 
-/* Wait for heads, an octet each, until the outcome is there; the octet's share of its head is in @a
- * pair then, and in @a chosen whose tensors are to be taken. One who was told of stays so. */
+/* Wait for heads, an octet each, until there is an outcome. Then the octet's share of its head is
+ * in @a pair, and the peers whose tensors must be taken are in @a chosen. A peer that was announced
+ * stays so. */
 template <bool SETTLES>
 __device__ __forceinline__ Outcome await_some(const stepaf_kernel_args &args, uint64_t stamp,
                                               uint64_t wanted, Wait &wait, uint64_t &chosen,
@@ -152,8 +154,8 @@ __device__ __forceinline__ Outcome await_some(const stepaf_kernel_args &args, ui
     return outcome;
 }
 
-/* What is in the heads of those who were chosen, and the heads, for the next one: all have looked
- * at them. Of others nothing has come. */
+/* Take the tensors in the chosen peers' heads, and make the heads ready for the next operation: all
+ * threads have looked at them. Nothing has arrived from the other peers. */
 template <bool ALIGNED>
 __device__ __forceinline__ void take_chosen(const stepaf_kernel_args &args, uint64_t stamp,
                                             uint64_t chosen, const Pair &pair)
@@ -185,7 +187,7 @@ __device__ __forceinline__ void take_chosen_as(const stepaf_kernel_args &args, u
         take_chosen<false>(args, stamp, chosen, pair);
 }
 
-/* Until enough answers are there. */
+/* Wait until enough answers are there. */
 __device__ __forceinline__ void gate_some(const stepaf_kernel_args &args)
 {
     await_predecessor();
@@ -211,7 +213,7 @@ __device__ __forceinline__ void gate_some(const stepaf_kernel_args &args)
     args.counts[0] = n;
 }
 
-/* Before the slot is used again: until those who are late in it have answered, or are given up. */
+/* Before the slot is used again: wait until its late peers have answered, or are given up. */
 __device__ __forceinline__ void settle(const stepaf_kernel_args &args)
 {
     await_predecessor();
@@ -256,7 +258,7 @@ __device__ __forceinline__ void unpack_tensor(const stepaf_kernel_args &args, un
     }
 }
 
-/* Behind either of them. */
+/* Launched behind either of them. */
 template <bool CHUNKS> __device__ __forceinline__ void unpack_some(const stepaf_kernel_args &args)
 {
     unsigned i = find_tensor(args);
@@ -274,7 +276,7 @@ template <bool CHUNKS> __device__ __forceinline__ void unpack_some(const stepaf_
 
 /* ---- sending ---- */
 
-/* Behind settle: nothing goes to those who have been given up. */
+/* Launched behind settle: nothing goes to peers that were given up. */
 template <bool CHUNKS> __device__ __forceinline__ void send_some(const stepaf_kernel_args &args)
 {
     unsigned i = find_tensor(args);

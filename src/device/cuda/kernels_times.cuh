@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Timestamps: when a stream came to a point of an operation. kernels.h says where they go. */
+/* Timestamps: when a stream reached a point of an operation. kernels.h says where they go. */
 #ifndef STEPAF_DEVICE_CUDA_KERNELS_TIMES_CUH
 #define STEPAF_DEVICE_CUDA_KERNELS_TIMES_CUH
 
@@ -29,13 +29,14 @@ __device__ __forceinline__ void leave_timestamp(const stepaf_timestamp_args &arg
     leave_word(args, kind, op, peer, (time_ns & bits) | upper << STEPAF_TIMESTAMP_TIME_BITS);
 }
 
-/* Which operation it is that had @a n before it in its slot. */
+/* Return the operation that had @a n others before it in its slot. */
 __device__ __forceinline__ uint32_t op_of(const stepaf_timestamp_args &args, uint32_t n)
 {
     return n * args.depth + args.slot;
 }
 
-/* An operation more of this kind and slot, which streams keep in order; which it is. */
+/* Count one more operation of this kind and slot, which streams keep in order; return which it
+ * is. */
 __device__ __forceinline__ uint32_t count_op(const stepaf_timestamp_args &args)
 {
     uint32_t n = load_volatile(args.n_ops);
@@ -44,7 +45,7 @@ __device__ __forceinline__ uint32_t count_op(const stepaf_timestamp_args &args)
     return op_of(args, n);
 }
 
-/* The batch's, behind a gate that takes any; else the host's. */
+/* Return the batch's name behind a gate that takes any peer's batch; otherwise the host's. */
 __device__ __forceinline__ uint64_t name_of(const stepaf_timestamp_args &args)
 {
     if (args.batches == nullptr)
@@ -53,8 +54,8 @@ __device__ __forceinline__ uint64_t name_of(const stepaf_timestamp_args &args)
     return load_pair(reinterpret_cast<const uint8_t *>(&args.batches[at])).x;
 }
 
-/* The next kernel begins only then, as it did without this one: many blocks that wait for a peer's
- * gate would leave others no place. */
+/* Note the time. The next kernel begins only then, as it would without this one: many blocks that
+ * wait for a peer's gate would leave no place for others. */
 __device__ __forceinline__ void take_time(const stepaf_timestamp_args &args)
 {
     await_predecessor();
@@ -69,7 +70,7 @@ __device__ __forceinline__ void take_time(const stepaf_timestamp_args &args)
     let_successor_begin();
 }
 
-/* All heads of one peer. False: given up. */
+/* Wait for all heads of one peer. Returns false if it has given up. */
 __device__ __forceinline__ bool await_heads(const stepaf_timestamp_args &args, uint64_t stamp,
                                             uint32_t at, uint32_t peer, bool &at_once)
 {
@@ -88,7 +89,8 @@ __device__ __forceinline__ bool await_heads(const stepaf_timestamp_args &args, u
     return true;
 }
 
-/* The gate that comes next has counted as often as its operations are over: it is this one's. */
+/* Note the time of each peer's arrival. The next gate has counted as many operations as are over:
+ * its next one is this one. */
 __device__ __forceinline__ void note_arrivals(const stepaf_timestamp_args &args)
 {
     await_predecessor();
@@ -100,7 +102,7 @@ __device__ __forceinline__ void note_arrivals(const stepaf_timestamp_args &args)
         return;
     uint32_t n = load_volatile(args.n_ops) - !args.begins;
     uint32_t op = op_of(args, n);
-    __syncthreads(); /* all have read it */
+    __syncthreads(); /* all threads have read it */
     if (at == 0 && args.begins) {
         *static_cast<volatile uint32_t *>(args.n_ops) = n + 1;
         leave_timestamp(args, STEPAF_TIMESTAMP_WAIT_BEGAN, op, 0, now);
@@ -114,14 +116,14 @@ __device__ __forceinline__ void note_arrivals(const stepaf_timestamp_args &args)
                         peer, now_ns());
 }
 
-/* Of no stream that anybody waits for. */
+/* Tell the time. On a stream that nobody waits for. */
 __device__ __forceinline__ void tell_time(const stepaf_clock_args &args)
 {
     uint8_t *answer = reinterpret_cast<uint8_t *>(args.answer);
     uint64_t began = now_ns(), now = began;
     uint32_t told = args.before;
 
-    store_pair(answer, {now, told}); /* it runs */
+    store_pair(answer, {now, told}); /* the kernel runs */
     while (static_cast<int64_t>(now - began) < static_cast<int64_t>(args.timeout_ns)) {
         uint32_t asked = load_volatile(args.asked);
         now = now_ns();

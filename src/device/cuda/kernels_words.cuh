@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Bytes of a tensor, which may begin and end anywhere, by words of 4 or 8 bytes, and pieces of
- * 16. */
+/* Load and store bytes of a tensor, which may begin and end anywhere, by words of 4 or 8 bytes, and
+ * pieces of 16. */
 #ifndef STEPAF_DEVICE_CUDA_KERNELS_WORDS_CUH
 #define STEPAF_DEVICE_CUDA_KERNELS_WORDS_CUH
 
@@ -9,8 +9,8 @@
 namespace
 {
 
-/* The bytes of a tensor from @a at on, as many as a WORD has: the last may be fewer, and a tensor
- * may begin anywhere. */
+/* Load the bytes of a tensor from @a at on, as many as a WORD has. The last word may have fewer; a
+ * tensor may begin anywhere. */
 template <bool ALIGNED, class WORD>
 __device__ __forceinline__ WORD load_word(const uint8_t *data, uint32_t bytes, uint32_t at)
 {
@@ -39,7 +39,7 @@ __device__ __forceinline__ void store_word(uint8_t *data, uint32_t bytes, uint32
         data[at + b] = static_cast<uint8_t>(word >> (8 * b));
 }
 
-/* A piece of a tensor, two words, at a multiple of 16. */
+/* Load a piece of a tensor, two words, at a multiple of 16. */
 __device__ __forceinline__ Pair load_whole_piece(const uint8_t *at)
 {
     uint4 whole = *reinterpret_cast<const uint4 *>(at);
@@ -55,7 +55,7 @@ __device__ __forceinline__ void store_whole_piece(uint8_t *at, const Pair &piece
                    static_cast<uint32_t>(piece.y), static_cast<uint32_t>(piece.y >> 32));
 }
 
-/* Piece @a i of a tensor. */
+/* Load piece @a i of a tensor. */
 template <bool ALIGNED>
 __device__ __forceinline__ Pair load_piece(const uint8_t *data, uint32_t bytes, uint32_t i)
 {
