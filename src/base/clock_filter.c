@@ -7,14 +7,14 @@
 static const double DRIFT = STEPAF_CLOCK_DRIFT_PPM * 1e-6;
 static const int64_t WINDOW_NS = 2000000000;
 static const int64_t WINDOWS_NS =
-    2 * STEPAF_CLOCK_WINDOWS * 2000000000LL; /* older ones are forgotten */
-/* There is a rate once there are windows over so long. Before that, limits get worse with time by
- * so much. */
+    2 * STEPAF_CLOCK_WINDOWS * 2000000000LL; /* older windows are forgotten */
+/* There is a rate once the windows span RATE_OVER_NS. Before that, limits get worse with time by
+ * WORSE_UNRATED. */
 static const int64_t RATE_OVER_NS = 8000000000;
 static const double WORSE_UNRATED = 20e-6;
-/* A rate stays while it leaves a corridor that is narrower than the widest by no more than this and
- * a fifth of what windows differ by. Windows contradict each other if it is narrower than they are
- * by this and one and a half of that. */
+/* A rate stays while it leaves a corridor that is narrower than the widest by at most AS_WIDE_NS
+ * plus a fifth of what windows differ by. Windows contradict each other if the corridor is narrower
+ * than they are by more than CONTRADICTED_NS plus one and a half of that difference. */
 static const int64_t AS_WIDE_NS = 500, CONTRADICTED_NS = 1000;
 enum { FIT_STEPS = 24 };                                          /* of 400 ppm, halved each time */
 static const int64_t SLEW_MIN_NS = 250000000, SLEW_FACTOR = 2000; /* at most 500 ppm */
@@ -30,7 +30,7 @@ void stepaf_clock_filter_range(const struct stepaf_clock_filter *filter, int64_t
     *high_ns_p = filter->high_ns + wider;
 }
 
-/* What limits of before are at @a ns. */
+/* Return an earlier window's limit as of @a ns. */
 static int64_t low_at(const struct stepaf_clock_filter *filter,
                       const struct stepaf_clock_window *window, int64_t ns)
 {
@@ -47,13 +47,13 @@ static int64_t high_at(const struct stepaf_clock_filter *filter,
     return window->high_ns + (int64_t)((filter->rate + worse) * (double)(ns - window->high_at_ns));
 }
 
-/* Have the last window, or the next one, know of a probe. */
+/* Note the limits of a probe in the last window, or in the next one. */
 static void note_limits(struct stepaf_clock_filter *filter, const struct stepaf_clock_probe *probe)
 {
     struct stepaf_clock_window *windows = filter->windows;
     while (filter->n_windows && probe->at_ns - windows[0].began_ns > WINDOWS_NS)
         memmove(&windows[0], &windows[1], --filter->n_windows * sizeof(windows[0]));
-    filter->is_rated = filter->is_rated && filter->n_windows > 0; /* it was long ago */
+    filter->is_rated = filter->is_rated && filter->n_windows > 0; /* all windows were long ago */
     int64_t low = probe->offset_ns - probe->half_ns, high = probe->offset_ns + probe->half_ns;
     struct stepaf_clock_window *last = &windows[filter->n_windows ? filter->n_windows - 1 : 0];
 
@@ -79,8 +79,8 @@ static void note_limits(struct stepaf_clock_filter *filter, const struct stepaf_
     }
 }
 
-/* Of a window: its shortest way there and its shortest way back together, as the rate has them at
- * one time. */
+/* Return the width of a window: its shortest way there and its shortest way back together, as of
+ * one time by the rate. */
 static int64_t width_of(const struct stepaf_clock_filter *filter,
                         const struct stepaf_clock_window *window)
 {
@@ -90,7 +90,7 @@ static int64_t width_of(const struct stepaf_clock_filter *filter,
 
 struct widths {
     int64_t least;
-    int64_t spread; /* by how much the median is more */
+    int64_t spread; /* how much wider the median is */
 };
 
 static struct widths compare_widths(const struct stepaf_clock_filter *filter)
@@ -107,8 +107,8 @@ static struct widths compare_widths(const struct stepaf_clock_filter *filter)
     return (struct widths){sorted[0], sorted[filter->n_windows / 2] - sorted[0]};
 }
 
-/* How wide the corridor is that limits of all windows leave, if the other clock runs at @a rate. @a
- * higher_p: whether a higher rate leaves a wider one. */
+/* Return the width of the corridor that the limits of all windows leave if the other clock runs at
+ * @a rate. @a higher_p: whether a higher rate leaves a wider corridor. */
 static int64_t corridor(const struct stepaf_clock_filter *filter, double rate, bool *higher_p)
 {
     const struct stepaf_clock_window *first = &filter->windows[0];
@@ -134,9 +134,9 @@ static int64_t corridor(const struct stepaf_clock_filter *filter, double rate, b
     return (int64_t)(high - low);
 }
 
-/* The rate at which no limit cuts off anything that another has left: ways cannot be shorter than
- * the shortest, so the right rate leaves the widest corridor, and what is wider at another one is
- * chance. The corridor's width is a concave function of the rate. */
+/* Return the rate at which no limit cuts off anything that another has left. Ways cannot be shorter
+ * than the shortest, so the right rate leaves the widest corridor; where another rate leaves a
+ * wider one, that is chance. The corridor's width is a concave function of the rate. */
 static double find_widest(const struct stepaf_clock_filter *filter)
 {
     double from = -DRIFT, to = DRIFT;
@@ -153,7 +153,7 @@ static double find_widest(const struct stepaf_clock_filter *filter)
     return (from + to) / 2;
 }
 
-/* Find the rate, if windows tell it. It changes no more than they ask for. */
+/* Find the rate, if the windows tell it. It changes no more than they require. */
 static void find_rate(struct stepaf_clock_filter *filter, const struct widths *widths)
 {
     double wide = find_widest(filter), narrow = filter->rate;
@@ -179,9 +179,9 @@ static bool spans_enough(const struct stepaf_clock_filter *filter)
            RATE_OVER_NS;
 }
 
-/* Find the rate, and forget the oldest windows as long as none is right for all: the other clock's
- * rate has changed, or the ways there and back have. What is left may be too little for a rate:
- * then the last one is a guess. */
+/* Find the rate, and forget the oldest windows as long as no rate is right for all windows: the
+ * other clock's rate has changed, or the ways there and back have. If too little is left for a
+ * rate, the last rate is a guess. */
 static void fit(struct stepaf_clock_filter *filter)
 {
     bool higher;

@@ -4,8 +4,8 @@
 #include <math.h>
 #include <string.h>
 
-/* Forget the one whose neighbours are the closest to each other, for their age: what is left of it
- * is the sparser the older it is, by the square root. */
+/* Forget the reading whose neighbours are closest to each other, for its age: what remains is the
+ * sparser the older it is, by the square root. */
 static void forget_one(struct stepaf_clock_history *history)
 {
     const struct stepaf_clock_point *points = history->points;
@@ -36,11 +36,11 @@ void stepaf_clock_history_add(struct stepaf_clock_history *history, struct stepa
     history->points[history->n++] = point;
 }
 
-/* The line's first point, of a stamp. */
+/* Return the first point of the line for a stamp. */
 static const struct stepaf_clock_point *line_of(const struct stepaf_clock_history *history,
                                                 uint64_t ticks)
 {
-    unsigned from = 0, to = history->n - 1; /* it begins at from or later, and before to */
+    unsigned from = 0, to = history->n - 1; /* the line begins at from or later, and before to */
 
     while (to - from > 1) {
         unsigned middle = from + (to - from) / 2;

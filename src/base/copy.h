@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Copying of few bytes, as many as are not known before. */
+/* Copy few bytes, of a number not known at compile time. */
 #ifndef STEPAF_BASE_COPY_H
 #define STEPAF_BASE_COPY_H
 
 #include <stddef.h>
 #include <string.h>
 
-/* As memcpy(). Where gcc finds a bound of @a bytes, such as 512, its memcpy() is "rep movs" in
- * place, of which the beginning alone takes longer than to copy as much. */
+/* Like memcpy(). Where gcc finds a bound of @a bytes, such as 512, it makes of memcpy() an inline
+ * "rep movs", whose start-up alone takes longer than this copy. */
 static inline void stepaf_copy(void *to, const void *from, size_t bytes)
 {
     __asm__("" : "+r"(bytes));

@@ -10,8 +10,8 @@
 #include "base/error.h"
 
 enum {
-    VALUE_MAX = PATH_MAX, /* longest text that is taken */
-    SHOWN_MAX = 64        /* of a bad value in the sentence about it */
+    VALUE_MAX = PATH_MAX, /* longest accepted text */
+    SHOWN_MAX = 64        /* of a bad value in its error sentence */
 };
 
 static const char *shown_value(const struct stepaf_env_row *row, const char *value)
@@ -42,7 +42,7 @@ static int follows_rule(int64_t number, enum stepaf_env_rule rule)
     return 1;
 }
 
-/* Digits and nothing else: no sign, as no setting can be negative, no space, no suffix. */
+/* Digits and nothing else: no space, no suffix, and no sign, as no setting can be negative. */
 static stepaf_status_t parse_int(const struct stepaf_env_row *row, const char *value,
                                  int64_t *field)
 {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What a setting is, and how its value is read and shown. Which settings there are, settings/
- * says. */
+/* What a setting is, and how its value is parsed and shown. The settings themselves are in
+ * settings/. */
 #ifndef STEPAF_BASE_ENV_H
 #define STEPAF_BASE_ENV_H
 
@@ -10,14 +10,14 @@
 
 enum stepaf_env_kind { STEPAF_ENV_KIND_INT, STEPAF_ENV_KIND_ENUM, STEPAF_ENV_KIND_STR };
 
-/* What an integer has to be beyond its bounds. */
+/* What an integer must be beyond its bounds. */
 enum stepaf_env_rule {
     STEPAF_ENV_RULE_ANY_VALUE,
     STEPAF_ENV_RULE_POWER_OF_TWO,
     STEPAF_ENV_RULE_MULTIPLE_OF_4096
 };
 
-/* What a user is told of a setting. */
+/* What users are told about a setting. */
 struct stepaf_env_info {
     const char *name;     /* with STEPAF_ */
     const char *fallback; /* default as text */
@@ -37,17 +37,17 @@ struct stepaf_env_row {
     struct stepaf_env_info info;
 };
 
-/* Set *field, an int64_t, an int or an allocated char * by @a row's kind, to what @a value says; a
- * former string is freed. A bad value is STEPAF_ERR_SETTING, its sentence naming variable, value
- * and syntax, and *field is unchanged. */
+/* Set *field, an int64_t, an int or an allocated char * by @a row's kind, to @a value; a former
+ * string is freed. For a bad value returns STEPAF_ERR_SETTING, with a sentence that names variable,
+ * value and syntax, and leaves *field unchanged. */
 stepaf_status_t stepaf_env_row_parse(const struct stepaf_env_row *row, const char *value,
                                      void *field);
 
-/* The value of @a field as text into @a text. Truncates. */
+/* Write the value of @a field as text into @a text. Truncates. */
 void stepaf_env_row_format(const struct stepaf_env_row *row, const void *field, char *text,
                            size_t capacity);
 
-/* The word at @a index of a list such as "a|b|c"; its length goes to *bytes_p. NULL past the
+/* Return the word at @a index of a list such as "a|b|c", with its length in *bytes_p; NULL past the
  * end. */
 const char *stepaf_env_word(const char *words, int index, size_t *bytes_p);
 

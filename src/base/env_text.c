@@ -48,13 +48,13 @@ bool stepaf_env_subnet(const char *text, struct stepaf_env_subnet *subnet_p)
     return true;
 }
 
-/* Whether there is nothing but @a allowed in it. */
+/* Return whether the text has only characters of @a allowed. */
 static bool is_made_of(const char *text, const char *allowed)
 {
     return text[strspn(text, allowed)] == '\0';
 }
 
-/* Whether @a word is among those of the list @a from that end before it. */
+/* Return whether the list from @a from up to @a word has the same word already. */
 static bool is_repeated(const char *from, const char *word, size_t bytes)
 {
     for (from += strspn(from, ", "); from < word; from += strspn(from, ", ")) {

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What settings that are text have to look like. Whether there is what they name is not looked
- * at. */
+/* The form of settings that are text. Whether what they name exists is not checked. */
 #ifndef STEPAF_BASE_ENV_TEXT_H
 #define STEPAF_BASE_ENV_TEXT_H
 
@@ -9,7 +8,8 @@
 
 enum { STEPAF_ENV_NAME_MAX = 64 };
 
-/* "first-last", or one port; "" is 0 to 0. False, and nothing set, if it is neither. */
+/* Parse "first-last", or one port; "" is 0 to 0. Returns false, with nothing set, if the text is
+ * neither. */
 bool stepaf_env_ports(const char *text, uint16_t *first_p, uint16_t *last_p);
 
 struct stepaf_env_subnet {
@@ -18,7 +18,8 @@ struct stepaf_env_subnet {
     uint8_t prefix;
 };
 
-/* A subnet, "10.0.0.0/8"; false, and nothing set, if the text is none. */
+/* Parse a subnet such as "10.0.0.0/8". Returns false, with nothing set, if the text is no
+ * subnet. */
 bool stepaf_env_subnet(const char *text, struct stepaf_env_subnet *subnet_p);
 
 enum stepaf_env_form {
@@ -28,10 +29,11 @@ enum stepaf_env_form {
     STEPAF_ENV_FORM_INDEX,
     STEPAF_ENV_FORM_NAME,  /* at most STEPAF_ENV_NAME_MAX letters, digits and the like */
     STEPAF_ENV_FORM_NAMES, /* between commas or blanks, each once */
-    STEPAF_ENV_FORM_SECRET /* any text, and shown nowhere */
+    STEPAF_ENV_FORM_SECRET /* any text; never shown */
 };
 
-/* Why @a text is not of the form, in words; NULL if it is. Empty text is of every form. */
+/* Return why @a text does not have the form, in words; NULL if it does. Empty text has every
+ * form. */
 const char *stepaf_env_text_trouble(enum stepaf_env_form form, const char *text);
 
 #endif

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A list of two to six words, (auto, on, off), as constants and as text. Words are not to be names
- * of macros. */
+/* A list of two to six words, (auto, on, off), as constants and as text. Words must not be names of
+ * macros. */
 #ifndef STEPAF_BASE_ENV_WORDS_H
 #define STEPAF_BASE_ENV_WORDS_H
 
@@ -13,7 +13,7 @@
 
 #define STEPAF_ENV_WORDS_BARE(...) __VA_ARGS__
 
-/* The macro for as many words as there are. */
+/* Choose the macro for the number of words. */
 #define STEPAF_ENV_WORDS_CHOOSE(a, b, c, d, e, f, macro, ...) macro
 
 #define STEPAF_ENV_NAMES_OF(prefix, ...)                                                  \

@@ -17,7 +17,8 @@ static _Thread_local stepaf_error_t last = {
     .peer_world_rank = -1,
 };
 
-/* What has come after it, if nothing of that had to be put together; else NULL. */
+/* The last failure, if it is a constant (stepaf_error_fixed) and later than the formatted one;
+ * otherwise NULL. */
 static _Thread_local const stepaf_error_t *fixed;
 
 const stepaf_error_t *stepaf_last_error(void)
@@ -31,7 +32,7 @@ stepaf_status_t stepaf_error_fixed(const stepaf_error_t *error)
     return error->status;
 }
 
-/* Sentences quote values from outside, and they promise to be one line. */
+/* Sentences quote values from outside, and promise to be one line. */
 static void blank_control_chars(char *text)
 {
     for (; *text; text++) {
@@ -52,7 +53,7 @@ void stepaf_mark_cut(char *text, size_t room, int length)
 static stepaf_status_t set_last(stepaf_status_t status, stepaf_phase_t phase, struct stepaf_who who,
                                 const char *format, va_list args)
 {
-    /* Formatted aside first: an argument may be the text of the last failure. */
+    /* Format aside first: an argument may be the text of the last failure. */
     char text[STEPAF_ERROR_TEXT_MAX];
     stepaf_mark_cut(text, sizeof text, vsnprintf(text, sizeof text, format, args));
     blank_control_chars(text);

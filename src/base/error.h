@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The calling thread's last failure: set where the failure is first noticed. */
+/* The calling thread's last failure, set where the failure is first noticed. */
 #ifndef STEPAF_BASE_ERROR_H
 #define STEPAF_BASE_ERROR_H
 
 #include <stepaf/types.h>
 
-/* What has room for a reason: why something cannot be used here, where that is no failure. */
+/* Size of a buffer for a reason: why something cannot be used here, where that is no failure. */
 #define STEPAF_REASON_MAX 192
 
 /* The other end of what failed. */
@@ -17,8 +17,7 @@ struct stepaf_who {
 
 #define STEPAF_NOBODY ((struct stepaf_who){-1, -1, -1})
 
-/* Say by "..." at its end that text was cut, where snprintf into @a room bytes has returned @a length
- * for it. */
+/* Mark cut text by "..." at its end. @a length: return value of snprintf into @a room bytes. */
 void stepaf_mark_cut(char *text, size_t room, int length);
 
 /* Record a failure that involves no peer, and return @a status. One sentence, no newline. The text
@@ -34,19 +33,19 @@ stepaf_status_t stepaf_error_set_peer(stepaf_status_t status, stepaf_phase_t pha
 /* Record that memory is out, and return STEPAF_ERR_NO_MEMORY. */
 stepaf_status_t stepaf_error_no_memory(stepaf_phase_t phase);
 
-/* Make @a error the calling thread's last failure (to hand one from thread to thread), and return
- * its status. */
+/* Make @a error the calling thread's last failure (to pass a failure from thread to thread), and
+ * return its status. */
 stepaf_status_t stepaf_error_raise(const stepaf_error_t *error);
 
-/* Raise an error that is a constant: for those that callers may come upon all the time. */
+/* Raise a constant error, for failures that callers may meet all the time. */
 stepaf_status_t stepaf_error_fixed(const stepaf_error_t *error);
 
-/* If the last failure is @a status, and was set where nobody knows what it was asked for, name the
- * phase. Returns @a status. */
+/* Name the phase of the last failure, if it is @a status and was set by code that does not know its
+ * purpose. Returns @a status. */
 stepaf_status_t stepaf_error_in(stepaf_status_t status, stepaf_phase_t phase);
 
-/* The status that a peer names by @a number: STEPAF_OK, a failure, or, if it is neither,
- * STEPAF_ERR_PROTOCOL. */
+/* Return the status that a peer names by @a number: STEPAF_OK, a failure, or STEPAF_ERR_PROTOCOL if
+ * it is neither. */
 stepaf_status_t stepaf_status_from(uint32_t number);
 
 #endif

@@ -14,7 +14,7 @@ enum { FIRST_OWN = STDERR_FILENO + 1 };
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static unsigned n_users;
-static bool is_held[FIRST_OWN]; /* closed by the program, taken by us */
+static bool is_held[FIRST_OWN]; /* closed by the program, occupied by the library */
 
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 
@@ -37,7 +37,7 @@ static void unlock_after_fork(void)
     pthread_mutex_unlock(&lock);
 }
 
-/* The threads that were at it are not here. */
+/* The threads that held the lock do not exist in the child. */
 static void unlock_in_child(void)
 {
     close_stand_ins();

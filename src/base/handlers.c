@@ -9,8 +9,8 @@
 
 enum { LAST_SIGNAL = 31 };
 
-/* UCX's constructors take over signals of errors, and SIGHUP; those of PSM, which libfabric may bring
- * with it, SIGINT and SIGTERM as well. */
+/* UCX's constructors install handlers for error signals and SIGHUP. Those of PSM, which libfabric
+ * may load, also do so for SIGINT and SIGTERM. */
 void *stepaf_load_without_handlers(const char *name)
 {
     struct sigaction before[LAST_SIGNAL + 1];

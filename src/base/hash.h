@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* FNV-1a, 64 bits: to tell short texts apart, not to keep secrets. */
+/* FNV-1a, 64 bits: tells short texts apart; not for secrets. */
 #ifndef STEPAF_BASE_HASH_H
 #define STEPAF_BASE_HASH_H
 

@@ -7,7 +7,7 @@
 static _Thread_local struct {
     stepaf_interrupt_cb_t callback;
     void *arg;
-    unsigned depth; /* calls within calls */
+    unsigned depth; /* nested calls */
     bool is_asking, is_over;
     int64_t asked_ns;
 } own;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Long calls that a program may interrupt: stepaf_set_interrupt. What waits for other ranks asks,
- * and goes on as after its deadline. */
+/* Long calls that a program may interrupt (stepaf_set_interrupt). Code that waits for other ranks
+ * asks whether to stop, and then behaves as after its deadline. */
 #ifndef STEPAF_BASE_INTERRUPT_H
 #define STEPAF_BASE_INTERRUPT_H
 
@@ -11,14 +11,14 @@
 
 enum { STEPAF_INTERRUPT_US = 50000 }; /* between questions */
 
-/* This thread's; NULL: none. */
+/* Set the callback of this thread; NULL for none. */
 void stepaf_interrupt_set(stepaf_interrupt_cb_t callback, void *arg);
 bool stepaf_interrupt_is_set(void);
-/* Around a call that can be interrupted, or that of one by another. The end returns @a status, or
- * that of an interrupted call, if it has failed. */
+/* Enclose a call that can be interrupted; calls may nest. End returns @a status; if that is a
+ * failure and the call was interrupted, STEPAF_ERR_CANCELED. */
 void stepaf_interrupt_begin(void);
 stepaf_status_t stepaf_interrupt_end(stepaf_status_t status, stepaf_phase_t phase);
-/* Whether the call is to end; once it is, it stays so. */
+/* Return whether the call must end. Once true, it stays true. */
 bool stepaf_interrupted(void);
 
 #endif

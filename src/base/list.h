@@ -32,7 +32,7 @@ static inline void stepaf_list_append(struct stepaf_list *list, struct stepaf_li
     list->prev = node;
 }
 
-/* Take @a node out of its list; harmless if it is in none but was initialized. */
+/* Remove @a node from its list. Harmless if it is initialized and in no list. */
 static inline void stepaf_list_remove(struct stepaf_list *node)
 {
     node->prev->next = node->next;

@@ -1,27 +1,27 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Log lines: "time [host:pid rank] file:line LEVEL message", one write() each, to standard error, to
- * STEPAF_LOG_FILE, or to the user's callback. Never on the hot path. */
+/* Log lines: "time [host:pid rank] file:line LEVEL message". Each is one write() to standard error,
+ * to STEPAF_LOG_FILE, or to the user's callback. Never on the hot path. */
 #ifndef STEPAF_BASE_LOG_H
 #define STEPAF_BASE_LOG_H
 
 #include <stepaf/log.h>
 
-/* Level in force for the process; read by the macros so that a silent call costs one compare. */
+/* The process's current level. The macros read it, so that a silent call costs one compare. */
 extern int stepaf_log_level_now;
 
-/* Set level and destination; file NULL or "" is standard error. Once per context; the last one
- * wins. Failure to open the file is logged to standard error. */
+/* Set level and destination; a @a file of NULL or "" is standard error. Called once per context;
+ * the last call wins. Failure to open the file is logged to standard error. */
 void stepaf_log_configure(stepaf_log_level_t level, const char *file);
 
-/* The world rank that lines begin with; -1 shows "-". */
+/* Set the world rank that lines begin with; -1 shows "-". */
 void stepaf_log_set_rank(int rank);
 
 void stepaf_log_write(stepaf_log_level_t level, const char *file, int line, const char *format, ...)
     __attribute__((format(printf, 4, 5)));
 
-/* Write @a text, whose lines each end in a newline, where log lines go but whatever the level, and
- * without their beginnings: for what was asked for by name. A user's callback gets line by line,
- * as STEPAF_LOG_INFO. */
+/* Write @a text, whose lines each end in a newline, to the destination of log lines, at any level,
+ * and without their prefixes: for output that was requested by name. A user's callback gets it line
+ * by line, as STEPAF_LOG_INFO. */
 void stepaf_log_print(const char *text);
 
 #define stepaf_log_(level_, ...)                                          \

@@ -17,7 +17,7 @@ bool stepaf_proof_ready(void)
     return sodium_init() >= 0;
 }
 
-/* The hash fails for lengths that it does not have, and these are constants. */
+/* The hash fails only for unsupported lengths, and these are constants. */
 void stepaf_proof_key(const void *secret, size_t bytes, uint8_t *key_p)
 {
     (void)crypto_generichash(key_p, STEPAF_PROOF_KEY_BYTES, secret, bytes, NULL, 0);

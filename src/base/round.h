@@ -4,13 +4,13 @@
 
 #include <stdint.h>
 
-/* The next multiple of @a unit. */
+/* Return @a bytes rounded up to a multiple of @a unit. */
 static inline uint64_t stepaf_round_up(uint64_t bytes, uint64_t unit)
 {
     return (bytes + unit - 1) / unit * unit;
 }
 
-/* The next power of two. */
+/* Return @a n rounded up to a power of two. */
 static inline uint64_t stepaf_round_up_power(uint64_t n)
 {
     uint64_t power = 1;

@@ -4,8 +4,8 @@
 
 #include <string.h>
 
-/* Copy @a text into @a short_p, of @a capacity (at least 8) bytes. What is too long has ".." in the
- * middle: names often differ at their ends. */
+/* Copy @a text into @a short_p, of @a capacity (at least 8) bytes. Text that is too long gets ".."
+ * in the middle: names often differ at their ends. */
 static inline void stepaf_shorten(const char *text, char *short_p, size_t capacity)
 {
     size_t bytes = strlen(text), head = (capacity - 3) / 2, tail = capacity - 3 - head;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Names and sentences of the public enumerations, all from their X-macros. */
+/* Names and texts of the public enumerations, all from their X-macros. */
 #include <stepaf/status.h>
 #include <stepaf/trace.h>
 #include <stepaf/types.h>

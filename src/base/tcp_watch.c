@@ -5,8 +5,8 @@
 #include <netinet/tcp.h>
 #include <sys/socket.h>
 
-/* What was sent after the last acknowledgement is unanswered. So is what the kernel could not even
- * send again, as where this host's interface is down: then nothing is later than that
+/* Data sent after the last acknowledgement is unanswered. So is data that the kernel could not even
+ * retransmit, for example because this host's interface is down: then nothing is later than that
  * acknowledgement. */
 bool stepaf_tcp_is_unanswered(const struct tcp_info *info, struct stepaf_tcp_watch *watch,
                               uint32_t since_ms)
@@ -22,9 +22,9 @@ bool stepaf_tcp_is_unanswered(const struct tcp_info *info, struct stepaf_tcp_wat
             (watch->stuck || info->tcpi_last_ack_recv > info->tcpi_last_data_sent));
 }
 
-/* Each look sees one moment, in which what was sent last is often not acknowledged yet: what came
- * since the look before is an answer as well, or a host that answers all the time would be silent by
- * a few such moments. */
+/* Each poll sees one moment, in which the latest data is often not acknowledged yet. So whatever
+ * arrived since the poll before counts as an answer as well; otherwise a host that answers all the
+ * time would be silent by a few such moments. */
 bool stepaf_tcp_watch_is_silent(struct stepaf_tcp_watch *watch, int fd,
                                 const struct stepaf_tcp_look *look)
 {

@@ -3,8 +3,8 @@
 
 #include <signal.h>
 
-/* What the thread itself brings about: the kernel ends a process that has them blocked, and its
- * handler never runs. */
+/* Signals that the thread itself causes. If they were blocked, the kernel would end the process,
+ * and its handler would never run. */
 static const int faults[] = {SIGBUS, SIGFPE, SIGILL, SIGSEGV, SIGSYS, SIGTRAP};
 
 int stepaf_thread_start(pthread_t *thread, void *(*run)(void *), void *arg)
@@ -15,7 +15,7 @@ int stepaf_thread_start(pthread_t *thread, void *(*run)(void *), void *arg)
     sigfillset(&blocked);
     for (unsigned i = 0; i < sizeof(faults) / sizeof(*faults); i++)
         sigdelset(&blocked, faults[i]);
-    /* A thread begins with the mask of the one that creates it. */
+    /* A thread inherits the mask of its creator. */
     pthread_sigmask(SIG_BLOCK, &blocked, &before);
     error = pthread_create(thread, NULL, run, arg);
     pthread_sigmask(SIG_SETMASK, &before, NULL);

@@ -22,18 +22,19 @@ static struct stepaf_clock_sample first; /* the process's first reading */
 static double ns_per_tick;
 
 #if defined(__x86_64__)
-/* Does the processor promise a counter of constant rate that never stops? */
+/* Return whether the CPU promises a counter of constant rate that never stops. */
 static int counter_is_invariant(void)
 {
     unsigned a, b, c, d;
     return __get_cpuid(0x80000007, &a, &b, &c, &d) && (d & (1u << 8));
 }
 
-/* Does the kernel itself tell time by the bare counter? It checks at boot, and watches later, that
- * the counters of all cores agree, which the processor's promise does not cover. Other sources are
- * not good enough even where they are made from the counter: a guest on kvm-clock or Hyper-V's
- * page can be moved to a host with another rate, which those sources allow for and the bare
- * counter does not; a guest whose counter is safe is given "tsc" by any recent kernel. */
+/* Return whether the kernel itself uses the bare counter as its clock. The kernel checks at boot,
+ * and watches later, that the counters of all cores agree, which the CPU's promise does not cover.
+ * Other clock sources are not good enough even if they are derived from the counter: a guest on
+ * kvm-clock or Hyper-V's page can be moved to a host with another rate, which those sources allow
+ * for and the bare counter does not. A guest whose counter is safe gets "tsc" from any recent
+ * kernel. */
 static int counter_is_trusted(void)
 {
     char name[16] = "";
@@ -52,14 +53,14 @@ static int counter_is_usable(void)
 #if defined(__x86_64__)
     return counter_is_invariant() && counter_is_trusted();
 #elif defined(__aarch64__)
-    return 1; /* the architecture's generic timer is what the kernel uses, too */
+    return 1; /* the architecture's generic timer, which the kernel uses, too */
 #else
     return 0;
 #endif
 }
 
-/* Of a few tries the one that was interrupted least: the middle of the closest pair of ticks
- * around a reading of the clock. */
+/* Return the least interrupted of a few tries: the middle of the closest pair of ticks around a
+ * reading of the clock. */
 struct stepaf_clock_sample stepaf_clock_read(int tries)
 {
     struct stepaf_clock_sample best = {0, 0, UINT64_MAX};
@@ -79,10 +80,11 @@ static double rate_since_first(struct stepaf_clock_sample now)
     return (double)(now.ns - first.ns) / (double)(now.ticks - first.ticks);
 }
 
-/* The first calibration in a process waits 2 ms, asleep so that ranks that share a core do not pay
- * for each other: with readings good to some 20 ns that is a rate good to 20 ppm. Every later
- * one (another context's) measures again over all the time since the first, which is far better
- * and costs nothing. What a context needs more often than that, core/clock_keep.h takes. */
+/* The first calibration in a process waits 2 ms, asleep, so that ranks that share a core do not pay
+ * for each other. With readings good to some 20 ns, the rate is good to 20 ppm. Every later
+ * calibration (of another context) measures over the whole time since the first, which is far
+ * better and costs nothing. core/clock_keep.h takes the readings that a context needs more
+ * often. */
 static void measure(struct stepaf_clock_sample *now_p)
 {
     static const int64_t span_ns = 2000000;

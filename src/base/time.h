@@ -6,7 +6,7 @@
 #include <stdint.h>
 #include <time.h>
 
-/* Nanoseconds of CLOCK_MONOTONIC. */
+/* Return the nanoseconds of CLOCK_MONOTONIC. */
 static inline int64_t stepaf_monotonic_ns(void)
 {
     struct timespec now;
@@ -14,8 +14,8 @@ static inline int64_t stepaf_monotonic_ns(void)
     return now.tv_sec * 1000000000LL + now.tv_nsec;
 }
 
-/* What it will be @a timeout_us from now, which is now where that is negative; INT64_MAX where it is
- * too much for that. */
+/* Return that clock's time @a timeout_us from now: now if @a timeout_us is negative, INT64_MAX if
+ * the sum is too large. */
 static inline int64_t stepaf_deadline_ns(int64_t timeout_us)
 {
     int64_t deadline_ns;
@@ -26,8 +26,8 @@ static inline int64_t stepaf_deadline_ns(int64_t timeout_us)
     return deadline_ns;
 }
 
-/* Microseconds until a time of that clock; never negative, which in many calls stands for the
- * default. */
+/* Return the microseconds until a time of that clock. Never negative, which in many calls stands
+ * for the default. */
 static inline int64_t stepaf_left_us(int64_t deadline_ns)
 {
     int64_t left = deadline_ns - stepaf_monotonic_ns();
@@ -35,9 +35,9 @@ static inline int64_t stepaf_left_us(int64_t deadline_ns)
     return left > 0 ? left / 1000 : 0;
 }
 
-/* How ticks relate to CLOCK_MONOTONIC: ns = base_ns + (ticks - base_ticks) * ns_per_tick. Where the
- * processor has no counter that runs at a constant rate, ticks are nanoseconds. Good to 20 ppm: for
- * durations and deadlines. What a stamp was on the clock, clock_history.h says. */
+/* How ticks relate to CLOCK_MONOTONIC: ns = base_ns + (ticks - base_ticks) * ns_per_tick. If the
+ * CPU has no counter that runs at a constant rate, ticks are nanoseconds. Good to 20 ppm: for
+ * durations and deadlines. clock_history.h converts stamps to times of the clock. */
 struct stepaf_clock {
     uint64_t base_ticks;
     int64_t base_ns;
@@ -45,11 +45,11 @@ struct stepaf_clock {
     double ticks_per_us;
 };
 
-/* Whether ticks come from the processor's counter (invariant, and the kernel trusts it). Set once
- * by stepaf_clock_calibrate, before any other thread reads it. */
+/* Whether ticks come from the CPU's counter (invariant, and trusted by the kernel). Set once by
+ * stepaf_clock_calibrate, before any other thread reads it. */
 extern int stepaf_ticks_from_counter;
 
-/* A stamp: about 10 ns, no system call. */
+/* Return a stamp: about 10 ns, no system call. */
 static inline uint64_t stepaf_ticks(void)
 {
 #if defined(__x86_64__)
@@ -65,21 +65,22 @@ static inline uint64_t stepaf_ticks(void)
     return (uint64_t)stepaf_monotonic_ns();
 }
 
-/* One reading of both clocks at (nearly) the same time: ns was read somewhere in width ticks, of
- * which ticks is the middle. */
+/* One reading of both clocks at (nearly) the same time: ns was read somewhere within width ticks,
+ * whose middle is ticks. */
 struct stepaf_clock_sample {
     uint64_t ticks;
     int64_t ns;
     uint64_t width;
 };
 
-/* Read both clocks, the best of so many tries, which take some 50 ns each. */
+/* Read both clocks; return the best of so many tries, which take some 50 ns each. */
 struct stepaf_clock_sample stepaf_clock_read(int tries);
 
-/* Measure *clock_p against CLOCK_MONOTONIC (a few ms the first time in a process; a later call
- * takes the base anew, and the rate over all the time since). */
+/* Measure *clock_p against CLOCK_MONOTONIC. Takes a few ms the first time in a process. A later
+ * call takes a new base, and the rate over the whole time since the first. */
 void stepaf_clock_calibrate(struct stepaf_clock *clock_p);
-/* The process's first reading, from which the rate is measured; it is calibrated. */
+/* Return the process's first reading, from which the rate is measured. The process must be
+ * calibrated. */
 struct stepaf_clock_sample stepaf_clock_first(void);
 
 static inline int64_t stepaf_clock_to_ns(const struct stepaf_clock *clock, uint64_t ticks)
@@ -88,7 +89,7 @@ static inline int64_t stepaf_clock_to_ns(const struct stepaf_clock *clock, uint6
            (int64_t)((double)(int64_t)(ticks - clock->base_ticks) * clock->ns_per_tick);
 }
 
-/* Tell the core that this is a spin loop. */
+/* Tell the CPU that this is a spin loop. */
 static inline void stepaf_cpu_relax(void)
 {
 #if defined(__x86_64__)

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The kernel is made to write to each page. Of the calls that do, getcpu is the fastest: 145 ns
- * where getsockopt takes 400, readv of /dev/zero 380, madvise(MADV_POPULATE_WRITE) 680 and
- * process_vm_writev 1400 (an EPYC virtual machine). By syscall, since the C library's own getcpu
- * and getrandom write without the kernel. A kernel that forbids one of them says no EFAULT, and is
- * believed. */
+/* Have the kernel write to each page. Of the calls that do, getcpu is the fastest: 145 ns where
+ * getsockopt takes 400, readv of /dev/zero 380, madvise(MADV_POPULATE_WRITE) 680 and
+ * process_vm_writev 1400 (an EPYC virtual machine). Called with syscall, since the C library's own
+ * getcpu and getrandom write without the kernel. A kernel that forbids one of the calls does not
+ * return EFAULT, and the page counts as writable. */
 #include "base/writable.h"
 
 #include <errno.h>
@@ -17,7 +17,7 @@ const char stepaf_unwritable_peers[] =
 
 enum { PAGE = 4096, WRITTEN = sizeof(unsigned) /* by getcpu */, READ = 8 /* by rt_sigprocmask */ };
 
-/* Too few bytes for getcpu: as many random ones. */
+/* Too few bytes for getcpu: write as many random ones. */
 static __attribute__((cold)) bool are_few_writable(uint8_t *at, size_t bytes)
 {
     long n = bytes ? syscall(SYS_getrandom, at, bytes, 0x1 /* GRND_NONBLOCK */) : 0;
@@ -40,8 +40,8 @@ bool stepaf_is_writable(uint8_t *at, size_t bytes)
     return true;
 }
 
-/* No change of the signal mask is numbered -1: the kernel reads the mask, and refuses. What is aligned
- * to its size is in one page. */
+/* No change of the signal mask has the number -1: the kernel reads the mask, and refuses. Data that
+ * is aligned to its size is in one page. */
 bool stepaf_is_readable(const void *at, size_t bytes)
 {
     uintptr_t next = (uintptr_t)at & -(uintptr_t)READ, end = (uintptr_t)at + bytes;
