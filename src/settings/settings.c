@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Reading settings: the only file that looks at the environment for them. */
+/* Read settings. This is the only file that looks for them in the environment. */
 #define _GNU_SOURCE 1 /* environ */
 
 #include "settings/settings.h"
@@ -14,7 +14,7 @@
 
 static const char prefix[] = "STEPAF_";
 
-/* What other parts of the project have variables for, and no library reads. */
+/* Variables that other parts of the project use, and no library reads. */
 static const char *const others[] = {"STEPAF_ROOT", "STEPAF_ACCEPT_BIN"};
 
 _Static_assert((int)STEPAF_ENV_LOG_LEVEL_none == (int)STEPAF_LOG_NONE &&
@@ -117,12 +117,14 @@ static const char *get_boot_from_process(const char *name, void *arg)
     for (size_t i = 0; i < sizeof wanted / sizeof *wanted; i++)
         if (strcmp(name, stepaf_env_table[wanted[i]].info.name) == 0)
             value = get_from_process(name, arg);
-    /* Which numbers there are; where there are others to tell, these are judged with the rest. */
+    /* These say which numbers there are, so a joining process needs them now. Where there are other
+     * ranks to tell, they are checked with the rest. */
     if (join && *join &&
         (strcmp(name, stepaf_env_table[STEPAF_ENV_ROOM_ATTENTION].info.name) == 0 ||
          strcmp(name, stepaf_env_table[STEPAF_ENV_ROOM_FFN].info.name) == 0))
         value = get_from_process(name, arg);
-    /* Of use before the others can be told, but judged with the rest. */
+    /* Used before the other ranks can be told; a bad value is rejected later, with the other
+     * settings. */
     if (value && strcmp(name, stepaf_env_table[STEPAF_ENV_NET_PORTS].info.name) == 0 &&
         stepaf_env_text_trouble(STEPAF_ENV_FORM_PORTS, value))
         value = NULL;

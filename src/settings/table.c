@@ -6,7 +6,7 @@
 #include "base/env_words.h"
 #include "base/hash.h"
 
-/* What a rule adds to a setting's syntax. */
+/* Text that a rule adds to a setting's syntax. */
 #define ANY_VALUE_TEXT ""
 #define POWER_OF_TWO_TEXT ", a power of two"
 #define MULTIPLE_OF_4096_TEXT ", a multiple of 4096"
@@ -52,7 +52,7 @@ void stepaf_env_format(const struct stepaf_env *env, int index, char *text, size
     stepaf_env_row_format(row, stepaf_env_field(env, row), text, capacity);
 }
 
-/* With the terminating zero, so that neighbours do not run together. */
+/* Include the terminating zero, so that neighbours do not run together. */
 static uint64_t digest_text(uint64_t digest, const char *text)
 {
     return stepaf_hash(digest, text, strlen(text) + 1);
