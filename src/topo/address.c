@@ -17,14 +17,15 @@
 #include "base/why.h"
 #include "topo/sys.h"
 
-/* Own addresses as they are found, with how likely each is. */
+/* Own addresses found so far, with the likelihood of each. */
 struct ranked {
     struct stepaf_net_addresses addresses;
     int ranks[STEPAF_NET_ADDRESSES];
 };
 
-/* Whether it leads nowhere else. Not all of interface lo are so: where hosts are routers, their own
- * address is one of lo, and those of their cards are link-local. */
+/* Return whether an address leads to no other host. Not all addresses of interface lo are such: if
+ * hosts are routers, their own address is one of lo, and the addresses of their NICs are
+ * link-local. */
 static bool is_of_this_host(const struct stepaf_net_address *address)
 {
     struct in6_addr in6;
@@ -35,13 +36,13 @@ static bool is_of_this_host(const struct stepaf_net_address *address)
     return IN6_IS_ADDR_LOOPBACK(&in6);
 }
 
-/* Whether it is one that a host gives itself where nobody gives it another. */
+/* Return whether an address is one that a host gives itself if nobody assigns one. */
 static bool is_makeshift(const struct stepaf_net_address *address)
 {
     return address->family == AF_INET && address->bytes[0] == 169 && address->bytes[1] == 254;
 }
 
-/* An interface's address as ours; false if it is of no use. */
+/* Convert an interface's address. Returns false if it is of no use. */
 static bool take_interface(const struct ifaddrs *from, struct stepaf_net_address *address_p)
 {
     struct stepaf_net_address address = {0};
@@ -75,7 +76,7 @@ static bool take_interface(const struct ifaddrs *from, struct stepaf_net_address
     return true;
 }
 
-/* How likely it is that others reach this host there: 0 is best. */
+/* Return how likely other hosts reach this host at an address: 0 is best. */
 static int likelihood(const struct ifaddrs *at, const struct stepaf_net_address *address)
 {
     static const char *const kinds[] = {"device", "bridge"};
@@ -93,7 +94,7 @@ static int likelihood(const struct ifaddrs *at, const struct stepaf_net_address 
     return is_kind[0] ? 1 : is_kind[1] ? 3 : 2;
 }
 
-/* Put it behind those that are as likely. */
+/* Insert an address behind those that are as likely. */
 static void insert(struct ranked *ranked, const struct stepaf_net_address *address, int rank,
                    unsigned *n_p)
 {

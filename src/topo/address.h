@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The addresses that this host can be reached at, and which network they are of. */
+/* The addresses at which this host can be reached, and their network. */
 #ifndef STEPAF_TOPO_ADDRESS_H
 #define STEPAF_TOPO_ADDRESS_H
 
@@ -28,17 +28,23 @@ struct stepaf_net_addresses {
 
 /* List this host's addresses that @a net_if admits: the name of an interface, a subnet such as
  * 10.1.0.0/16 or fd00::/64, or "" for all. Interfaces that are down and link-local addresses are
- * left out, aliases and bonds are interfaces like others. The likely ones come first: loopback,
- * which only ranks of the same network try, network cards, others that have a carrier, bridges,
- * which are often numbered alike on all hosts, and what has no carrier. Of more than
- * STEPAF_NET_ADDRESSES the last are left out with a warning. STEPAF_ERR_SETTING if @a net_if is no
- * subnet and names no interface, or admits no address; STEPAF_ERR_TRANSPORT if the system gives no
- * list. */
+ * left out; aliases and bonds are interfaces like others. The likely addresses come first:
+ *
+ *    - loopback, which only ranks of the same network try
+ *    - NICs
+ *    - others that have a carrier
+ *    - bridges, which are often numbered alike on all hosts
+ *    - interfaces without a carrier
+ *
+ * If there are more than STEPAF_NET_ADDRESSES, the last are left out with a warning. Returns
+ * STEPAF_ERR_SETTING if @a net_if is no subnet and names no interface, or admits no address;
+ * STEPAF_ERR_TRANSPORT if the system provides no list. */
 stepaf_status_t stepaf_net_addresses_own(const char *net_if, struct stepaf_net_addresses *own_p);
 
-/* Which kernel this process runs under; 0: the system does not tell. */
+/* Return a number for the kernel that this process runs under; 0 if the system does not tell. */
 uint64_t stepaf_net_kernel_id(void);
-/* Which network namespace of which kernel this process is in; 0: the system does not tell. */
+/* Return a number for the network namespace and the kernel of this process; 0 if the system does
+ * not tell. */
 uint64_t stepaf_net_network_id(void);
 
 static inline unsigned stepaf_net_address_bytes(int family)

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* How much processor time the control groups leave this process. */
+/* How much CPU time the control groups leave this process. */
 #include <stdlib.h>
 
 #include "topo/cgroup_place.h"
 #include "topo/sys.h"
 
-/* Processors of one group, rounded up; 0 for no limit. The files are "max 100000" or
- * "150000 100000" in version 2, a file each (-1 for none) in version 1. */
+/* Return the CPUs of one group, rounded up; 0 for no limit. The files are "max 100000" or "150000
+ * 100000" in version 2, a file each (-1 for none) in version 1. */
 static int group_quota(const char *root, const struct stepaf_cgroup *cgroup)
 {
     int version = cgroup->version;
@@ -34,7 +34,8 @@ static int smaller_limit(int a, int b)
     return a == 0 || (b != 0 && b < a) ? b : a;
 }
 
-/* A group's limit holds for all below it, so that the smallest on the way up counts. */
+/* Return the smallest limit of a group and its parents: a group's limit holds for all groups below
+ * it. */
 static int hierarchy_quota(const char *root, int version)
 {
     struct stepaf_cgroup cgroup;

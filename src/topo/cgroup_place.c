@@ -7,11 +7,11 @@
 
 #include "topo/sys.h"
 
-/* Both /proc files are read whole; a longer mountinfo loses its end, and with it perhaps a limit,
+/* Both /proc files are read whole. A longer mountinfo loses its end, and with it perhaps a limit,
  * never correctness. */
 enum { TABLE_MAX = 64 * 1024 };
 
-/* Is @a word one of the comma-separated words of @a list? */
+/* Return whether @a word is one of the comma-separated words of @a list. */
 static bool list_has(const char *list, const char *word)
 {
     size_t bytes = strlen(word);
@@ -26,7 +26,7 @@ static bool list_has(const char *list, const char *word)
     }
 }
 
-/* Find this process's group in the text of /proc/self/cgroup, lines "number:controllers:path":
+/* Find this process's group in the text of /proc/self/cgroup, lines "number:controllers:path";
  * version 2 has no controllers there. Cuts up @a table. */
 static const char *find_group(char *table, const char *controller, int version)
 {
@@ -67,8 +67,8 @@ static bool find_mount(char *table, const char *controller, int version, const c
     return false;
 }
 
-/* A container may see its own group mounted as the hierarchy's root, while /proc shows the path
- * from the machine's root: take the mounted part off. */
+/* Remove the mounted part from the path of the group. A container may see its own group mounted as
+ * the hierarchy's root, while /proc shows the path from the machine's root. */
 static void take_off(char *group, const char *mounted_root)
 {
     size_t bytes = strcmp(mounted_root, "/") == 0 ? 0 : strlen(mounted_root);

@@ -9,7 +9,7 @@
 
 enum { WORD_BITS = 8 * (int)sizeof(unsigned long) };
 
-/* Read a number at *c and move past it. Return -1 if there is none or it is too large. */
+/* Read a number at *c and move past it. Returns -1 if there is none or it is too large. */
 static int parse_number(const char **c)
 {
     int number = 0;
@@ -68,7 +68,7 @@ int stepaf_cpus_next(const struct stepaf_cpus *cpus, int from)
     return -1;
 }
 
-/* The last of the members that follow @a first without a gap. */
+/* Return the last of the members that follow @a first without a gap. */
 static int end_of_run(const struct stepaf_cpus *cpus, int first)
 {
     int last = first;

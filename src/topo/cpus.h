@@ -5,19 +5,19 @@
 
 #include <stddef.h>
 
-/* As many as Linux can be built for. */
+/* The maximum that Linux can be built for. */
 enum { STEPAF_CPUS_MAX = 8192 };
 
-/* Laid out as the kernel's masks are. */
+/* Same layout as the kernel's masks. */
 struct stepaf_cpus {
     unsigned long bits[STEPAF_CPUS_MAX / (8 * sizeof(unsigned long))];
 };
 
-/* Parse a list. Blanks at the end are allowed (the kernel's files have a newline). Return 0 if it
- * is no list, is empty or names a unit that cannot be; *cpus_p is undefined then. */
+/* Parse a list. Blanks at the end are allowed (the kernel's files have a newline). Returns 0 if it
+ * is no list, is empty or names an impossible unit; *cpus_p is then undefined. */
 int stepaf_cpus_parse(const char *list, struct stepaf_cpus *cpus_p);
 
-/* Write the list of @a cpus; one that does not fit ends in "...". */
+/* Write the list of @a cpus. A list that does not fit ends in "...". */
 void stepaf_cpus_format(const struct stepaf_cpus *cpus, char *list, size_t capacity);
 
 /* Add the members of @a more to *cpus. */
@@ -25,10 +25,10 @@ void stepaf_cpus_add(struct stepaf_cpus *cpus, const struct stepaf_cpus *more);
 
 int stepaf_cpus_count(const struct stepaf_cpus *cpus);
 
-/* The first member that is at least @a from; -1 if there is none. */
+/* Return the first member that is at least @a from; -1 if there is none. */
 int stepaf_cpus_next(const struct stepaf_cpus *cpus, int from);
 
-/* The calling thread's affinity mask. Return 0 if the kernel does not tell. */
+/* Get the calling thread's affinity mask. Returns 0 if the kernel does not tell. */
 int stepaf_cpus_usable(struct stepaf_cpus *cpus_p);
 
 #endif

@@ -3,9 +3,10 @@
 
 #include "base/fd.h"
 
-/* sysfs knows all devices. Of hwloc's components for them "pci" is by libpciaccess, which leaks, and the others start
- * drivers of GPUs, or connect to an X server, in the caller's process: seen with an H100, "opencl" left 16 threads and 7
- * descriptors behind. Names that hwloc does not have are ignored. */
+/* hwloc components for devices that are not used, as sysfs knows all devices. "pci" is by
+ * libpciaccess, which leaks. The others start GPU drivers, or connect to an X server, in the
+ * caller's process: seen with an H100, "opencl" left 16 threads and 7 file descriptors behind.
+ * hwloc ignores names that it does not have. */
 static const char *const unwanted[] = {"pci", "opencl", "cuda", "nvml", "rsmi", "levelzero", "gl"};
 
 hwloc_topology_t stepaf_topo_load(const char *xml, unsigned long flags, bool with_io)

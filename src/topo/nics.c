@@ -15,9 +15,9 @@
 
 enum { DEVICES_MAX = 64, PCI_AMAZON = 0x1d0f, PCI_ETHERNET = 0x0200 };
 
-/* How far a device is. Behind a switch, the deeper the common bridge, the nearer. */
+/* Distance of a device. Behind a switch, the deeper the common bridge, the nearer. */
 enum far {
-    FAR_SWITCH = 0, /* and up to here less the bridge's depth */
+    FAR_SWITCH = 0, /* up to here, less the bridge's depth */
     FAR_SWITCHES = 99,
     FAR_ROOT = 100,
     FAR_NODE,
@@ -31,7 +31,7 @@ struct machine {
     unsigned n_nics;
 };
 
-/* The devices at the least distance, a bit each. */
+/* The devices at the minimum distance, one bit each. */
 struct nearest {
     uint64_t set;
     int distance;
@@ -46,8 +46,8 @@ static hwloc_obj_t common_ancestor(hwloc_obj_t one, hwloc_obj_t other)
     return NULL;
 }
 
-/* Whether one NUMA node has all of an object's cores. There may be others with the same, as those
- * of GPU memory on Grace. */
+/* Return whether one NUMA node has all of an object's cores. Other nodes may have the same cores,
+ * such as those of GPU memory on Grace. */
 static bool is_in_one_node(hwloc_topology_t topology, hwloc_obj_t object)
 {
     hwloc_obj_t node = NULL;
@@ -58,7 +58,7 @@ static bool is_in_one_node(hwloc_topology_t topology, hwloc_obj_t object)
     return false;
 }
 
-/* Between a device and a GPU, or a processing unit. */
+/* Return the distance between a device and a GPU, or a processing unit. */
 static int distance(hwloc_topology_t topology, hwloc_obj_t from, hwloc_obj_t to)
 {
     hwloc_obj_t common = common_ancestor(from, to);
@@ -95,8 +95,8 @@ static struct nearest find_nearest(const struct machine *machine, hwloc_obj_t fr
     return nearest;
 }
 
-/* Whether some port of the device is up: what the kernel says of its state is a number, 4. Amazon's
- * devices have no connections, so that no rank is to be told to use them. */
+/* Return whether some port of the device is up: the kernel gives its state as a number, 4. Amazon's
+ * devices have no connections, so no rank may be told to use them. */
 static bool is_up(hwloc_obj_t device)
 {
     char name[24];
@@ -108,14 +108,14 @@ static bool is_up(hwloc_obj_t device)
         snprintf(name, sizeof(name), "Port%dState", port);
         const char *state = hwloc_obj_get_info_by_name(device, name);
         if (!state)
-            return port == 1; /* it is not told of any */
+            return port == 1; /* hwloc does not know any port */
         if (atoi(state) == 4)
             return true;
     }
     return false;
 }
 
-/* Whether this process, perhaps in a container, may open the device's file. */
+/* Return whether this process, perhaps in a container, may open the device's file. */
 static bool can_be_opened(const char *name)
 {
     char path[2 * NAME_MAX];
@@ -155,15 +155,15 @@ static void find_nics(const struct stepaf_topo_nics_query *query, struct machine
             machine->nic[machine->n_nics++] = device;
 }
 
-/* An Ethernet controller, rather than one of InfiniBand. */
+/* Return whether it is an Ethernet controller, rather than one of InfiniBand. */
 static bool is_ethernet(hwloc_obj_t device)
 {
     return device->parent->type == HWLOC_OBJ_PCI_DEVICE &&
            device->parent->attr->pcidev.class_id == PCI_ETHERNET;
 }
 
-/* Ports of InfiniBand and of Ethernet do not reach each other: all ranks are to take what the
- * machine has more of. */
+/* Keep the network that the machine has more devices of. Ports of InfiniBand and of Ethernet do not
+ * reach each other, so all ranks must use the same. */
 static void keep_one_network(struct machine *machine)
 {
     unsigned n_ethernet = 0, n = 0;
@@ -176,13 +176,13 @@ static void keep_one_network(struct machine *machine)
     machine->n_nics = n;
 }
 
-/* Which of how many that share the same devices. */
+/* One of n that share the same devices. */
 struct turn {
     unsigned index;
     unsigned n;
 };
 
-/* Of the GPUs to which these are the nearest. */
+/* Return the GPU's turn among the GPUs to which these devices are the nearest. */
 static struct turn turn_of_gpu(const struct machine *machine, hwloc_obj_t gpu, uint64_t set)
 {
     struct turn turn = {0};
@@ -197,7 +197,7 @@ static struct turn turn_of_gpu(const struct machine *machine, hwloc_obj_t gpu, u
     return turn;
 }
 
-/* Of the processing units of that distance from which these are the nearest. */
+/* Return the unit's turn among the processing units to which these devices are the nearest. */
 static struct turn turn_of_unit(const struct machine *machine, hwloc_obj_t unit, uint64_t set)
 {
     struct turn turn = {0};
@@ -228,7 +228,7 @@ static void say_why(const struct nearest *nearest, const char *place, struct ste
                  n);
 }
 
-/* The share of one of those at whose least distance the devices are. */
+/* Take one sharer's part of the nearest devices. */
 static void take_share(const struct machine *machine, const struct nearest *nearest,
                        const struct turn *turn, bool several, struct stepaf_topo_nics *nics_p)
 {
@@ -285,7 +285,7 @@ void stepaf_topo_nics_choose(const struct stepaf_topo_nics_query *query,
             choose_on(&machine, query, nics_p);
         hwloc_topology_destroy(machine.topology);
     }
-    if (!nics_p->n && query->names && query->n_names) { /* made of software, or hwloc sees none */
+    if (!nics_p->n && query->names && query->n_names) { /* software devices, or hwloc sees none */
         snprintf(nics_p->name[0], STEPAF_TOPO_NIC_NAME, "%.63s", query->names[0]);
         nics_p->n = 1;
     }

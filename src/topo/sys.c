@@ -12,12 +12,12 @@
 #include "base/hash.h"
 #include "topo/load.h"
 
-/* Highest index of /sys/.../cpuN/cache/indexI that is looked at; there are 4 or 5. */
+/* Highest index of /sys/.../cpuN/cache/indexI that is read; there are 4 or 5. */
 enum { CACHE_INDEX_MAX = 8 };
 
-/* Two processes that read the same boot id run under the same kernel, and if they are in the same
- * PID namespace too, they can reach each other's file descriptors and memory by process id. The
- * host name counts as well: launchers tell nodes by it, and one kernel may serve several. */
+/* Two processes that read the same boot id run under the same kernel. If they are in the same PID
+ * namespace too, they can reach each other's file descriptors and memory by process id. The host
+ * name counts as well: launchers tell nodes by it, and one kernel may serve several. */
 static uint64_t probe_node_id(const char *root, const char *host)
 {
     char text[PATH_MAX];
@@ -45,7 +45,7 @@ static int count_list(const char *root, const char *path)
     return stepaf_cpus_count(&list);
 }
 
-/* "2048K" or "32M" in bytes; 0 if it is no size. */
+/* Return "2048K" or "32M" in bytes; 0 if it is no size. */
 static size_t parse_size(const char *text)
 {
     char *end;
@@ -75,8 +75,8 @@ static void probe_caches(const char *root, int cpu, struct stepaf_topo *topo_p)
     }
 }
 
-/* The units that share the largest data cache of @a cpu. 0: there is none that the kernel tells of.
- * Indices ascend with levels. */
+/* Read the units that share the largest data cache of @a cpu. Returns 0 if the kernel tells of
+ * none. Indices ascend with levels. */
 static int read_sharers(const char *root, int cpu, struct stepaf_cpus *sharers_p)
 {
     static const char format[] = "/sys/devices/system/cpu/cpu%d/cache/index%d/%s";
@@ -128,7 +128,7 @@ static bool may_be_gpu(const char *root, const char *name)
                                     (unsigned)strtoul(vendor, NULL, 16));
 }
 
-/* Whether the directory has an entry that is such a one. */
+/* Return whether the directory has an entry for which @a is_one is true. */
 static bool has_entry(const char *root, const char *path,
                       bool (*is_one)(const char *root, const char *name))
 {

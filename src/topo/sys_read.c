@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Reading the kernel's files. */
+/* Read the kernel's files. */
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>

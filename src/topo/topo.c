@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* hwloc's part: printing, and the facts of machines that are given as XML; and binding. */
+/* The part of topo that uses hwloc: printing, and the facts of machines given as XML. Also binding
+ * of threads. */
 #define _GNU_SOURCE 1 /* sched_setaffinity */
 
 #include "topo/topo.h"
@@ -57,7 +58,7 @@ stepaf_status_t stepaf_topo_probe(const char *xml, struct stepaf_topo *topo_p)
     return STEPAF_OK;
 }
 
-/* Add a name to a list of several; "+" says that there was no room for more. */
+/* Add a name to a list of several; "+" means that there was no space for more. */
 static void list_add(char *list, size_t capacity, const char *name)
 {
     size_t used = strlen(list);
@@ -94,7 +95,7 @@ static void list_devices(hwloc_topology_t topology, hwloc_const_bitmap_t near, c
             list_add(nics, capacity, it->name ? it->name : "?");
 }
 
-/* Whether hwloc is told of another machine. */
+/* Return whether hwloc is told of another machine. */
 static bool is_made_up(void)
 {
     return getenv("HWLOC_XMLFILE") || getenv("HWLOC_FSROOT");
@@ -124,8 +125,8 @@ static stepaf_status_t bind_to_list(const char *cores)
     if (!stepaf_cpus_parse(cores, &cpus))
         return stepaf_error_set(STEPAF_ERR_SETTING, STEPAF_PHASE_INIT,
                                 "\"%s\" is no list of cores such as 3 or 0-1,4", cores);
-    /* The kernel leaves out what the process's control group has not, and refuses what has
-     * nothing left then. */
+    /* The kernel leaves out cores that the process's control group lacks, and rejects a list of
+     * which nothing remains. */
     if (sched_setaffinity(0, sizeof cpus.bits, (const cpu_set_t *)cpus.bits) != 0)
         return stepaf_error_set(
             STEPAF_ERR_SETTING, STEPAF_PHASE_INIT, "cannot bind a thread to cores %s: %s", cores,
@@ -133,9 +134,9 @@ static stepaf_status_t bind_to_list(const char *cores)
     return STEPAF_OK;
 }
 
-/* What this adds to the thread's own mask are units that a launcher has merely not chosen: the
- * kernel leaves out the rest. By its files, since each commit starts the progress thread anew, and
- * hwloc loads all its plugins to tell. */
+/* The units that this adds to the thread's own mask are those that a launcher has merely not
+ * chosen: the kernel leaves out the rest. Uses the kernel's files, since each commit starts the
+ * progress thread anew, and hwloc would load all its plugins. */
 static stepaf_status_t bind_near(void)
 {
     struct stepaf_cpus own, near;
@@ -155,7 +156,7 @@ stepaf_status_t stepaf_topo_bind_thread(const char *cores)
     return cores && *cores ? bind_to_list(cores) : bind_near();
 }
 
-/* By trying: only the kernel knows which cores it can give. */
+/* Checks by trying: only the kernel knows which cores it can give. */
 stepaf_status_t stepaf_topo_check_cores(const char *cores)
 {
     struct stepaf_cpus own;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the machine looks like from here. */
+/* The machine as this process sees it, and binding of threads to cores. */
 #ifndef STEPAF_TOPO_TOPO_H
 #define STEPAF_TOPO_TOPO_H
 
@@ -10,7 +10,7 @@
 #include <stepaf/types.h>
 
 #define STEPAF_TOPO_NAME_MAX 64
-#define STEPAF_TOPO_HOST_MAX (HOST_NAME_MAX + 1) /* HOST_NAME_MAX does not count the end mark */
+#define STEPAF_TOPO_HOST_MAX (HOST_NAME_MAX + 1) /* HOST_NAME_MAX lacks the terminating zero */
 
 /* Facts of this process's place. */
 struct stepaf_topo {
@@ -27,25 +27,25 @@ struct stepaf_topo {
     char binding[128]; /* cores of the affinity mask as a list: "0-3,8" */
 };
 
-/* Find out. @a xml NULL: this machine; else the name of an hwloc XML export (tests). Parts that
- * cannot be found have the neutral values above; the call itself fails only with
- * STEPAF_ERR_NO_MEMORY or, for a bad xml, STEPAF_ERR_INVALID. */
+/* Probe the machine. @a xml: NULL for this machine, or the name of an hwloc XML export (tests).
+ * Facts that cannot be found have the neutral values above. Fails only with STEPAF_ERR_NO_MEMORY
+ * or, for a bad xml, STEPAF_ERR_INVALID. */
 stepaf_status_t stepaf_topo_probe(const char *xml, struct stepaf_topo *topo_p);
 
-/* Name the GPUs (PCI addresses) and the RDMA devices ("mlx5_0") that are near the cores in
- * @a binding, a list; of all if none is near. "" where there is none, several are divided by
- * commas and cut to @a capacity. Takes milliseconds. @a xml: as above. */
+/* Name the GPUs (PCI addresses) and the RDMA devices ("mlx5_0") near the cores in @a binding, a
+ * list; all of them if none is near. "" if there are none; several are separated by commas and cut
+ * to @a capacity. Takes milliseconds. @a xml: as above. */
 void stepaf_topo_devices(const char *xml, const char *binding, char *gpus_p, char *nics_p,
                          size_t capacity);
 
-/* Bind the calling thread to @a cores ("0-1,4"), or, if it is empty, to the processing units that
- * share the last-level cache with the ones this thread is bound to. STEPAF_ERR_SETTING for a list
- * that is no list or has no core that this process can be given; STEPAF_ERR_UNSUPPORTED where the
- * machine does not let threads be bound (the thread runs on where it was). */
+/* Bind the calling thread to @a cores ("0-1,4"), or if that is empty to the processing units that
+ * share the last-level cache with the units this thread is bound to. Returns STEPAF_ERR_SETTING if
+ * @a cores is no list or has no core that this process can be given; STEPAF_ERR_UNSUPPORTED if the
+ * machine does not let threads be bound (the thread then runs on where it was). */
 stepaf_status_t stepaf_topo_bind_thread(const char *cores);
 
-/* Check a list for stepaf_topo_bind_thread beforehand: STEPAF_ERR_SETTING as there. The thread
- * stays bound as it is. */
+/* Check a list for stepaf_topo_bind_thread beforehand. Returns STEPAF_ERR_SETTING as there. The
+ * thread stays bound as it is. */
 stepaf_status_t stepaf_topo_check_cores(const char *cores);
 
 /* Print the tree of packages, caches, cores and, where known, NICs and GPUs, for people. */
