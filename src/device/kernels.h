@@ -77,13 +77,13 @@ enum {
     STEPAF_CHUNK_MOST = 4096,
     STEPAF_CHUNK_TELLS = 128, /* behind a chunk: its flag, in lines that nobody else polls */
     STEPAF_CHUNK_SENDERS =
-        128, /* blocks that send chunks at once, at most, so that the first are there
-                                 * while the last are not yet sent */
+        128, /* maximum blocks that send chunks at once, so that the first chunks are there
+              * while the last are not yet sent */
     STEPAF_CHUNK_TAKERS = 256,   /* blocks that take chunks: host memory is a microsecond away */
     STEPAF_PART_MOST = 16 << 10, /* bytes of a part */
     STEPAF_PART_TOLD =
-        16, /* from flag to flag: of what is sent, since the host looks at them all */
-    STEPAF_PART_TELLS = 128,  /* the same of what is taken, in lines of their own, as with chunks */
+        16, /* from flag to flag, of parts that are sent: the host looks at all flags */
+    STEPAF_PART_TELLS = 128,  /* of parts that are taken: in lines of their own, as with chunks */
     STEPAF_PART_SENDERS = 32, /* blocks that send parts: enough for PCIe, the first soon there */
     STEPAF_PART_TAKERS = 64,  /* blocks that take parts */
     STEPAF_ANY_TENSORS = 8    /* of one peer, each way: STEPAF_MAX_TENSORS */
@@ -193,7 +193,7 @@ struct stepaf_kernel_tensor {
     uint8_t *head; /* of the mailbox */
     uint8_t *
         body; /* LL, BCOPY, CHUNKS: after the head; ZCOPY: the tensor's place at the receiver; BCOPY
-                * and PARTS of the proxy: its buffer */
+               * and PARTS of the proxy: the proxy's buffer */
     uint8_t *data;  /* sender: source; receiver: destination */
     uint32_t bytes; /* sender: of this operation; receiver: space for it */
     union {

@@ -181,7 +181,7 @@ void stepaf_proxy_finish_batches(struct stepaf_proxy *proxy)
 
 /* ---- both ---- */
 
-/* Return the post that sends the tensors of a slot to a peer; NULL if it has left. */
+/* Return the post that sends the tensors of a slot to a peer; NULL if no plan has one any more. */
 static const struct stepaf_post *post_of(const struct stepaf_proxy *proxy, uint32_t p,
                                          uint32_t slot)
 {

@@ -6,7 +6,8 @@
 #include "core/plan.h"
 #include "gpu/proxy.h"
 
-/* Return whether the GPU has passed an event. A failed GPU never will; then true. */
+/* Return whether the GPU has passed an event. Also true if the GPU has failed, since it passes no
+ * event then. */
 static bool is_passed(const struct stepaf_proxy *proxy, uint64_t n)
 {
     struct stepaf_gpu *gpu = proxy->stream->plan->ctx->gpu.device;

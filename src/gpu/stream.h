@@ -94,8 +94,8 @@ struct stepaf_stream {
     bool enqueueing;   /* a thread is enqueueing without the lock and owns the plan */
     void **sent;       /* events, one per slot; NULL: not needed yet */
     void **arrived;
-    stepaf_status_t failure; /* the plan is over: PEER_LOST, TIMEOUT, CANCELED, PROTOCOL; or as CUDA
-                              * has refused a part of an operation */
+    stepaf_status_t failure; /* the plan is over: PEER_LOST, TIMEOUT, CANCELED, PROTOCOL; or the
+                              * status with which CUDA refused a part of an operation */
     int failed_peer;         /* index; -1: no peer is to blame */
 };
 
@@ -241,8 +241,8 @@ uint64_t stepaf_stream_control_bytes(const struct stepaf_stream *stream);
 
 uint64_t stepaf_stream_guard_bytes(
     const struct stepaf_stream *stream); /* of GPU memory, for counts */
-/* Make a slot's guards from what all its launches have in common. Returns the address behind @a
- * counts that the guards do not use. */
+/* Make a slot's guards from what all its launches have in common. Returns the address behind
+ * @a counts that the guards do not use. */
 uint8_t *stepaf_stream_guard_compile(struct stepaf_stream *stream,
                                      const struct stepaf_kernel_args *common, uint8_t *counts);
 /* Return whether an operation as planned must be guarded. */
@@ -284,16 +284,17 @@ stepaf_status_t stepaf_stream_check(struct stepaf_stream *stream);
  * planned. */
 stepaf_status_t stepaf_stream_send(struct stepaf_stream *stream, const stepaf_tensor_t *tensors,
                                    int n_tensors, void *cuda_stream, struct stepaf_op **op_p);
-/* Hot: enqueue a receive. @a behind: NULL, or two events, of which the second may be NULL: then the
- * wait is the library's own. */
+/* Hot: enqueue a receive. @a behind: NULL; for a wait of the library's own two events, of which the
+ * second may be NULL. */
 stepaf_status_t stepaf_stream_receive(struct stepaf_stream *stream, void *cuda_stream,
                                       void *const *behind);
 
-/* Requests are made by send. Enqueue the wait for @a op if nobody has. Returns STEPAF_INPROGRESS if
- * another thread was enqueueing for the whole time, or @a op has become another operation. */
+/* Requests, which send makes: enqueue the wait for @a op if nobody has. Returns STEPAF_INPROGRESS
+ * if another thread was enqueueing for the whole time, or @a op has become another operation. */
 stepaf_status_t stepaf_stream_enqueue_wait(struct stepaf_op *op, int64_t *timeout_us);
-/* Return whether the library's own wait for the former operation of the next slot, if there was
- * such a wait, is over. The user's streams do not wait for it by themselves. */
+/* slot_is_free: Return whether the library's own wait for the former operation of the next slot, if
+ * there was such a wait, is over. The user's streams do not wait for it by themselves. progress:
+ * Find out which requests are complete. */
 bool stepaf_stream_slot_is_free(struct stepaf_stream *stream);
 unsigned stepaf_streams_progress(struct stepaf_ctx *ctx);
 /* Return whether the sources of @a op may be overwritten. */

@@ -67,8 +67,8 @@ bool stepaf_stream_advert_host(const struct stepaf_stream_advert *stream_advert,
                                int *fd_p, uint64_t *bytes_p);
 
 /* Return the plan in @a stream_advert that @a plan of @a own talks to; NULL if there is none. It
- * has the same keys, where the caller is peer @a slot there, and the advertising rank is peer @a
- * peer here. Of several, it is the one at the same place among them, in advertised order. */
+ * has the same keys, where the caller is peer @a slot there, and the advertising rank is peer
+ * @a peer here. Of several, it is the one at the same place among them, in advertised order. */
 const struct stepaf_stream_advert_plan *stepaf_stream_advert_match(
     const struct stepaf_stream_advert *stream_advert, uint32_t slot,
     const struct stepaf_stream_advert *own, const struct stepaf_stream_advert_plan *plan,

@@ -123,7 +123,7 @@ static bool is_in(const struct stepaf_ctx *ctx, uint32_t p)
 }
 
 /* Set for each tensor which tensor gets TOLD_ALL: of a direct peer, the last tensor that copy
- * engines write. The host writes a proxied peer's heads, and looks at each. */
+ * engines write. A proxied peer's heads belong to the host, which looks at each. */
 static void set_leaders(const struct stepaf_ctx *ctx, struct stepaf_kernel_args *args)
 {
     const struct stepaf_kernel_tensor *leader = NULL;

@@ -52,8 +52,8 @@ static stepaf_status_t claim(struct stepaf_stream *stream, const struct stepaf_o
 
     if (!ctx->gpu.streams->stream)
         status = stepaf_gpu_stream_create(ctx->gpu.device, &ctx->gpu.streams->stream);
-    /* Earlier operations have marks of their own only if they have requests. The others precede @a
-     * op on the streams, as do the earlier waits in their slots. */
+    /* Earlier operations have marks of their own only if they have requests. The others precede
+     * @a op on the streams, as do the earlier waits in their slots. */
     while (!status && has_open_request(stream, op)) {
         uint8_t slot = (uint8_t)(stream->n_received % stream->plan->depth);
         void *behind[] = {stream->sent[op->slot], slot != op->slot ? stream->sent[slot] : NULL};

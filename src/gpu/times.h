@@ -60,8 +60,8 @@ void stepaf_times_begin(struct stepaf_stream *stream, uint8_t *control,
                         struct stepaf_timestamp *ring);
 void stepaf_times_free(struct stepaf_times *times);
 
-/* Hot: enqueue a timestamp of a point of an operation, if wanted; *begun_p: it is enqueued. @a
- * name: NULL, or the request's operation. */
+/* Hot: enqueue a timestamp of a point of an operation, if wanted; *begun_p: it is enqueued.
+ * @a name: NULL, or the request's operation. */
 stepaf_status_t stepaf_times_enqueue(const struct stepaf_stream *stream,
                                      enum stepaf_timestamp_kind kind, uint8_t slot,
                                      const uint32_t *name, void *cuda_stream, bool *begun_p);

@@ -98,7 +98,7 @@ static void end_operation(const struct stepaf_stream *stream, struct stepaf_time
     slot->handled = taken->ticks;
     stamp(stream, taken, STEPAF_EVENT_COMPLETED, stream->plan->index, STEPAF_TRACE_ALL);
     stream->plan->ctx->counters.operations_completed += !stream->proxy;
-    /* Sent by another stream, whose end was read only now. */
+    /* Sent by another stream, whose send ends only later. */
     if (!op->trace.notified || (int64_t)(op->trace.notified - taken->ticks) > 0)
         op->trace.notified = op->trace.started;
     if (!op->answers.watched || !op->trace.started)

@@ -131,8 +131,8 @@ static stepaf_status_t read_facts(struct stepaf_cuda_gpu *gpu)
     return STEPAF_OK;
 }
 
-/* Load one kernel now. A driver that loads a kernel at its first launch then waits for the GPU,
- * where a stream may be waiting for a peer. */
+/* Load one kernel now. A driver that loads a kernel at its first launch then waits for the GPU, on
+ * which a stream may be waiting for a peer. */
 static stepaf_status_t load_kernel(struct stepaf_cuda_gpu *gpu, const char *name,
                                    CUfunction *kernel_p)
 {

@@ -16,7 +16,7 @@ __device__ __forceinline__ unsigned find_tensor(const stepaf_kernel_args &args)
 {
     unsigned i = 0;
 
-    /* True also if it is below first. */
+    /* Also goes on where the block is below first. */
     while (blockIdx.x - args.tensors[i].first >= args.tensors[i].n)
         i++;
     return i;

@@ -116,8 +116,8 @@ __device__ __forceinline__ uint32_t choose(const stepaf_any_args &args, uint64_t
     return args.n_peers;
 }
 
-/* Poll the next heads of all peers, an octet each, until one peer has sent all of its heads. @a
- * leader: the head that may announce the octet's tensor, too, or NULL. The octet's share of its
+/* Poll the next heads of all peers, an octet each, until one peer has sent all of its heads.
+ * @a leader: the head that may announce the octet's tensor, too, or NULL. The octet's share of its
  * head is then in @a pair. Returns n_peers if it has given up. */
 __device__ __forceinline__ uint32_t await_batch(const stepaf_any_args &args, const uint8_t *head,
                                                 uint8_t proto, const uint8_t *leader, bool mine,
