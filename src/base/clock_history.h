@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What ticks were on CLOCK_MONOTONIC, and how far the common clock was from it: a line from each
  * reading of both to the next. The system slews its clock, so no single rate holds for long.
- * Between two readings before and after it, a stamp is as good as these readings are.
+ * Between two readings before and after it, a stamp is as good as these readings are, whatever the
+ * system does.
  *
  * The latest readings are as dense as they were taken; older ones are sparser, as the past is
  * forgotten bit by bit. */

@@ -6,7 +6,7 @@
 #include <stddef.h>
 #include <string.h>
 
-/* Like memcpy(). Where gcc finds a bound of @a bytes, such as 512, it makes of memcpy() an inline
+/* Like memcpy(). Where gcc finds a bound of @a bytes, such as 512, it expands memcpy() to an inline
  * "rep movs", whose start-up alone takes longer than this copy. */
 static inline void stepaf_copy(void *to, const void *from, size_t bytes)
 {

@@ -95,7 +95,7 @@ __device__ __forceinline__ bool take_heads(const stepaf_kernel_args &args, uint6
         if (__any_sync(ALL, !there && patience.over(tensor.peer)))
             return false;
     }
-    if (hurry) /* unpacking needs nothing that is found out here */
+    if (hurry) /* unpacking asks for nothing that is found out here */
         let_successor_begin();
     uint32_t bytes = __shfl_sync(ALL, bytes_of(pair, stamp, tensor.planned), last);
     if (!mine)
@@ -247,7 +247,7 @@ template <bool CHUNKS> __device__ __forceinline__ void send_all(const stepaf_ker
     send.stamp = make_stamp(args, number_after(__shfl_sync(ALL, before, 0)));
     let_successor_begin();
     if (!CHUNKS && aligned && proto == STEPAF_PROTO_INLINE) {
-        /* Code behind the wait is fetched during the wait if it is next in the program. */
+        /* What follows the wait is fetched during it if it is the next in the program, too. */
         await_predecessor();
         send_head<true>(args, tensor, send.stamp);
         return;
@@ -259,8 +259,7 @@ template <bool CHUNKS> __device__ __forceinline__ void send_all(const stepaf_ker
         send_share<false, CHUNKS>(args, i, tensor, proto, send);
 }
 
-/* As little as possible lies between a head's arrival and the end, or the begin of the
- * unpacking. */
+/* Between a head that comes and the end, or the unpacking that begins, is as little as can be. */
 __device__ __forceinline__ void gate(const stepaf_kernel_args &args)
 {
     __shared__ uint32_t landed[STEPAF_KERNEL_TENSORS];
