@@ -15,14 +15,16 @@
 #include <unistd.h>
 
 #include "base/fd.h"
+#include "base/outlet.h"
 #include "base/quiet.h"
+#include "base/time.h"
 #include "base/why.h"
 
 enum {
     LINE_MAX_BYTES = 1024,
     TIME_BYTES = sizeof "2026-01-01T00:00:00.000Z",
-    PIECE_BYTES = 4096, /* what a pipe that has any room takes without a wait */
-    ROOM_MS = 1000      /* to wait for room, once */
+    AGAIN_MS = 5,
+    ROOM_US = 1000000 /* to wait for room, once */
 };
 
 int stepaf_log_level_now = STEPAF_LOG_WARN;
@@ -31,8 +33,9 @@ int stepaf_log_level_now = STEPAF_LOG_WARN;
  * twice at once. Logging is never on the hot path. */
 static struct {
     pthread_mutex_t lock;
-    int fd;       /* of the log file, or -1 for standard error */
-    bool stalled; /* nobody took the last line: the next ones are not waited with */
+    int fd;         /* of the log file, or -1 for standard error */
+    bool stalled;   /* nobody took the last line: the next ones are not waited with */
+    bool is_midway; /* of the last line only the beginning was taken */
     int rank;
     stepaf_log_cb_t callback;
     void *callback_arg;
@@ -67,33 +70,62 @@ static const char *base_name(const char *path)
 }
 
 /* Wait until there is room, but not for long: who reads may have stopped. */
-static bool has_room(int fd)
+static bool has_room(int fd, int64_t deadline_ns)
 {
     struct pollfd wanted = {.fd = fd, .events = POLLOUT};
     int n;
 
-    while ((n = poll(&wanted, 1, sink.stalled ? 0 : ROOM_MS)) < 0 && errno == EINTR) {
+    while ((n = poll(&wanted, 1, (int)(stepaf_left_us(deadline_ns) / 1000))) < 0 &&
+           errno == EINTR) {
     }
-    sink.stalled = n == 0;
     return n != 0;
 }
 
-/* A line that cannot be written is lost: there is nowhere left to complain. */
+/* How much of it has been written by then. */
+static size_t write_by(const struct stepaf_outlet *outlet, const char *text, size_t bytes,
+                       int64_t deadline_ns)
+{
+    size_t put = 0;
+
+    while (put < bytes) {
+        if (!has_room(outlet->own >= 0 ? outlet->own : outlet->fd, deadline_ns)) {
+            sink.stalled = true;
+            break;
+        }
+        ssize_t done = stepaf_outlet_put(outlet, text + put, bytes - put);
+        if (done > 0) {
+            put += (size_t)done;
+        } else if (done == 0 || (errno != EINTR && errno != EAGAIN)) {
+            break;
+        } else if (stepaf_left_us(deadline_ns) == 0) {
+            sink.stalled = true;
+            break;
+        } else if (errno == EAGAIN) {
+            (void)poll(NULL, 0, AGAIN_MS); /* it is ready, for less than that */
+        }
+    }
+    return put;
+}
+
+/* A line that cannot be written is lost: there is nowhere left to complain. What is put behind the
+ * beginning of one would look like its end. */
 static void write_line(const char *line, size_t bytes)
 {
-    int fd = sink.fd >= 0 ? sink.fd : STDERR_FILENO;
+    struct stepaf_outlet outlet = {.fd = sink.fd, .own = -1, .most = STEPAF_OUTLET_BYTES};
+    int64_t deadline_ns = stepaf_deadline_ns(sink.stalled ? 0 : ROOM_US);
     struct stepaf_quiet quiet;
 
     stepaf_quiet_begin(&quiet);
-    while (bytes > 0 && has_room(fd)) {
-        ssize_t done = write(fd, line, bytes < PIECE_BYTES ? bytes : PIECE_BYTES);
-        if (done < 0 && (errno == EINTR || errno == EAGAIN))
-            continue;
-        if (done <= 0)
-            break;
-        line += done;
-        bytes -= (size_t)done;
+    if (sink.fd < 0)
+        stepaf_outlet_open(&outlet, STDERR_FILENO);
+    sink.stalled = false;
+    if (sink.is_midway && write_by(&outlet, "\n", 1, deadline_ns) == 1)
+        sink.is_midway = false;
+    if (!sink.is_midway) {
+        size_t put = write_by(&outlet, line, bytes, deadline_ns);
+        sink.is_midway = put > 0 && put < bytes;
     }
+    stepaf_outlet_close(&outlet);
     stepaf_quiet_end(&quiet);
 }
 
@@ -244,7 +276,7 @@ void stepaf_log_configure(stepaf_log_level_t level, const char *file)
     pthread_mutex_lock(&sink.lock);
     int old_fd = sink.fd;
     sink.fd = fd;
-    sink.stalled = false;
+    sink.stalled = sink.is_midway = false;
     __atomic_store_n(&stepaf_log_level_now, (int)level, __ATOMIC_RELAXED);
     pthread_mutex_unlock(&sink.lock);
     if (old_fd >= 0)

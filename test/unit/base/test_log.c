@@ -7,6 +7,7 @@
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
+#include <termios.h>
 #include <unistd.h>
 
 #include "base/log.h"
@@ -296,6 +297,81 @@ static void so_it_is_with_standard_error(void)
     close(kept);
 }
 
+static int open_terminal(int is_raw, int *own_p)
+{
+    struct termios modes;
+    int master = posix_openpt(O_RDWR | O_NOCTTY);
+
+    CU_ASSERT_FATAL(master >= 0 && grantpt(master) == 0 && unlockpt(master) == 0);
+    *own_p = open(ptsname(master), O_RDWR | O_NOCTTY);
+    CU_ASSERT_FATAL(*own_p >= 0 && tcgetattr(*own_p, &modes) == 0);
+    if (is_raw)
+        modes.c_oflag &= (tcflag_t)~OPOST;
+    CU_ASSERT_EQUAL(tcsetattr(*own_p, TCSANOW, &modes), 0);
+    return master;
+}
+
+/* Log more than a terminal takes, the second time where it cannot be opened again. */
+static void fill_terminal(int own, int is_short)
+{
+    dup2(own, STDERR_FILENO);
+    if (is_short)
+        setrlimit(RLIMIT_NOFILE, &(struct rlimit){STDERR_FILENO + 1, STDERR_FILENO + 1});
+    alarm(LIMIT_S);
+    for (int i = 0; i < 1000; i++)
+        stepaf_log_warn("line %d %*s", i, i, "");
+}
+
+/* A terminal that is not read has room for less than a line, and is ready all the same. */
+static void so_it_is_with_a_terminal(void)
+{
+    for (int way = 0; way < 4; way++) {
+        int own, status = -1, flags;
+        int master = open_terminal(way % 2, &own);
+        pid_t child = fork();
+        if (!child) {
+            fill_terminal(own, way / 2);
+            _exit(0);
+        }
+        CU_ASSERT_EQUAL(waitpid(child, &status, 0), child);
+        CU_ASSERT_EQUAL(status, 0);
+        flags = fcntl(own, F_GETFL);
+        CU_ASSERT(flags >= 0 && !(flags & O_NONBLOCK));
+        close(own);
+        close(master);
+    }
+}
+
+/* The beginning of a line that could not be written whole has a line of its own. */
+static void a_cut_line_ends(void)
+{
+    static char text[1 << 16];
+    size_t bytes = 0;
+    ssize_t got;
+    int own;
+    int master = open_terminal(0, &own);
+    int kept = dup(STDERR_FILENO);
+
+    dup2(own, STDERR_FILENO);
+    close(own);
+    alarm(LIMIT_S);
+    for (int i = 0; i < 200; i++)
+        stepaf_log_warn("line %d %*s", i, i, "");
+    fcntl(master, F_SETFL, O_NONBLOCK);
+    while ((got = read(master, text + bytes, sizeof text - 1 - bytes)) > 0)
+        bytes += (size_t)got;
+    stepaf_log_warn("it reads again");
+    got = read(master, text + bytes, sizeof text - 1 - bytes);
+    alarm(0);
+    dup2(kept, STDERR_FILENO);
+    close(kept);
+    close(master);
+    CU_ASSERT_FATAL(bytes > 4096 && got > 0);
+    CU_ASSERT(matches(text, "\n" TIME "[^ ]+ [^ ]+ [^ ]+ WARN it reads again\r\n$"));
+    for (char *rest = text, *line; (line = strsep(&rest, "\n")) && *line;)
+        CU_ASSERT_EQUAL(strncmp(line, "20", 2), 0);
+}
+
 static void a_full_file_is_no_end(void)
 {
     char name[256];
@@ -375,6 +451,8 @@ int main(void)
         {"a FIFO without a reader is refused", a_fifo_without_a_reader_is_refused},
         {"a reader that stops costs lines only", a_reader_that_stops_costs_lines_only},
         {"so it is with standard error", so_it_is_with_standard_error},
+        {"so it is with a terminal", so_it_is_with_a_terminal},
+        {"a cut line ends", a_cut_line_ends},
         {"a full file is no end", a_full_file_is_no_end},
         {"threads do not mix", threads_do_not_mix},
         CU_TEST_INFO_NULL,

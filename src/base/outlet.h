@@ -1,0 +1,29 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Writes that do not wait, to standard output and error. Others share these descriptions, so
+ * O_NONBLOCK is not to be set on them; and poll() alone does not do: a terminal is ready with less
+ * room than a line needs, and another process may fill a pipe in between. */
+#ifndef STEPAF_BASE_OUTLET_H
+#define STEPAF_BASE_OUTLET_H
+
+#include <stddef.h>
+#include <sys/types.h>
+
+enum {
+    STEPAF_OUTLET_BYTES = 4096 /* a pipe takes as many in one piece, or none of them: PIPE_BUF */
+};
+
+struct stepaf_outlet {
+    int fd;      /* the program's */
+    int own;     /* the same terminal or pipe, opened once more; -1: there is no such */
+    size_t most; /* bytes of one write */
+};
+
+/* A pipe's reader waits for the last that has it open, and a program may put something else at
+ * @a fd: keep it no longer than that is no matter. errno stays as it is. */
+void stepaf_outlet_open(struct stepaf_outlet *outlet_p, int fd);
+void stepaf_outlet_close(struct stepaf_outlet *outlet);
+
+/* As write(): -1 with EAGAIN where it would wait. */
+ssize_t stepaf_outlet_put(const struct stepaf_outlet *outlet, const void *data, size_t bytes);
+
+#endif
