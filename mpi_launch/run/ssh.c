@@ -27,6 +27,7 @@ enum {
     CODE_TIMEOUT = 124,
     SSH_ITSELF = 255,
     LINE_MAX_BYTES = 1 << 16,
+    SAY_MAX_BYTES = 1024,
     LAST_READS = 256 /* of what an ssh that has ended has left: more than a pipe holds */
 };
 
@@ -63,10 +64,16 @@ static void send_job(struct remote *remote)
         remote->sent = remote->job_bytes; /* ssh has ended, and will say why */
 }
 
-/* Whether a write of PIPE_BUF bytes does not wait. A reader may have stopped, and the job has to end all the same. */
-static int has_room(int to)
+static int poll_number(const struct fleet *fleet, int to)
 {
-    struct pollfd out = {.fd = to, .events = POLLOUT};
+    const struct stepaf_outlet *outlet = &fleet->outlets[to];
+
+    return outlet->own >= 0 ? outlet->own : outlet->fd;
+}
+
+static int has_room(const struct fleet *fleet, int to)
+{
+    struct pollfd out = {.fd = poll_number(fleet, to), .events = POLLOUT};
 
     return poll(&out, 1, 0) > 0;
 }
@@ -89,20 +96,25 @@ static void note_line(struct fleet *fleet, int to, int is_midway)
         fleet->is_midway[STDOUT_FILENO] = fleet->is_midway[STDERR_FILENO] = is_midway;
 }
 
-/* In a line of its own. */
+/* In a line of its own. A reader may have stopped, and the job has to end all the same: what there
+ * is no room for is lost. */
 static void say(struct fleet *fleet, const char *format, ...) __attribute__((format(printf, 2, 3)));
 static void say(struct fleet *fleet, const char *format, ...)
 {
+    char text[SAY_MAX_BYTES] = "\n";
+    size_t bytes = fleet->is_midway[STDERR_FILENO] ? 1 : 0;
     va_list words;
 
-    if (!has_room(STDERR_FILENO))
-        return;
-    if (fleet->is_midway[STDERR_FILENO])
-        fputc('\n', stderr);
     va_start(words, format);
-    vfprintf(stderr, format, words);
+    vsnprintf(text + bytes, sizeof(text) - bytes, format, words);
     va_end(words);
-    note_line(fleet, STDERR_FILENO, 0);
+    for (const char *left = text; *left;) {
+        ssize_t put = stepaf_outlet_put(&fleet->outlets[STDERR_FILENO], left, strlen(left));
+        if (put <= 0)
+            return;
+        left += put;
+        note_line(fleet, STDERR_FILENO, left[-1] != '\n');
+    }
 }
 
 /* How much can go on: whole lines, so that those of several hosts do not mix; else the last one, or one that is too
@@ -135,17 +147,18 @@ static struct stream *stream_to_put(struct fleet *fleet, int to)
     return next;
 }
 
-/* Put some of it. False: there is no room after all. */
+/* Put some of it. False: there is no room after all, or less than poll() has said. */
 static int put_some(struct fleet *fleet, struct stream *stream)
 {
     if (!stream->begun)
         stream->begun = ready_bytes(stream);
     size_t bytes = stream->begun - stream->put;
-    ssize_t put =
-        write(stream->to, stream->line + stream->put, bytes < PIPE_BUF ? bytes : PIPE_BUF);
+    ssize_t put = stepaf_outlet_put(&fleet->outlets[stream->to], stream->line + stream->put, bytes);
 
-    if (put < 0 && (errno == EINTR || errno == EAGAIN))
+    if (put < 0 && (errno == EINTR || errno == EAGAIN)) {
+        (void)poll(NULL, 0, errno == EAGAIN ? AGAIN_MS : 0);
         return 0;
+    }
     if (put > 0)
         note_line(fleet, stream->to, stream->line[stream->put + (size_t)put - 1] != '\n');
     stream->put = put > 0 ? stream->put + (size_t)put : stream->begun; /* nobody reads any more */
@@ -163,7 +176,8 @@ static void put_all(struct fleet *fleet)
 {
     for (int to = STDOUT_FILENO; to <= STDERR_FILENO; to++) {
         struct stream *stream;
-        while ((stream = stream_to_put(fleet, to)) && has_room(to) && put_some(fleet, stream))
+        while ((stream = stream_to_put(fleet, to)) && has_room(fleet, to) &&
+               put_some(fleet, stream))
             ;
     }
 }
@@ -250,7 +264,8 @@ static void fill_polls(struct fleet *fleet, int signals, struct pollfd *polls)
 {
     polls[0] = (struct pollfd){.fd = signals, .events = POLLIN};
     for (int to = STDOUT_FILENO; to <= STDERR_FILENO; to++)
-        polls[to] = (struct pollfd){.fd = stream_to_put(fleet, to) ? to : -1, .events = POLLOUT};
+        polls[to] = (struct pollfd){.fd = stream_to_put(fleet, to) ? poll_number(fleet, to) : -1,
+                                    .events = POLLOUT};
     for (int i = 0; i < fleet->hosts.n; i++) {
         const struct remote *remote = &fleet->remotes[i];
         int is_told = remote->sent == remote->job_bytes;
@@ -401,16 +416,20 @@ static void run_fleet(struct fleet *fleet)
     int signals = run_signals_open(&before);
 
     signal(SIGPIPE, SIG_IGN);
+    for (int to = 0; to <= STDERR_FILENO; to++)
+        stepaf_outlet_open(&fleet->outlets[to], to);
     for (int i = 0; i < fleet->hosts.n && !fleet->is_ending; i++) {
         if (!command || signals < 0 ||
             run_fleet_start(fleet, &fleet->remotes[i], command, &before) != 0) {
-            fprintf(stderr, "stepaf-run: %s\n", run_fail_text());
+            say(fleet, "stepaf-run: %s\n", run_fail_text());
             end_fleet(fleet, RUN_EXIT_NOT_RUN);
         } else {
             fleet->n_running++;
         }
     }
     watch_fleet(fleet, signals);
+    for (int to = 0; to <= STDERR_FILENO; to++)
+        stepaf_outlet_close(&fleet->outlets[to]);
     free(command);
 }
 

@@ -7,6 +7,7 @@
 #include <sys/resource.h>
 #include <sys/types.h>
 
+#include "base/outlet.h"
 #include "hosts.h"
 #include "words.h"
 
@@ -35,7 +36,8 @@ struct fleet {
     struct run_words options; /* for ssh */
     struct rlimit files;      /* descriptors, as they are for an ssh */
     struct remote *remotes;
-    unsigned turn;    /* the stream that is put first */
+    struct stepaf_outlet outlets[3]; /* by descriptor */
+    unsigned turn;                   /* the stream that is put first */
     int is_midway[3]; /* by descriptor: what was put there last has not ended its line */
     int n_running;
     int code; /* of the first that has failed */

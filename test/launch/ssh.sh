@@ -130,8 +130,27 @@ rank 2 of 3: attention" ] || fail "not two programs"
     [ $(($(date +%s) - began)) -lt 30 ] || fail "a reader that has stopped held it up"
     has err '^stepaf-run: not done after 2 s: all ranks are ended$'
 
-    # Whole lines, and all of them, also where somebody else has made the output non-blocking.
+    # So it is with a terminal, which is ready with less room than a line needs: output, and what stepaf-run says.
     if command -v python3 >/dev/null; then
+        # shellcheck disable=SC2016
+        timeout -k 5 60 python3 - "$run" $both --timeout 2 --bind none -a 2 -f 1 sh -c "$talk >&\$1; sleep 1000" sh \
+            >"$directory/out" 2>"$directory/err" <<'END'
+import os, pty, subprocess, sys
+for number in "12":
+    master, own = pty.openpty()
+    name = {"1": "stdout", "2": "stderr"}[number]
+    job = subprocess.Popen(sys.argv[1:] + [number], stdin=subprocess.DEVNULL,
+                           **{**dict(stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL), name: own})
+    try:
+        print(job.wait(20), os.get_blocking(own))
+    except subprocess.TimeoutExpired:
+        print("it hangs")
+        job.kill()
+END
+        is out '124 True
+124 True'
+
+    # Whole lines, and all of them, also where somebody else has made the output non-blocking.
         timeout -k 5 60 python3 - "$run" $both --bind none -a 2 -f 1 sh -c "$talk" >"$directory/out" 2>"$directory/err" <<'END'
 import os, re, subprocess, sys, time
 r, w = os.pipe()

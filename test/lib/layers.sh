@@ -3,7 +3,7 @@
 # Includes, and uses of symbols, point down: from room to room of src, and within each from file to file, as
 # layers.list has them. One transport does not know another, nor one device; a library is included in the one
 # place that wraps it; and the programs see the public headers only, but for stepaf-run, which shares what
-# src/topo knows of a machine. Then what is not so is planted, and has to be found.
+# src/topo knows of a machine, and writes that do not wait. Then what is not so is planted, and has to be found.
 set -u
 : "${top_srcdir:=.}" "${top_builddir:=.}" "${NM:=nm}" "${CC:=cc}"
 lib=$top_srcdir/test/lib
