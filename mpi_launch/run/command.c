@@ -180,8 +180,13 @@ void run_command_hosts(const struct run_hosts *hosts, enum run_hosts_form form,
 
 void run_command_print(const struct run_command *command, void *stream)
 {
+    static const char secret[] = "STEPAF_SECRET=";
+
     for (int i = 0; i < command->env.n; i++) {
-        run_quote_assignment(command->env.word[i], stream);
+        if (strncmp(command->env.word[i], secret, sizeof(secret) - 1) == 0)
+            fprintf(stream, "%s...", secret);
+        else
+            run_quote_assignment(command->env.word[i], stream);
         fputc(' ', stream);
     }
     for (int i = 0; i < command->argv.n; i++) {

@@ -25,7 +25,7 @@ struct run_command {
 int run_command_make(const struct run_options *options, const struct run_launcher *launcher,
                      const struct run_facts *facts, struct run_command *command_p);
 
-/* Write it as a line for a POSIX shell. */
+/* Write it as a line for a POSIX shell, in which a secret is "...". */
 void run_command_print(const struct run_command *command, void *stream);
 
 void run_command_free(struct run_command *command);

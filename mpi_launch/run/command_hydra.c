@@ -51,19 +51,41 @@ static int add_places(const struct run_job *job, struct run_words *argv)
     return 0;
 }
 
-/* With their values: Hydra's lists of names would leave everything else out. */
-static void add_variables(const struct run_job *job, const struct run_words *env,
-                          struct run_words *argv)
+/* Whether a NAME or NAME=VALUE is one of --env, whose value may be a secret: everybody can read a
+ * command line. */
+static int is_private(const struct run_options *options, const char *text)
 {
+    size_t bytes = strcspn(text, "=");
+
+    for (int i = 0; i < options->env.n; i++)
+        if (strcspn(options->env.word[i], "=") == bytes &&
+            strncmp(options->env.word[i], text, bytes) == 0)
+            return 1;
+    return 0;
+}
+
+/* What is private goes by mpiexec's own environment, of which ranks get all; settings go with their
+ * values, since Hydra's lists of names would leave everything else out. */
+static void add_variables(const struct run_job *job, struct run_command *command)
+{
+    struct run_words env = command->env;
+
+    command->env = (struct run_words){0};
+    for (int i = 0; i < env.n; i++)
+        if (is_private(job->options, env.word[i]))
+            run_words_add(&command->env, env.word[i]);
     for (int i = 0; i < job->forward.n; i++) {
         const char *name = job->forward.word[i];
-        const char *value = env->n ? run_env_get(env->word, name) : NULL;
+        const char *value = env.n ? run_env_get(env.word, name) : NULL;
+        if (is_private(job->options, name))
+            continue;
         if (!value)
             value = run_env_get(job->facts->environment, name);
-        run_words_add(argv, "-genv");
-        run_words_add(argv, name);
-        run_words_add(argv, value ? value : "");
+        run_words_add(&command->argv, "-genv");
+        run_words_add(&command->argv, name);
+        run_words_add(&command->argv, value ? value : "");
     }
+    run_words_free(&env);
 }
 
 int run_command_hydra(const struct run_job *job, struct run_command *command)
@@ -73,8 +95,7 @@ int run_command_hydra(const struct run_job *job, struct run_command *command)
 
     if (add_places(job, argv) != 0)
         return -1;
-    add_variables(job, &command->env, argv);
-    run_words_free(&command->env);
+    add_variables(job, command);
     if (options->timeout_s)
         run_words_addf(&command->env, "MPIEXEC_TIMEOUT=%d", options->timeout_s);
     for (int i = 0; i < options->pass.n; i++)

@@ -91,6 +91,9 @@ static void lines_of_openmpi(void)
          "-a 1 -f 1 --env A=1 --env A=2 --bind none --timeout 90 --pass --mca --pass btl ./app",
          "STEPAF_SPLIT=attn=1,ffn=1 A=1 A=2 mpirun --timeout 90 --bind-to none -x A "
          "-x STEPAF_BACKOFF -x STEPAF_DEPTH -x STEPAF_SPLIT --mca btl -n 2 ./app"},
+        {&openmpi, "", "-a 1 -f 1 --env STEPAF_SECRET=s --bind none app",
+         "STEPAF_SPLIT=attn=1,ffn=1 STEPAF_SECRET=... mpirun --bind-to none -x STEPAF_SECRET "
+         "-x STEPAF_SPLIT -n 2 app"},
         {&openmpi, "", "-a 3 -f 3 --hosts h1:4,h2:4,h3:4 --device-per-rank --bind gpu -v ./app",
          "STEPAF_SPLIT=attn=3,ffn=3 mpirun --map-by slot --bind-to none -x STEPAF_SPLIT "
          "--host h1:4,h2:2 -n 6 " RANK "gpu,devices,verbose ./app"},
@@ -122,8 +125,13 @@ static void lines_of_hydra(void)
          "mpiexec -bind-to none -genv STEPAF_SECRET_FILE f -genv STEPAF_SPLIT attn=1,ffn=1 -n 2 "
          "./app"},
         {&hydra, "STEPAF_DEPTH=2 B=3", "-a 1 -f 1 --env A=1 --bind none --timeout 9 --pass -l app",
-         "MPIEXEC_TIMEOUT=9 mpiexec -bind-to none -genv A 1 -genv STEPAF_DEPTH 2 -genv "
+         "A=1 MPIEXEC_TIMEOUT=9 mpiexec -bind-to none -genv STEPAF_DEPTH 2 -genv "
          "STEPAF_SPLIT attn=1,ffn=1 -l -n 2 app"},
+        {&hydra, "STEPAF_SECRET=s HOME=/",
+         "-a 1 -f 1 --env STEPAF_SECRET --env HOME --bind none app",
+         "mpiexec -bind-to none -genv STEPAF_SPLIT attn=1,ffn=1 -n 2 app"},
+        {&hydra, "STEPAF_SECRET=s", "-a 1 -f 1 --env STEPAF_SECRET=t --bind none app",
+         "STEPAF_SECRET=... mpiexec -bind-to none -genv STEPAF_SPLIT attn=1,ffn=1 -n 2 app"},
         {&hydra, "", "-a 3 -f 2 --hosts h1:4,h2:4 --bind none app",
          "mpiexec -hosts h1:4,h2:1 -bind-to none -genv STEPAF_SPLIT attn=3,ffn=2 -n 5 app"},
         {&hydra, "SLURM_JOB_ID=7 SLURM_JOB_NUM_NODES=2", "-a 3 -f 2 --per-node --bind none app",
@@ -136,6 +144,7 @@ static void lines_of_hydra(void)
          "mpiexec.hydra -hosts h1,h2 -ppn 3 -genv I_MPI_PIN off -genv STEPAF_SPLIT attn=3,ffn=2 "
          "-n 5 app"},
     };
+    setenv("STEPAF_SECRET", "s", 1);
     CHECK_ROWS(rows);
 }
 
