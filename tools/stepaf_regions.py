@@ -5,6 +5,7 @@ Each rank has a file in memory, which is found among the descriptors of its proc
 copied, and what does not lie where it must is no rank."""
 import dataclasses
 import fcntl
+import functools
 import os
 import stat
 import struct
@@ -33,8 +34,8 @@ MOST_BYTES = 1 << 30  # of a file, which may have holes: so much is not read
 MOST_COUNTERS, MOST_PEERS = 1024, 1 << 14
 MOST_LARGER = 8  # an entry of a later library, than what is known of it
 MOST_TRIES = 20
-MOST_LOOK_BYTES = 64 << 20  # of all files together, in one look that has a bound: some 28,000 peers
-FILE_BYTES = 4096  # as much a file counts for at least
+MOST_LOOK_BYTES = 64 << 20  # of all files of one user, in one look that has a bound: some 28,000 peers
+FILE_BYTES = 4096  # as much a file counts for at least, and each try to read it
 ROLES = ("attention", "ffn")
 TIMES = {"attention": ("round", "ways"), "ffn": ("queue", "work")}  # of each peer
 N_TIMES = 2
@@ -60,22 +61,24 @@ class TooMuch(Exception):
 
 
 class Look:
-    """What one look at all files may read, whose files it believes, and how many it has left out."""
+    """What one look at all files may read of each user's, whose files it believes, and how many it has left out."""
 
     def __init__(self, most_bytes=None, owners=None):
         """None: as many bytes as there are, all users."""
-        self.left, self.owners = most_bytes, owners
+        self.most_bytes, self.owners = most_bytes, owners
+        self.left = {}  # bytes, by owner
         self.n_large = self.n_foreign = 0
 
-    def take(self, n):
-        if self.left is None:
+    def take(self, owner, n):
+        if self.most_bytes is None:
             return
-        if n > self.left:
+        left = self.left.setdefault(owner, self.most_bytes)
+        if n > left:
             raise TooMuch
-        self.left -= n
+        self.left[owner] = left - n
 
-    def believes(self, fd):
-        return self.owners is None or os.fstat(fd).st_uid in self.owners
+    def believes(self, owner):
+        return self.owners is None or owner in self.owners
 
 
 def bucket_end_ns(index):
@@ -255,10 +258,10 @@ def read_head(fd):
     return head, (*tables, (0, 0, 0))[:4]
 
 
-def read_steady(fd, look, *parts):
+def read_steady(fd, take, *parts):
     """Words of one moment: live, and each part, which is (at, bytes, n). None: they are being written all the time."""
     for _ in range(MOST_TRIES):
-        look.take(sum(each * n for _, each, n in parts))
+        take(max(sum(each * n for _, each, n in parts), FILE_BYTES))
         live = LIVE.unpack(pread(fd, LIVE.size, LIVE_AT))
         read = [pread(fd, each * n, at) for at, each, n in parts]
         if live[0] % 2 == 0 and LIVE.unpack(pread(fd, LIVE.size, LIVE_AT))[0] == live[0]:
@@ -326,9 +329,10 @@ def read_rank(fd, pid, look):
     counters = counters[:2] + (min(counters[2], len(COUNTERS)),)
     verdict = VERDICT_AT, VERDICT.size, int(head >= VERDICT_AT + VERDICT.size)
     more = MORE_AT, MORE.size, int(head >= MORE_AT + MORE.size)
+    take = functools.partial(look.take, os.fstat(fd).st_uid)
     try:
-        look.take(histograms[1] * histograms[2])
-        steady = read_steady(fd, look, counters, peers, verdict, more, late)
+        take(histograms[1] * histograms[2])
+        steady = read_steady(fd, take, counters, peers, verdict, more, late)
     except TooMuch:
         look.n_large += 1
         steady = None
@@ -364,31 +368,33 @@ def look_at(path, pid, proc, ask_s, look=None):
     """One file as a rank, None if it is none. @ask_s: for so long, its times are asked for."""
     look = look or Look()
     try:
-        look.take(FILE_BYTES)
-        fd = os.open(path, (os.O_RDWR if ask_s else os.O_RDONLY) | os.O_CLOEXEC | os.O_NONBLOCK)
+        fd = os.open(path, (os.O_RDWR if ask_s else os.O_RDONLY) | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY)
     except OSError:
         return None
-    except TooMuch:
-        look.n_large += 1
-        return None
     try:
-        if not look.believes(fd):
+        owner = os.fstat(fd).st_uid
+        if not look.believes(owner):
             look.n_foreign += 1
             return None
+        look.take(owner, FILE_BYTES)
         own_pid, rank = read_rank(fd, pid, look)
         if own_pid not in pids_inside(proc, pid):
             return None  # a descriptor that a child has kept
         if ask_s:
             os.pwrite(fd, struct.pack("=q", now_ns() + int(ask_s * 1e9)), WISH_AT)
         return rank
+    except TooMuch:
+        look.n_large += 1
+        return None
     except (OSError, Malformed, ValueError, MemoryError):
         return None
     finally:
         os.close(fd)
 
 
-def find_files(proc):
-    """The path of each, and its process, the smallest first: then a large one keeps out no other."""
+def find_files(proc, look=None):
+    """The path of each, and its process, the smallest first: then a large one keeps out no other. What @look does not believe
+    costs it nothing."""
     files = []
     for entry in os.listdir(proc):
         if not entry.isdecimal():
@@ -401,8 +407,15 @@ def find_files(proc):
         for fd in fds:
             path = f"{directory}/{fd}"
             try:
-                if os.readlink(path) == LINK:
-                    files.append((os.stat(path).st_size, path, int(entry)))
+                if os.readlink(path) != LINK:
+                    continue
+                info = os.stat(path)
+                if not stat.S_ISREG(info.st_mode):
+                    continue
+                if look and not look.believes(info.st_uid):
+                    look.n_foreign += 1
+                else:
+                    files.append((info.st_size, path, int(entry)))
             except OSError:
                 continue
     return [file[1:] for file in sorted(files)]
@@ -412,7 +425,7 @@ def find_ranks(ask_s=0, proc="/proc", steady=True, look=None):
     """All ranks of processes that this user may look into. Not @steady: those without figures as well."""
     look = look or Look()
     ranks = []
-    for path, pid in find_files(proc):
+    for path, pid in find_files(proc, look):
         rank = look_at(path, pid, proc, ask_s, look)
         if rank and (rank.is_steady or not steady):
             ranks.append(rank)

@@ -228,6 +228,27 @@ def large_data(world_rank):
                              10: regions.N_TIMES * regions.MOST_PEERS})
 
 
+def try_owners(fd):
+    """A file of another user's, of whom there are many, is what is left out then."""
+    look = regions.Look(most_bytes=100)
+    look.take(1, 60)
+    look.take(2, 60)
+    try:
+        look.take(1, 60)
+        assert False, "more than the bound"
+    except regions.TooMuch:
+        assert look.left == {1: 40, 2: 40}
+    if os.geteuid() == 0:
+        os.fchown(fd, 65534, -1)
+        files = [os.memfd_create("stepaf:metrics") for _ in range(100)]
+        for file in files:
+            os.fchown(file, 65534, -1)
+        watch = regions.Watch(0, most_bytes=50 * regions.FILE_BYTES)
+        assert [rank for rank, _ in up(watch, "bounds")] == [1, 2] and watch.last.n_large >= 51, vars(watch.last)
+        for file in files:
+            os.close(file)
+
+
 def try_bounds():
     """One look reads no more than its bound, of the small files first, and believes those alone whose files it is told to."""
     pid, name = os.getpid(), {"name": b"bounds"}
@@ -236,12 +257,16 @@ def try_bounds():
     assert up(watch, "bounds") == [(rank, True) for rank in range(3)] and not watch.last.n_large
     large = [make_file(large_data(rank), size=1 << 30) for rank in range(2)]
     assert up(watch, "bounds") == [(rank, True) for rank in range(3)] and not up(watch, "large")
-    assert watch.last.n_large == 2 and watch.last.left >= 0, vars(watch.last)
+    assert watch.last.n_large == 2 and watch.last.left[os.geteuid()] >= 0, vars(watch.last)
+    top = tool(TOP, "--once", "--json", "-i", "0.1")
+    assert "bounds" in top.stdout and "large" not in top.stdout and " 2 files are left out" in top.stderr, top
     # What one that is too large now has shown before is shown again: it has not ended.
     watch.most_bytes = (len(regions.find_files("/proc")) + 2) * regions.FILE_BYTES
     assert up(watch, "bounds") == [(rank, True) for rank in range(3)] and watch.last.n_large > 2
-    watch = regions.Watch(0, owners=(os.geteuid() + 1,))
-    assert not up(watch, "bounds") and watch.last.n_foreign >= 5
+    # Other users' files cost nothing where they are not believed, and else what these may.
+    watch = regions.Watch(0, most_bytes=regions.FILE_BYTES, owners=(os.geteuid() + 1,))
+    assert not up(watch, "bounds") and watch.last.n_foreign >= 5 and not watch.last.n_large and not watch.last.left
+    try_owners(small[0])
     for fd in small + large:
         os.close(fd)
 
@@ -675,7 +700,7 @@ def left_out(*words):
 def try_left_out():
     fds = [make_file(rank_data(os.getpid(), 0, name=b"bounds")), make_file(large_data(0), size=1 << 30)]
     shown, n, said = left_out()
-    assert (shown, n) == (1, [1, 0]) and "1 files are left out: of all files together" in said, (shown, n, said)
+    assert (shown, n) == (1, [1, 0]) and "1 files are left out: of all files of one user" in said, (shown, n, said)
     os.close(fds[1])
     assert left_out() == (1, [0, 0], "")
     if os.geteuid() == 0:
