@@ -105,13 +105,10 @@ static stepaf_status_t init_auto(const stepaf_params_t *params, stepaf_context_h
 static stepaf_status_t init_with(const stepaf_boot_t *boot, const stepaf_params_t *params,
                                  stepaf_context_h *ctx_p)
 {
-    stepaf_status_t status = STEPAF_OK;
     struct stepaf_ctx *ctx;
+    int slot;
+    stepaf_status_t status = stepaf_handle_reserve(&slot);
 
-    int slot = stepaf_handle_reserve();
-    if (slot < 0)
-        status = stepaf_error_set(STEPAF_ERR_LIMIT, STEPAF_PHASE_INIT,
-                                  "this process has %d contexts already", STEPAF_HANDLE_CONTEXTS);
     /* Called after a failure too: it notifies the other ranks. */
     status = stepaf_ctx_init(boot, params, &stepaf_gpu_feature, status, ctx_p ? &ctx : NULL);
     if (!status) {
@@ -160,6 +157,7 @@ void stepaf_finalize(stepaf_context_h handle)
 
     if (!ctx)
         return;
+    /* By a child that no handler of fork() was called for: see stepaf_handle_reserve. */
     bool inherited = ctx->job.ranks[ctx->job.boot.rank].pid != (uint32_t)getpid();
     const char *caller = callback_of(ctx);
     if (inherited || caller) {

@@ -21,17 +21,53 @@ static uint32_t next_generation;
  * one. */
 static uint32_t last_generations[STEPAF_HANDLE_CONTEXTS];
 
-int stepaf_handle_reserve(void)
+static pthread_once_t fork_once = PTHREAD_ONCE_INIT;
+static int fork_trouble; /* errno; 0: fork() calls the handlers */
+
+static void lock_contexts(void)
+{
+    pthread_mutex_lock(&contexts_lock);
+}
+
+static void unlock_contexts(void)
+{
+    pthread_mutex_unlock(&contexts_lock);
+}
+
+/* In a child no handle finds its context: all share memory and connections with the parent. The
+ * contexts stay allocated and keep their slots, so that no new handle equals an inherited one. Only
+ * what a signal handler may call. */
+static void drop_inherited(void)
+{
+    for (int slot = 0; slot < STEPAF_HANDLE_CONTEXTS; slot++)
+        atomic_store_explicit(&stepaf_contexts[slot].ctx, NULL, memory_order_relaxed);
+    pthread_mutex_unlock(&contexts_lock);
+}
+
+static void set_fork_handlers(void)
+{
+    fork_trouble = pthread_atfork(lock_contexts, unlock_contexts, drop_inherited);
+}
+
+stepaf_status_t stepaf_handle_reserve(int *slot_p)
 {
     int slot = 0;
 
+    *slot_p = -1;
+    pthread_once(&fork_once, set_fork_handlers);
+    if (fork_trouble)
+        return stepaf_error_no_memory(STEPAF_PHASE_INIT);
     pthread_mutex_lock(&contexts_lock);
     while (slot < STEPAF_HANDLE_CONTEXTS && is_taken[slot])
         slot++;
     if (slot < STEPAF_HANDLE_CONTEXTS)
         is_taken[slot] = true;
     pthread_mutex_unlock(&contexts_lock);
-    return slot < STEPAF_HANDLE_CONTEXTS ? slot : -1;
+    if (slot == STEPAF_HANDLE_CONTEXTS)
+        return stepaf_error_set(STEPAF_ERR_LIMIT, STEPAF_PHASE_INIT,
+                                "this process has %d contexts already", STEPAF_HANDLE_CONTEXTS);
+    *slot_p = slot;
+    return STEPAF_OK;
 }
 
 void stepaf_handle_unreserve(int slot)

@@ -53,8 +53,9 @@ static inline void stepaf_handle_unpin(struct stepaf_ctx *ctx)
         atomic_fetch_sub_explicit(&place->calls, 1, memory_order_release);
 }
 
-/* Reserve a slot in the process's table. Return its number, or -1 if all are taken. */
-int stepaf_handle_reserve(void);
+/* Reserve a slot in the process's table. @a slot_p: its number; -1 on failure: all are taken, or
+ * pthread_atfork failed, and inherited handles would stay valid in children. */
+stepaf_status_t stepaf_handle_reserve(int *slot_p);
 /* Give back a reserved slot that has no context yet. */
 void stepaf_handle_unreserve(int slot);
 /* Assign the slot @a slot to a context, which makes its handles valid. */

@@ -191,22 +191,51 @@ static void handles_of_a_context_that_is_gone_are_bad(void)
         stepaf_boot_local_destroy(locals[i]);
 }
 
-static int fork_and_finalize(const stepaf_boot_t *boot, void *arg)
+/* In a child, what C++ owners do at the end of their scopes, and other calls: 0 if all are refused.
+ * Each rank has made what it can make. */
+static int use_inherited(const struct pair_rank *rank, stepaf_request_h request,
+                         stepaf_batch_h batch)
+{
+    const stepaf_status_t statuses[] = {
+        rank->ffn ? stepaf_release(batch) : stepaf_cancel(request),
+        rank->ffn ? stepaf_confirm(batch) : stepaf_plan_destroy(rank->plan),
+        rank->ffn ? STEPAF_ERR_HANDLE : stepaf_start(rank->plan, &request),
+        rank->ffn ? STEPAF_ERR_HANDLE : stepaf_wait(request, STEPAF_TIMEOUT_DEFAULT),
+        stepaf_free(rank->ctx, rank->memory),
+        stepaf_alloc(rank->ctx, PAIR_BYTES, STEPAF_MEM_HOST, &(void *){NULL}),
+        stepaf_progress(rank->ctx),
+        stepaf_commit(rank->ctx),
+        stepaf_barrier(rank->ctx, STEPAF_GROUP_WORLD, STEPAF_TIMEOUT_DEFAULT),
+    };
+    int n_wrong = stepaf_role(rank->ctx) != STEPAF_ROLE_AUTO;
+
+    for (size_t i = 0; i < sizeof(statuses) / sizeof(statuses[0]); i++)
+        n_wrong += statuses[i] != STEPAF_ERR_HANDLE;
+    stepaf_finalize(rank->ctx);
+    return n_wrong;
+}
+
+static int fork_in_operation(const stepaf_boot_t *boot, void *arg)
 {
     struct pair_rank rank;
+    stepaf_request_h request = NULL;
+    stepaf_batch_h batch = NULL;
     int status = 1;
 
-    (void)arg;
-    if (pair_open(&rank, boot, "inline"))
+    if (pair_open(&rank, boot, arg))
         return 1;
     RANK_CHECK(boot, stepaf_commit(rank.ctx) == STEPAF_OK);
+    if (rank.ffn && pair_receive(&rank, &batch))
+        return 1;
+    RANK_CHECK(boot, rank.ffn || stepaf_start(rank.plan, &request) == STEPAF_OK);
     pid_t child = fork();
-    if (child == 0) {
-        stepaf_finalize(rank.ctx);
-        _exit(0);
-    }
+    if (child == 0)
+        _exit(use_inherited(&rank, request, batch));
     RANK_CHECK(boot, waitpid(child, &status, 0) == child && status == 0);
     RANK_CHECK(boot, stepaf_barrier(rank.ctx, STEPAF_GROUP_WORLD, STEPAF_TIMEOUT_DEFAULT) == 0);
+    if (rank.ffn && pair_answer(&rank, batch))
+        return 1;
+    RANK_CHECK(boot, rank.ffn || stepaf_wait(request, STEPAF_TIMEOUT_DEFAULT) == STEPAF_OK);
     struct stepaf_ctx *ctx = stepaf_contexts[stepaf_handle_context(rank.ctx)].ctx;
     for (int i = 0; i < 1000; i++)
         (void)stepaf_progress(rank.ctx);
@@ -217,9 +246,60 @@ static int fork_and_finalize(const stepaf_boot_t *boot, void *arg)
     return 0;
 }
 
-static void a_child_cannot_finalize(void)
+static void handles_are_bad_in_a_child(void)
 {
-    ranks_expect_processes(2, fork_and_finalize, NULL);
+    ranks_expect_processes(2, fork_in_operation, "inline");
+    ranks_expect_processes(2, fork_in_operation, "thread");
+}
+
+static int run_new_rank(const stepaf_boot_t *boot, void *arg)
+{
+    struct pair_rank rank;
+    stepaf_request_h request;
+    stepaf_batch_h batch;
+
+    (void)arg;
+    if (pair_open(&rank, boot, "thread"))
+        return 1;
+    RANK_CHECK(boot, stepaf_commit(rank.ctx) == STEPAF_OK);
+    if (rank.ffn && (pair_receive(&rank, &batch) || pair_answer(&rank, batch)))
+        return 1;
+    RANK_CHECK(boot, rank.ffn || stepaf_start(rank.plan, &request) == STEPAF_OK);
+    RANK_CHECK(boot, rank.ffn || stepaf_wait(request, STEPAF_TIMEOUT_DEFAULT) == STEPAF_OK);
+    RANK_CHECK(boot, stepaf_barrier(rank.ctx, STEPAF_GROUP_WORLD, STEPAF_TIMEOUT_DEFAULT) == 0);
+    stepaf_finalize(rank.ctx);
+    return 0;
+}
+
+/* Each rank with a context forks one that is a rank of another job. */
+static int fork_new_rank(const stepaf_boot_t *boot, void *arg)
+{
+    struct pair_rank rank;
+    stepaf_boot_t other;
+    int status = 1;
+
+    if (pair_open(&rank, boot, "thread"))
+        return 1;
+    RANK_CHECK(boot, stepaf_commit(rank.ctx) == STEPAF_OK);
+    pid_t child = fork();
+    if (child == 0) {
+        bool is_wrong = stepaf_boot_local_attach(arg, boot->rank, -1, &other) ||
+                        run_new_rank(&other, NULL) || stepaf_role(rank.ctx) != STEPAF_ROLE_AUTO;
+        _exit(is_wrong);
+    }
+    RANK_CHECK(boot, waitpid(child, &status, 0) == child && status == 0);
+    RANK_CHECK(boot, stepaf_barrier(rank.ctx, STEPAF_GROUP_WORLD, STEPAF_TIMEOUT_DEFAULT) == 0);
+    stepaf_finalize(rank.ctx);
+    return 0;
+}
+
+static void a_child_may_join_another_job(void)
+{
+    stepaf_boot_local_t *local;
+
+    CU_ASSERT_EQUAL_FATAL(stepaf_boot_local_create(2, &local), STEPAF_OK);
+    ranks_expect_processes(2, fork_new_rank, local);
+    stepaf_boot_local_destroy(local);
 }
 
 int main(void)
@@ -229,7 +309,8 @@ int main(void)
         {"who is given up is told", who_is_given_up_is_told},
         {"a transport that failed is tried again", a_transport_that_failed_is_tried_again},
         {"handles of a context that is gone are bad", handles_of_a_context_that_is_gone_are_bad},
-        {"a child cannot finalize", a_child_cannot_finalize},
+        {"handles are bad in a child", handles_are_bad_in_a_child},
+        {"a child may join another job", a_child_may_join_another_job},
         CU_TEST_INFO_NULL,
     };
     return unit_run(tests);
