@@ -44,7 +44,7 @@ enum {
 /** Differences of one start from its plan. Only fields named in @a field_mask are read. */
 typedef struct stepaf_start_params {
     uint64_t field_mask; /* STEPAF_START_PARAM_*; unknown bits are STEPAF_ERR_INVALID */
-    int64_t timeout_us;  /* with STEPAF_START_WAIT; 0 or negative: STEPAF_TIMEOUT_DEFAULT */
+    int64_t timeout_us;  /* with STEPAF_START_WAIT; 0 polls once */
     uint32_t flags;      /* STEPAF_START_WAIT, STEPAF_START_SKIP_LOST */
     int n_push;          /* entries of push */
     /** Sources and sizes; NULL: as planned. Without STEPAF_PLAN_SCATTER, one entry for each

@@ -11,7 +11,7 @@ stepaf_status_t stepaf_params_of_start(const stepaf_start_params_t *given,
         return stepaf_error_set(STEPAF_ERR_INVALID, STEPAF_PHASE_START,
                                 "field_mask is 0x%llx, which has unknown bits",
                                 (unsigned long long)mask);
-    *params_p = (stepaf_start_params_t){.field_mask = mask};
+    *params_p = (stepaf_start_params_t){.field_mask = mask, .timeout_us = STEPAF_TIMEOUT_DEFAULT};
     if (mask & STEPAF_START_PARAM_FLAGS)
         params_p->flags = given->flags;
     if (mask & STEPAF_START_PARAM_TIMEOUT)

@@ -178,15 +178,17 @@ static stepaf_status_t check_peers(const struct stepaf_plan_obj *plan,
 static stepaf_status_t wait_for_slot(struct stepaf_plan_obj *plan,
                                      const stepaf_start_params_t *params)
 {
-    int64_t timeout_us = params->timeout_us > 0 ? params->timeout_us : -1;
+    int64_t timeout_us = params->timeout_us;
     struct stepaf_waiter waiter = stepaf_waiter_begin();
     struct stepaf_ctx *ctx = plan->ctx;
     bool more = true;
 
     plan->n_waiting++; /* keeps the plan alive while the lock is free */
-    while (more && (ctx->commit.has_entered || !can_use_slot(plan, params)))
-        more = stepaf_core_progress_waiting(ctx) ? stepaf_waiter_busy(ctx, &waiter, timeout_us)
-                                                 : stepaf_waiter_idle(ctx, &waiter, timeout_us);
+    while (more && (ctx->commit.has_entered || !can_use_slot(plan, params))) {
+        unsigned n = timeout_us ? stepaf_core_progress_waiting(ctx) : stepaf_core_progress(ctx);
+        more = n ? stepaf_waiter_busy(ctx, &waiter, timeout_us)
+                 : stepaf_waiter_idle(ctx, &waiter, timeout_us);
+    }
     plan->n_waiting--;
     if (!ctx->commit.has_entered && can_use_slot(plan, params))
         return STEPAF_OK;

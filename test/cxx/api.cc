@@ -81,6 +81,26 @@ static void test_owners(stepaf::context &ctx)
     CHECK(ctx.try_key_declare(9, STEPAF_PUSH, 8, nine).error() == STEPAF_ERR_INVALID);
 }
 
+static_assert(stepaf::timeout(-1us).count() == 0 && stepaf::timeout(-5h).count() == 0);
+static_assert(stepaf::timeout(0s).count() == 0 && stepaf::timeout(2s).count() == 2000000);
+static_assert(stepaf::timeout(std::chrono::hours::max()).count() == INT64_MAX);
+static_assert(stepaf::timeout(std::chrono::microseconds::max()).count() == INT64_MAX);
+static_assert(stepaf::timeout(std::chrono::duration<unsigned char>(255)).count() == 255000000);
+static_assert(stepaf::timeout_default.count() == STEPAF_TIMEOUT_DEFAULT);
+
+/* What polls, with no slot free and no answer there: a timeout of 0, or one that has passed. */
+static void test_polls(stepaf::context &ctx, stepaf::plan &plan, stepaf::request &pending)
+{
+    auto began = std::chrono::steady_clock::now();
+    for (auto limit : {0us, -1us, -5000us}) {
+        auto params = stepaf::start_params().wait(limit);
+        throws<stepaf::timeout_error>(STEPAF_ERR_TIMEOUT, [&] { (void)plan.start(params); });
+        CHECK(stepaf_last_error()->status == STEPAF_ERR_TIMEOUT);
+        says_by_itself<stepaf::timeout_error>(STEPAF_ERR_TIMEOUT, [&] { pending.wait(limit); });
+    }
+    CHECK(std::chrono::steady_clock::now() - began < ctx.default_timeout() / 2);
+}
+
 static void attention(stepaf_boot_t *boot)
 {
     auto ctx = join(boot, STEPAF_ATTENTION);
@@ -132,6 +152,7 @@ static void attention(stepaf_boot_t *boot)
     throws<stepaf::timeout_error>(STEPAF_ERR_TIMEOUT, [&] { two[0].wait(0us); });
     CHECK(two[0] && !two[0].test() && two[0].try_test().error() == STEPAF_INPROGRESS);
     throws<stepaf::timeout_error>(STEPAF_ERR_TIMEOUT, [&] { stepaf::wait_any(two, 0us); });
+    test_polls(ctx, plan, two[0]);
     ctx.barrier(STEPAF_GROUP_WORLD); /* the FFN rank answers from here on */
     for (int i = 0; i < 2; i++) {
         auto ended = stepaf::wait_any(two);

@@ -127,7 +127,8 @@ class AFTensorWorker
             ctx_.progress();
             if (n % 64 != 0 && limit.count() != 0)
                 continue;
-            if (std::chrono::steady_clock::now() - start >= limit) {
+            if (std::chrono::steady_clock::now() - start >=
+                std::chrono::microseconds(limit.count())) {
                 status = stepaf_request_tensor(one.request, one.index, nullptr);
                 return check(status == STEPAF_INPROGRESS
                                  ? stepaf::detail::outcome::unrecorded(STEPAF_ERR_TIMEOUT)

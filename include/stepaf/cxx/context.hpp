@@ -49,7 +49,10 @@ class context : public detail::owner<stepaf_context_h, stepaf_finalize>
     std::uint32_t epoch() const noexcept { return stepaf_epoch(handle_); }
     std::int64_t clock_ns() const noexcept { return stepaf_clock_ns(handle_); }
     /** As stepaf_default_timeout_us: the time that timeout_default stands for. */
-    timeout default_timeout() const noexcept { return timeout(stepaf_default_timeout_us(handle_)); }
+    std::chrono::microseconds default_timeout() const noexcept
+    {
+        return std::chrono::microseconds(stepaf_default_timeout_us(handle_));
+    }
     const char *transport_name(int rank) const noexcept
     {
         return stepaf_transport_name(handle_, rank);

@@ -31,7 +31,7 @@ class start_params
     }
     /** Number of answers that complete the operation, and time to wait for the others; as for
      *  set_answers. */
-    start_params &answers(int n, std::chrono::microseconds patience = {}) noexcept
+    start_params &answers(int n, timeout patience = {}) noexcept
     {
         c_.field_mask |= STEPAF_START_PARAM_ANSWERS | STEPAF_START_PARAM_PATIENCE;
         c_.n_answers = n;
@@ -102,7 +102,7 @@ class plan : public detail::owner<stepaf_plan_h, detail::destroy>
         return status;
     }
     /** As stepaf_plan_set_answers. */
-    result<void> try_set_answers(int n, std::chrono::microseconds patience = {}) noexcept
+    result<void> try_set_answers(int n, timeout patience = {}) noexcept
     {
         return stepaf_plan_set_answers(handle_, n, patience.count());
     }
@@ -187,7 +187,7 @@ class plan : public detail::owner<stepaf_plan_h, detail::destroy>
     {
         check(ref_p.set_by(stepaf_start_with, handle_, params.get()));
     }
-    void set_answers(int n, std::chrono::microseconds patience = {})
+    void set_answers(int n, timeout patience = {})
     {
         check(try_set_answers(n, patience).error());
     }

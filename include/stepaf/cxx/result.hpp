@@ -8,7 +8,9 @@
 #endif
 
 #include <chrono>
+#include <cstdint>
 #include <cstring>
+#include <ratio>
 #include <type_traits>
 #include <utility>
 
@@ -25,11 +27,46 @@ namespace stepaf
 {
 
 /** A timeout. Any std::chrono duration of whole microseconds or coarser converts to it. 0 polls
- *  once. */
-using timeout = std::chrono::microseconds;
+ *  once, and so does a negative duration, such as the time to a deadline that has passed. A
+ *  duration that is too long becomes the longest timeout. */
+class timeout
+{
+  public:
+    constexpr timeout() noexcept = default;
+    explicit constexpr timeout(std::int64_t us) noexcept : us_(us > 0 ? us : 0) {}
+    template <class Rep, class Period,
+              class = std::enable_if_t<std::is_integral_v<Rep> &&
+                                       std::is_convertible_v<std::chrono::duration<Rep, Period>,
+                                                             std::chrono::microseconds>>>
+    constexpr timeout(std::chrono::duration<Rep, Period> duration) noexcept
+        : us_(in_us(duration.count(), std::ratio_divide<Period, std::micro>::num))
+    {
+    }
+    /** The timeout that stands for the setting STEPAF_TIMEOUT_US. */
+    static constexpr timeout by_default() noexcept
+    {
+        timeout made;
+        made.us_ = STEPAF_TIMEOUT_DEFAULT;
+        return made;
+    }
+    /** The timeout of the C API: microseconds, or STEPAF_TIMEOUT_DEFAULT. */
+    constexpr std::int64_t count() const noexcept { return us_; }
+
+  private:
+    template <class Rep>
+    static constexpr std::int64_t in_us(Rep n, std::intmax_t factor) noexcept
+    {
+        if (!(n > 0))
+            return 0;
+        return static_cast<std::uint64_t>(n) > static_cast<std::uint64_t>(INT64_MAX / factor)
+                   ? INT64_MAX
+                   : static_cast<std::int64_t>(n) * factor;
+    }
+    std::int64_t us_ = 0;
+};
 
 /** The timeout that stands for the setting STEPAF_TIMEOUT_US. */
-inline constexpr timeout timeout_default{STEPAF_TIMEOUT_DEFAULT};
+inline constexpr timeout timeout_default = timeout::by_default();
 
 namespace detail
 {

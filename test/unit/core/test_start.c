@@ -168,6 +168,9 @@ static void a_start_may_wait(void)
     CU_ASSERT_EQUAL(stepaf_start_with(plan, &params, &request), STEPAF_ERR_TIMEOUT);
     CU_ASSERT_EQUAL(stepaf_last_error()->phase, STEPAF_PHASE_RELEASE);
     CU_ASSERT_EQUAL(state_digest(job->ctx), digest);
+    params.timeout_us = 0; /* polls once */
+    CU_ASSERT_EQUAL(stepaf_start_with(plan, &params, &request), STEPAF_ERR_TIMEOUT);
+    CU_ASSERT_EQUAL(state_digest(job->ctx), digest);
     params.timeout_us = STEPAF_TIMEOUT_DEFAULT;
     n_waited = 0;
     job->on_progress = let_go;
