@@ -21,9 +21,13 @@ static _Thread_local stepaf_error_t last = {
  * otherwise NULL. */
 static _Thread_local const stepaf_error_t *fixed;
 
+/* Never what is constant: owners in C++ put back what they find here. */
 const stepaf_error_t *stepaf_last_error(void)
 {
-    return fixed ? fixed : &last;
+    if (fixed)
+        last = *fixed;
+    fixed = NULL;
+    return &last;
 }
 
 stepaf_status_t stepaf_error_fixed(const stepaf_error_t *error)

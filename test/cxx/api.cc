@@ -173,14 +173,18 @@ static void attention(stepaf_boot_t *boot)
     detached.wait();
 
     /* Dropped by the other side. */
-    auto unanswered = plan.start(stepaf::start_params().wait());
-    try {
-        unanswered.wait();
-        CHECK(!"it has to throw");
-    } catch (const stepaf::canceled_error &failure) {
-        CHECK(failure.peer_rank() == 0);
+    {
+        auto unanswered = plan.start(stepaf::start_params().wait());
+        try {
+            unanswered.wait();
+            CHECK(!"it has to throw");
+        } catch (const stepaf::canceled_error &failure) {
+            CHECK(failure.peer_rank() == 0);
+        }
+        CHECK(unanswered);
     }
-    CHECK(unanswered);
+    CHECK(stepaf_last_error()->status == STEPAF_ERR_CANCELED);
+    CHECK(stepaf_last_error()->peer_rank == 0);
 
     /* Without a plan, to the handler. */
     ctx.push_pull(push, pull).wait();
@@ -193,7 +197,14 @@ static void attention(stepaf_boot_t *boot)
     /* What is ended late is void, not wrong. */
     ctx.reset();
     CHECK(plan.try_destroy().error() == STEPAF_ERR_HANDLE);
+    CHECK(std::strstr(stepaf_last_error()->text, "plan handle"));
     CHECK(y.try_end().error() == STEPAF_ERR_HANDLE);
+    CHECK(std::strstr(stepaf_last_error()->text, "context handle"));
+    plan.reset();
+    CHECK(!plan && std::strstr(stepaf_last_error()->text, "context handle"));
+    CHECK(stepaf_plan_destroy(nullptr) == STEPAF_ERR_HANDLE);
+    y.reset();
+    CHECK(!y && std::strstr(stepaf_last_error()->text, "plan handle"));
 }
 
 static void twice(stepaf::batch &batch, stepaf::span<float> y)
@@ -266,6 +277,11 @@ static void ffn(stepaf_boot_t *boot)
     {
         auto dropped = ctx.recv();
     }
+    {
+        stepaf::batch none(reinterpret_cast<stepaf_batch_h>(&ctx));
+        CHECK(ctx.try_key_withdraw(99).error() == STEPAF_ERR_KEY);
+    }
+    CHECK(stepaf_last_error()->status == STEPAF_ERR_KEY);
 
     int handled = 0;
     auto handler = [&](stepaf::batch one) noexcept {

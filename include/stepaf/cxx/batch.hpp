@@ -12,9 +12,9 @@ namespace stepaf
 namespace detail
 {
 
-inline void release(stepaf_batch_h handle)
+[[gnu::noinline]] inline void release(stepaf_batch_h handle)
 {
-    (void)stepaf_release(handle);
+    end_quietly([=] { return stepaf_release(handle); });
 }
 
 } // namespace detail

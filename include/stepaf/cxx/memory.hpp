@@ -64,7 +64,7 @@ class range
     void reset() noexcept
     {
         if (data_ != nullptr)
-            (void)End(ctx_, std::exchange(data_, nullptr));
+            end_quietly([this] { return End(ctx_, std::exchange(data_, nullptr)); });
     }
 #if STEPAF_CXX_EXCEPTIONS
     void end()

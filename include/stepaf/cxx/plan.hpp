@@ -55,9 +55,9 @@ class start_params
 namespace detail
 {
 
-inline void destroy(stepaf_plan_h handle)
+[[gnu::noinline]] inline void destroy(stepaf_plan_h handle)
 {
-    (void)stepaf_plan_destroy(handle);
+    end_quietly([=] { return stepaf_plan_destroy(handle); });
 }
 
 } // namespace detail

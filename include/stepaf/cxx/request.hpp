@@ -150,9 +150,9 @@ class request_ref
 namespace detail
 {
 
-inline void cancel(stepaf_request_h handle)
+[[gnu::noinline]] inline void cancel(stepaf_request_h handle)
 {
-    (void)stepaf_cancel(handle);
+    end_quietly([=] { return stepaf_cancel(handle); });
 }
 
 } // namespace detail

@@ -125,6 +125,16 @@ T make_unset() noexcept
 struct set_by {
 };
 
+/** End something at the end of a scope. A failure of @a end is ignored: the thread's last failure
+ *  stays what it was, which the library keeps in memory that is not const. */
+template <class F>
+void end_quietly(F &&end) noexcept
+{
+    const stepaf_error_t kept = *stepaf_last_error();
+    if (failed(end()))
+        const_cast<stepaf_error_t &>(*stepaf_last_error()) = kept;
+}
+
 } // namespace detail
 
 #if STEPAF_CXX_EXCEPTIONS
