@@ -159,8 +159,8 @@ STEPAF_API stepaf_status_t stepaf_confirm(stepaf_batch_h batch);
  *  @param flags      as for stepaf_respond.
  *  @param results_p  NULL, or a result for each batch, as for stepaf_respond; STEPAF_ERR_HANDLE for
  *                    a NULL entry, STEPAF_ERR_KEY if a tensor's key is not declared here.
- *  @return STEPAF_OK if all answers were sent; otherwise the first failure, which does not stop the
- *  others. With nothing sent: STEPAF_ERR_INVALID (no batches, no tensors, or too many);
+ *  @return STEPAF_OK if all answers were sent, where NULL entries do not count; otherwise the first
+ *  failure, which does not stop the others. With nothing sent: STEPAF_ERR_INVALID (no batches, no tensors, or too many);
  *  STEPAF_ERR_SIZE (a tensor has fewer rows than the batches together); STEPAF_ERR_HANDLE (without
  *  @a rows, one of the batches is released, so the rows of the following batches are not known).
  *

@@ -78,16 +78,23 @@ static void pass_rows(struct deal *deal, uint32_t n)
 }
 
 /* Compute the rows of the next batch. @a rows: its number of rows; NULL: as many as it has pushed.
- * The rows of batches that cannot be answered need not exist. */
+ * The rows of batches that cannot be answered need not exist. A NULL handle is
+ * STEPAF_ERR_HANDLE, which is not recorded. */
 static stepaf_status_t next_slices(struct deal *deal, stepaf_batch_h handle, const uint32_t *rows,
                                    stepaf_tensor_t *slices, bool *is_placed_p)
 {
     struct stepaf_batch_obj *batch = NULL;
     uint64_t begins[STEPAF_MAX_TENSORS];
+
+    if (!handle) {
+        pass_rows(deal, rows ? *rows : 0);
+        *is_placed_p = true;
+        return STEPAF_ERR_HANDLE;
+    }
     stepaf_status_t status = stepaf_enter_batch(handle, &batch);
     uint32_t n = rows ? *rows : status ? 0 : pushed_rows(batch);
 
-    *is_placed_p = rows || !status || !handle;
+    *is_placed_p = rows || !status;
     if (!status) {
         status = check_tensors(batch, deal);
         stepaf_leave(stepaf_batch_ctx(batch));
@@ -156,7 +163,7 @@ stepaf_status_t stepaf_respond_many(const stepaf_batch_h *batches, int n_batches
             status = stepaf_respond(batches[b], slices, n_tensors, flags, NULL);
         if (results_p)
             results_p[b] = status;
-        if (status && !first.status)
+        if (status && batches[b] && !first.status)
             first = *stepaf_last_error();
     }
     return first.status ? stepaf_error_raise(&first) : STEPAF_OK;
