@@ -29,7 +29,7 @@ stepaf_status_t stepaf_trace_file_check(const struct stepaf_ctx *ctx)
         return STEPAF_OK;
     int fd = stepaf_fd_open(ctx->env.trace_file, O_RDWR | O_CREAT);
     if (fd < 0)
-        return stepaf_error_set(STEPAF_ERR_INVALID, STEPAF_PHASE_INIT,
+        return stepaf_error_set(STEPAF_ERR_SETTING, STEPAF_PHASE_INIT,
                                 "STEPAF_TRACE_FILE=%.200s: %s", ctx->env.trace_file,
                                 strerror(errno));
     close(fd);
