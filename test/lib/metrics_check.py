@@ -1,8 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """stepaf-top and stepaf-exporter, on ranks that this program makes up, and on those of a real job. Arguments: the top
 of the source, an empty directory, the process numbers of the job's ranks."""
+import contextlib
 import ctypes
+import errno
 import fcntl
+import importlib.machinery
 import importlib.util
 import json
 import os
@@ -16,7 +19,9 @@ import stat
 import struct
 import subprocess
 import sys
+import threading
 import time
+import types
 import urllib.request
 
 source, directory = sys.argv[1:3]
@@ -635,6 +640,8 @@ def try_exporter():
     busy = socket.create_server(("127.0.0.1", 0))
     refused = tool(EXPORTER, "--listen", "127.0.0.1:%d" % busy.getsockname()[1])
     assert refused.returncode == 1 and "in use" in refused.stderr, refused
+    try_slow_clients()
+    try_without_descriptors()
     try_socket()
     try_textfile()
 
@@ -746,6 +753,73 @@ def try_rail_metrics(url):
     assert not sample(text, "stepaf_rail_up", stepaf_job="rails", rank="1")
     for rank in made:
         rank.kill()
+
+
+def load_exporter():
+    loader = importlib.machinery.SourceFileLoader("exporter", EXPORTER)
+    module = importlib.util.module_from_spec(importlib.util.spec_from_loader("exporter", loader))
+    loader.exec_module(module)
+    return module
+
+
+def is_closed(client):
+    try:
+        return not client.recv(1)
+    except OSError as error:
+        return isinstance(error, ConnectionError)
+
+
+def try_slow_clients():
+    """Who says a byte now and then holds no connection for ever, and as many of them as may be keep nobody out."""
+    exporter = load_exporter()
+    exporter.Handler.timeout = 60
+
+    def app(_, start):
+        start("200 OK", [])
+        return [b"here"]
+    for limit_s in (60, 0.5):
+        exporter.REQUEST_S = limit_s
+        before = threading.active_count()
+        server = exporter.Server(("127.0.0.1", 0), exporter.Handler)
+        server.set_app(app)
+        threading.Thread(target=server.serve_forever, args=(0.1,), daemon=True).start()
+        clients = [socket.create_connection(server.server_address) for _ in range(3 * exporter.MOST_CONNECTIONS)]
+        assert get("http://%s:%d/metrics" % server.server_address)[1] == "here"
+        await_that("threads for more connections than there may be",
+                   lambda: threading.active_count() - before <= exporter.MOST_CONNECTIONS + 1)
+        for client in clients:
+            client.setblocking(False)
+        if limit_s < 1:
+            def are_all_closed():
+                left[:] = [client for client in left if not is_closed(client)]
+                for client in left:
+                    with contextlib.suppress(OSError):
+                        client.send(b"x")
+                return not left
+            left = list(clients)
+            await_that("they are held for ever", are_all_closed)
+        for client in clients:
+            client.close()
+        server.shutdown()
+        server.server_close()
+
+
+def try_without_descriptors():
+    """It tries again now and then, not all the time."""
+    exporter, tries = load_exporter(), []
+
+    def refuse():
+        tries.append(1)
+        raise OSError(errno.EMFILE, "")
+    server = exporter.Server(("127.0.0.1", 0), exporter.Handler)
+    address, real = server.server_address, server.socket
+    server.socket = types.SimpleNamespace(accept=refuse, fileno=real.fileno, close=real.close)
+    threading.Thread(target=server.serve_forever, args=(0.1,), daemon=True).start()
+    with socket.create_connection(address):
+        time.sleep(1)
+        server.shutdown()
+    server.server_close()
+    assert 1 <= len(tries) <= 10, len(tries)
 
 
 def try_socket():
