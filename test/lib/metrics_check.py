@@ -644,6 +644,7 @@ def try_exporter():
     try_without_descriptors()
     try_socket()
     try_textfile()
+    try_links()
 
 
 def try_lives(url):
@@ -865,8 +866,42 @@ def try_textfile():
             assert stat.S_ISFIFO(os.lstat(fifo).st_mode), "the pipe is one no more"
         finally:
             writer.kill()
+    assert not [name for name in os.listdir(directory) if re.search(r"\.[0-9a-f]{16}$", name)]
     assert tool(EXPORTER, "--textfile", path[:-5]).returncode == 2
     assert tool(EXPORTER, "--textfile", "/nowhere/a.prom").returncode == 1
+
+
+def try_links():
+    """One of another user's is not followed where others may write; one's own is, and stays."""
+    exporter = load_exporter()
+    place, mine = os.path.join(directory, "place"), os.path.join(directory, "mine")
+    link = os.path.join(place, "link.prom")
+    os.mkdir(place)
+    os.chmod(place, 0o1777)
+    for owner in (os.geteuid(), 65534):
+        with open(mine, "w", encoding="utf-8") as file:
+            file.write("mine")
+        os.symlink("../mine", link)
+        try:
+            os.chown(link, owner, -1, follow_symlinks=False)
+        except PermissionError:
+            return
+        try:
+            exporter.write_file(link, b"metrics")
+        except OSError as error:
+            assert owner == 65534 and "another user's link" in error.strerror
+        with open(mine, encoding="utf-8") as file:
+            assert file.read() == ("mine" if owner == 65534 else "metrics")
+        assert os.path.islink(link) and os.listdir(place) == ["link.prom"]
+        os.unlink(link)
+    # Nor is a name that is there already written through: the partial file's is drawn, and made anew.
+    exporter.secrets = types.SimpleNamespace(token_hex=lambda n: "0" * 2 * n)
+    os.symlink("../mine", link + "." + "0" * 16)
+    try:
+        exporter.write_file(link, b"metrics")
+        assert False, "it has written through a link"
+    except FileExistsError:
+        pass
 
 
 def try_full():

@@ -10,6 +10,7 @@ import os
 import re
 import stat
 import sys
+import tempfile
 import threading
 from html.parser import HTMLParser
 
@@ -218,6 +219,23 @@ def whole_page():
     assert "default-src 'none'" in words and "#0000" not in words and "$" not in words
 
 
+def other_users_links(run_file):
+    """Not followed where others may write, and so nothing is put where they want it."""
+    if os.geteuid() != 0:
+        return
+    for mode, owner, is_followed in ((0o1777, 0, False), (0o755, 65534, False), (0o755, 0, True)):
+        place = tempfile.mkdtemp(dir=directory)
+        save("mine", "mine")
+        os.symlink("../mine", f"{place}/link")
+        os.chown(f"{place}/link", 65534, 65534, follow_symlinks=False)
+        os.chown(place, owner, 0)
+        os.chmod(place, mode)
+        code, said = run("-o", f"{place}/link", run_file)
+        with open(f"{directory}/mine", encoding="utf-8") as file:
+            assert (file.read() != "mine") == is_followed, (mode, owner)
+        assert is_followed or (code == 1 and "another user's link" in said), said
+
+
 def special_files():
     """What is no regular file stays what it is, and so does a link; all of them get the page."""
     run_file = save("run.json", [row(64)])
@@ -246,13 +264,14 @@ def special_files():
             os.unlink(target)
         assert run("-o", link, run_file) == (0, "")
         assert os.path.islink(link) and os.path.getsize(target) > least
+    other_users_links(run_file)
     try:
         os.mknod(device, stat.S_IFCHR | 0o666, os.makedev(1, 3))
     except PermissionError:
         return
     assert run("-o", device, run_file) == (0, "")
     assert stat.S_ISCHR(os.lstat(device).st_mode), "the device is one no more"
-    assert not [name for name in os.listdir(directory) if name.endswith(f".{os.getpid()}")]
+    assert not [name for name in os.listdir(directory) if re.search(r"\.[0-9a-f]{16}$", name)]
 
 
 def version():
