@@ -1,12 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Rank 0 of a local job: gather the others, give each what they share, then tell all to go on, or
  * why not. */
+#define _GNU_SOURCE 1 /* struct ucred */
+
 #include <errno.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <unistd.h>
 
 #include "base/error.h"
 #include "base/fork.h"
@@ -239,6 +242,41 @@ static void turn_away(struct host *host, const stepaf_error_t *why, int64_t dead
     }
 }
 
+/* The user whose process has the name; -1: that is not to be found out. Where it is a rank 0, this is
+ * one stranger more who leaves. */
+static long user_at(const struct sockaddr_un *address, socklen_t bytes)
+{
+    struct ucred other;
+    socklen_t other_bytes = sizeof other;
+    long user = -1;
+
+    stepaf_fork_begin();
+    int fd = stepaf_fork_end(socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+    if (fd < 0)
+        return -1;
+    if (connect(fd, (const struct sockaddr *)address, bytes) == 0 &&
+        getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &other, &other_bytes) == 0)
+        user = (long)other.uid;
+    stepaf_fork_close(fd);
+    return user;
+}
+
+static stepaf_status_t name_is_taken(const struct host *host, long user)
+{
+    const char *job = host->join->job;
+
+    if (user >= 0 && user != (long)geteuid())
+        return stepaf_error_set(STEPAF_ERR_BOOT, STEPAF_PHASE_INIT,
+                                "local bootstrap: job %s: a process of user %ld has taken the "
+                                "place of rank 0: give the job another STEPAF_LOCAL_JOB, which "
+                                "others do not know",
+                                job, user);
+    return stepaf_error_set(STEPAF_ERR_BOOT, STEPAF_PHASE_INIT,
+                            "local bootstrap: job %s: another %s there already: give each job a "
+                            "STEPAF_LOCAL_JOB of its own",
+                            job, user >= 0 ? "rank 0 is waiting" : "rank 0, or another user, is");
+}
+
 /* Take the name; nobody else can have it then. */
 static stepaf_status_t open_listener(struct host *host)
 {
@@ -254,10 +292,7 @@ static stepaf_status_t open_listener(struct host *host)
         return STEPAF_OK;
     if (errno != EADDRINUSE)
         return stepaf_join_error(host->join, "bind", errno);
-    return stepaf_error_set(STEPAF_ERR_BOOT, STEPAF_PHASE_INIT,
-                            "local bootstrap: job %s: another rank 0 is waiting there already: "
-                            "give each job a STEPAF_LOCAL_JOB of its own",
-                            host->join->job);
+    return name_is_taken(host, user_at(&address, bytes));
 }
 
 static stepaf_status_t open_host(struct host *host)

@@ -4,6 +4,7 @@
 #define _GNU_SOURCE 1 /* memfd_create */
 
 #include <errno.h>
+#include <signal.h>
 #include <sys/mman.h>
 #include <sys/wait.h>
 
@@ -51,6 +52,41 @@ static void two_jobs_of_one_name(void)
     run(&rank, 1);
     expect(&rank, STEPAF_ERR_BOOT, "give each job a STEPAF_LOCAL_JOB of its own");
     close(fd);
+}
+
+/* Another user has the name: it is not told that the job is there twice. */
+static void another_user_has_the_name(void)
+{
+    static const char *const said[] = {
+        "another rank 0, or another user, is there already", /* it does not listen */
+        "a process of user 65534 has taken the place of rank 0"};
+
+    for (int listens = 0; geteuid() == 0 && listens < 2; listens++) {
+        struct rank rank;
+        struct sockaddr_un address;
+        socklen_t bytes = address_of_job(&address);
+        int ready[2], status;
+        char byte;
+        CU_ASSERT_EQUAL_FATAL(pipe(ready), 0);
+        pid_t child = fork();
+        if (!child) {
+            int fd = setuid(65534) ? -1 : socket(AF_UNIX, SOCK_SEQPACKET, 0);
+            if (bind(fd, (struct sockaddr *)&address, bytes) || (listens && listen(fd, 8)) ||
+                write(ready[1], "", 1) != 1)
+                _exit(1);
+            for (;;)
+                pause();
+        }
+        CU_ASSERT_EQUAL_FATAL(read(ready[0], &byte, 1), 1);
+        prepare(&rank, 1, LONG_US);
+        rank.size = 2;
+        run(&rank, 1);
+        expect(&rank, STEPAF_ERR_BOOT, said[listens]);
+        kill(child, SIGKILL);
+        CU_ASSERT_EQUAL(waitpid(child, &status, 0), child);
+        close(ready[0]);
+        close(ready[1]);
+    }
 }
 
 static void strangers_change_nothing(void)
@@ -247,6 +283,7 @@ int main(void)
 {
     CU_TestInfo tests[] = {
         {"two jobs of one name", two_jobs_of_one_name},
+        {"another user has the name", another_user_has_the_name},
         {"strangers change nothing", strangers_change_nothing},
         {"silence holds up nobody", silence_holds_up_nobody},
         {"silence has an end", silence_has_an_end},
