@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Memory by kind: host memory is made here, a device's by its table. */
+#define _GNU_SOURCE 1 /* O_PATH */
+
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -82,6 +84,28 @@ void stepaf_device_free(struct stepaf_device_mem *mem)
         host_free(mem);
 }
 
+/* Open what another process names, for reading and writing. -1 with errno: ENOTBLK stands for what
+ * is no file. To open a terminal or a device does more than that: it is looked at first. */
+static int open_regular(const char *path)
+{
+    char again[64];
+    struct stat facts;
+    int place = stepaf_fd_open(path, O_PATH), file = -1, why;
+
+    if (place < 0)
+        return -1;
+    if (fstat(place, &facts) == 0 && S_ISREG(facts.st_mode)) {
+        snprintf(again, sizeof(again), "/proc/thread-self/fd/%d", place);
+        file = stepaf_fd_open(again, O_RDWR | O_NONBLOCK | O_NOCTTY);
+        why = errno;
+    } else {
+        why = ENOTBLK;
+    }
+    close(place);
+    errno = why;
+    return file;
+}
+
 void *stepaf_device_map_peer(pid_t pid, int fd, size_t bytes, char *reason)
 {
     char path[64];
@@ -90,9 +114,10 @@ void *stepaf_device_map_peer(pid_t pid, int fd, size_t bytes, char *reason)
     int seals;
 
     snprintf(path, sizeof(path), "/proc/%d/fd/%d", (int)pid, fd);
-    int own = stepaf_fd_open(path, O_RDWR);
+    int own = open_regular(path);
     if (own < 0) {
-        snprintf(reason, STEPAF_REASON_MAX, "%s: %s", path, stepaf_why(errno));
+        snprintf(reason, STEPAF_REASON_MAX, "%s: %s", path,
+                 errno == ENOTBLK ? "it is no file of shared memory" : stepaf_why(errno));
         return NULL;
     }
     /* A file that could shrink would kill this process at the next write. */

@@ -216,6 +216,24 @@ static void expect_unmapped(int fd, size_t bytes)
     CU_ASSERT_EQUAL(open_files(), files);
 }
 
+/* A terminal that another process names is not opened: it would be this session's then. */
+static void terminals_are_not_opened(void)
+{
+    char reason[STEPAF_REASON_MAX] = "";
+    int status = -1, master = posix_openpt(O_RDWR | O_NOCTTY);
+    side_must(master >= 0 && grantpt(master) == 0 && unlockpt(master) == 0, "a terminal");
+    int own = open(ptsname(master), O_RDWR | O_NOCTTY);
+    side_must(own >= 0, "a terminal");
+    pid_t child = fork();
+    if (!child) {
+        int is_mapped = setsid() < 0 || stepaf_device_map_peer(getpid(), own, 4096, reason);
+        _exit(is_mapped || open("/dev/tty", O_RDWR) >= 0);
+    }
+    CU_ASSERT_EQUAL(waitpid(child, &status, 0), child);
+    CU_ASSERT_EQUAL(status, 0);
+    close(own), close(master);
+}
+
 /* A file that could shrink under a mapping would end this process at its next write. */
 static void only_sealed_files_are_mapped(void)
 {
@@ -427,6 +445,7 @@ int main(void)
         {"another process is not the peer", another_process_is_not_the_peer},
         {"attaching can be required", attaching_can_be_required},
         {"only sealed files are mapped", only_sealed_files_are_mapped},
+        {"terminals are not opened", terminals_are_not_opened},
         {"bad regions are not imported", bad_regions_are_not_imported},
         {"a dead peer is lost once", a_dead_peer_is_lost_once},
         {"a dead peer is found in /proc", a_dead_peer_is_found_in_proc},
