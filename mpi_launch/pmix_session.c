@@ -60,11 +60,13 @@ static void on_loss(size_t id, pmix_status_t status, const pmix_proc_t *source, 
     (void)id, (void)status, (void)results, (void)n_results;
     for (size_t i = 0; i < n_info; i++) {
         const pmix_value_t *value = &info[i].value;
-        if (PMIX_CHECK_KEY(&info[i], PMIX_EVENT_AFFECTED_PROC) && value->type == PMIX_PROC) {
+        if (PMIX_CHECK_KEY(&info[i], PMIX_EVENT_AFFECTED_PROC) && value->type == PMIX_PROC &&
+            value->data.proc) {
             mark_lost(value->data.proc);
             is_said = 1;
         } else if (PMIX_CHECK_KEY(&info[i], PMIX_EVENT_AFFECTED_PROCS) &&
-                   value->type == PMIX_DATA_ARRAY && value->data.darray->type == PMIX_PROC) {
+                   value->type == PMIX_DATA_ARRAY && value->data.darray &&
+                   value->data.darray->type == PMIX_PROC && value->data.darray->array) {
             const pmix_proc_t *procs = value->data.darray->array;
             for (size_t p = 0; p < value->data.darray->size; p++)
                 mark_lost(&procs[p]);
