@@ -11,12 +11,12 @@
 #include "base/error.h"
 #include "base/time.h"
 
-/* stepaf_boot_t's self: the place in the job, and from the first exchange on what the ranks
+/* stepaf_boot_t's self: the place in the job and, from the first exchange on, what the ranks
  * share. */
 struct joined {
     struct stepaf_join join;
     stepaf_boot_local_t *local;
-    stepaf_boot_t boot; /* on it */
+    stepaf_boot_t boot; /* of local */
     int has_failed;
 };
 
@@ -76,7 +76,7 @@ static void join_close(void *self)
     free(joined);
 }
 
-/* The place in the job, from the settings. */
+/* Read the place in the job from the settings. */
 static stepaf_status_t read_place(const struct stepaf_env *env, struct stepaf_join *join_p)
 {
     if (env->local_size == 0 || !env->from_environment[STEPAF_ENV_LOCAL_RANK])
@@ -93,7 +93,7 @@ static stepaf_status_t read_place(const struct stepaf_env *env, struct stepaf_jo
     join_p->is_named = *env->local_job;
     if (join_p->is_named)
         snprintf(join_p->job, sizeof join_p->job, "%s", env->local_job);
-    else /* no name that can be given has a space */
+    else /* a given name cannot contain a space */
         snprintf(join_p->job, sizeof join_p->job, "of session %ld", (long)getsid(0));
     return STEPAF_OK;
 }

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The other ranks of a local job: go to rank 0, take what it gives out, and wait for the others. */
+/* The ranks of a local job other than rank 0: connect to rank 0, take the files that it gives out,
+ * and wait for the other ranks. */
 #define _GNU_SOURCE 1 /* MSG_CMSG_CLOEXEC */
 
 #include <errno.h>
@@ -19,7 +20,7 @@
 
 enum { RETRY_NS = 2000000 };
 
-/* Connect and say who this is: the socket, or -1 with errno. */
+/* Connect and say who this rank is. Returns the socket, or -1 with errno. */
 static int call_host(const struct stepaf_join *join)
 {
     struct stepaf_join_hello hello = {.magic = STEPAF_JOIN_MAGIC,
@@ -45,8 +46,9 @@ static int call_host(const struct stepaf_join *join)
     return -1;
 }
 
-/* Read the answer. 0 if there is none: the listener has gone, perhaps to come again. *is_cut_p: the
- * kernel has left out files that find no descriptor here. */
+/* Read the answer. Returns 0 if there is none: the listener has gone, and may come again.
+ * *is_cut_p: the kernel has left out files, because this process has no free file descriptor for
+ * them. */
 static int receive_answer(int fd, struct stepaf_join_answer *answer_p, int *fds_p, int *is_cut_p)
 {
     union {
@@ -72,7 +74,7 @@ static int receive_answer(int fd, struct stepaf_join_answer *answer_p, int *fds_
     return bytes == (ssize_t)sizeof *answer_p && answer_p->magic == STEPAF_JOIN_MAGIC;
 }
 
-/* What rank 0 says why there will be no job. */
+/* Set the error with rank 0's reason why there will be no job. */
 static stepaf_status_t repeat_reason(const struct stepaf_join *join, stepaf_status_t status,
                                      const struct stepaf_join_answer *answer)
 {
@@ -97,7 +99,7 @@ static stepaf_status_t adopt_answer(const struct stepaf_join *join,
     return stepaf_boot_local_adopt(join->size, fds, local_p);
 }
 
-/* Rank 0 has let this one in: it goes on when all others are. */
+/* Wait for the other ranks, once rank 0 has let this rank in. */
 static stepaf_status_t await_others(const struct stepaf_join *join, int fd, int64_t deadline_ns)
 {
     const struct stepaf_who host = {-1, -1, 0};
@@ -121,7 +123,7 @@ static stepaf_status_t await_others(const struct stepaf_join *join, int fd, int6
     return status ? repeat_reason(join, status, &answer) : STEPAF_OK;
 }
 
-/* What the first answer of rank 0 comes to. */
+/* Act on the first answer of rank 0. */
 static stepaf_status_t follow_answer(const struct stepaf_join *join, int fd,
                                      struct stepaf_join_answer *answer, int *fds, int is_cut,
                                      int64_t deadline_ns, stepaf_boot_local_t **local_p)

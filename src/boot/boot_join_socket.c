@@ -101,7 +101,8 @@ stepaf_status_t stepaf_join_hear(int fd, struct stepaf_join_answer *answer_p)
 {
     ssize_t bytes = recv(fd, answer_p, sizeof *answer_p, MSG_DONTWAIT);
 
-    /* It has closed without hearing this end out: what it had said before is there all the same. */
+    /* The other end has closed without reading everything that this end has sent. What the other
+     * end sent before can still be read. */
     if (bytes < 0 && errno == ECONNRESET)
         bytes = recv(fd, answer_p, sizeof *answer_p, MSG_DONTWAIT);
     if (bytes < 0 && (errno == EAGAIN || errno == EINTR))

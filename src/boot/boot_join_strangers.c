@@ -10,9 +10,9 @@
 #include "base/fork.h"
 #include "base/time.h"
 
-enum { HELLO_MS = 1000 /* for one that has connected to say who it is */ };
+enum { HELLO_MS = 1000 /* for a process that has connected to say who it is */ };
 
-/* It is no stranger any more: its descriptor. */
+/* Remove a stranger; return its file descriptor. */
 static int release_stranger(struct stepaf_join_strangers *strangers, int at)
 {
     int fd = strangers->polled[at].fd;
@@ -61,7 +61,7 @@ int stepaf_join_let_in(struct stepaf_join_strangers *strangers, int listener)
     }
     if (strangers->n == STEPAF_JOIN_STRANGERS_MAX)
         stepaf_join_dismiss_oldest(strangers);
-    /* It is looked at at once, before others can take its place. */
+    /* Mark it as readable, so that it is read before others can take its place. */
     strangers->polled[strangers->n] =
         (struct pollfd){.fd = fd, .events = POLLIN, .revents = POLLIN};
     strangers->until_ns[strangers->n++] = stepaf_monotonic_ns() + HELLO_MS * 1000000LL;
@@ -88,7 +88,7 @@ int stepaf_join_introduced(struct stepaf_join_strangers *strangers,
             return fd;
         stepaf_fork_close(fd);
     }
-    /* Only when all have been heard: this process may have been late itself. */
+    /* Only after all have been read: this process itself may have been late. */
     while (strangers->n && stepaf_monotonic_ns() >= strangers->until_ns[0])
         stepaf_join_dismiss_oldest(strangers);
     return -1;

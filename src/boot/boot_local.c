@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The local bootstrap at work: exchanges and barriers. */
+/* Exchanges and barriers of the local bootstrap. */
 #include "boot/boot_local.h"
 
 #include <errno.h>
@@ -32,18 +32,18 @@ bool stepaf_boot_local_are_ranks(const int *ranks, int n, int size)
     return are_all;
 }
 
-enum { LOOKS = 16 }; /* at ranks that are missing, a system call each, before the next wait */
+enum { LOOKS = 16 }; /* checks of missing ranks, a system call each, before the next wait */
 
-/* What a rank waits for. */
+/* A rank's wait in a meeting. */
 struct visit {
     struct member *member;
     int channel;
     const int *ranks; /* NULL: all */
     int n;
-    int next; /* of them to look at */
+    int next; /* the next of them to check */
 };
 
-/* Whether the rank has come to fewer meetings than this one. */
+/* Return whether @a rank has been counted in fewer meetings than this rank. */
 static bool is_missing(const struct visit *visit, int rank)
 {
     const struct slot *slots = visit->member->local->shared->slots;
@@ -53,7 +53,7 @@ static bool is_missing(const struct visit *visit, int rank)
                      atomic_load(&slots[visit->member->rank].visits[channel])) < 0;
 }
 
-/* The first that is missing; -1 if all are there by now. */
+/* Return the first missing rank; -1 if all are there by now. */
 static int first_missing(const struct visit *visit)
 {
     for (int i = 0; i < visit->n; i++) {
@@ -64,7 +64,7 @@ static int first_missing(const struct visit *visit)
     return -1;
 }
 
-/* Whether one that is missing can never come: its process has ended, or left. */
+/* Return whether a missing rank can never come: its process has ended, or has left. */
 static int is_in_vain(void *arg)
 {
     struct visit *visit = arg;
@@ -76,7 +76,7 @@ static int is_in_vain(void *arg)
         if (!is_missing(visit, rank))
             continue;
         looks++;
-        /* What it did before its end counts. */
+        /* Check again: what the rank did before its end counts. */
         if (stepaf_boot_local_fate(local, rank) != STEPAF_LOCAL_LIVES && is_missing(visit, rank)) {
             atomic_store(&local->shared->ended[visit->channel], rank + 1);
             return 1;
@@ -95,7 +95,7 @@ static stepaf_status_t refuse_ended(const struct visit *visit, stepaf_phase_t ph
                                  has_left ? "finalized" : "ended");
 }
 
-/* This process is the rank, if it has been forked since. */
+/* Make this process the rank, if it has been forked since. */
 static void take_rank(struct member *member)
 {
     pid_t pid = getpid();
@@ -106,7 +106,7 @@ static void take_rank(struct member *member)
     member->pid = pid;
 }
 
-/* Another rank has broken the meeting, of its own accord. */
+/* Return the error where another rank has broken the meeting on its own. */
 static stepaf_status_t refuse_broken(const struct shared *shared, int size, stepaf_phase_t phase,
                                      const char *what)
 {
@@ -155,7 +155,7 @@ static stepaf_status_t meet(struct member *member, int channel, const int *ranks
                                  missing);
 }
 
-/* Write all of @a data at @a offset of the file. */
+/* Write all of @a data to the file at @a offset. */
 static stepaf_status_t put(int fd, const char *data, size_t bytes, uint64_t offset)
 {
     while (bytes > 0) {
@@ -193,7 +193,7 @@ static stepaf_status_t get(int fd, char *data, size_t bytes)
     return STEPAF_OK;
 }
 
-/* Where each rank's part starts, by the lengths that all have published. */
+/* Compute where each rank's part starts, from the lengths that all ranks have published. */
 static stepaf_status_t compute_starts(struct member *member)
 {
     const struct stepaf_boot_local *local = member->local;
@@ -209,8 +209,8 @@ static stepaf_status_t compute_starts(struct member *member)
     return STEPAF_OK;
 }
 
-/* Copy what all have written. The last to do so gives the file's memory back: nobody can be
- * writing yet, because the next exchange begins with a meeting, this rank included. */
+/* Copy what all ranks have written. The last rank to do so frees the file's memory: no rank can be
+ * writing yet, because the next exchange begins with a meeting that includes this rank. */
 static stepaf_status_t collect_parts(struct member *member, void **block_p)
 {
     struct stepaf_boot_local *local = member->local;
@@ -233,8 +233,8 @@ static stepaf_status_t collect_parts(struct member *member, void **block_p)
     return STEPAF_OK;
 }
 
-/* What this rank alone has come to in an exchange: if that is no good, no other can see why, and the
- * first says so. */
+/* Return this rank's own result of an exchange. If it is a failure, no other rank can see why; the
+ * first rank that fails publishes the reason. */
 static stepaf_status_t own_status(struct member *member, stepaf_status_t status)
 {
     struct shared *shared = member->local->shared;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The local bootstrap's parts: what the ranks share, who makes it, and how it gets to ranks that do
- * not inherit it. */
+/* The parts of the local bootstrap: what the ranks share, who makes it, and how ranks that do not
+ * inherit it get it. */
 #ifndef STEPAF_BOOT_BOOT_LOCAL_H
 #define STEPAF_BOOT_BOOT_LOCAL_H
 
@@ -11,38 +11,38 @@
 
 #include "boot/meeting.h"
 
-/* The exchange and each group have a meeting of their own, so that one that broke takes no other
- * with it. */
+/* The exchange and each group have a meeting of their own, so that a broken meeting does not break
+ * another. */
 enum { CHANNEL_EXCHANGE, CHANNEL_WORLD, CHANNEL_ATTENTION, CHANNEL_FFN, CHANNELS };
 
 /* Whether a rank's process is there: see boot_local_watch.c. */
 enum {
     SLOT_EMPTY,
-    SLOT_HELD,      /* as long as its lock is */
-    SLOT_UNWATCHED, /* for good: its process may end, or be another rank, without a sign of it */
+    SLOT_HELD,      /* while its lock is held */
+    SLOT_UNWATCHED, /* for good: its process may end, or be another rank, without a sign */
     SLOT_LEFT       /* in good order */
 };
 
-/* What one rank tells the others; written by it alone, but for SLOT_UNWATCHED. */
+/* What one rank shows the others; written by that rank only, except for SLOT_UNWATCHED. */
 struct slot {
-    _Atomic uint64_t bytes;            /* of its part of the exchange under way */
-    _Atomic uint64_t holder;           /* whose process it is */
+    _Atomic uint64_t bytes;            /* of its part of the exchange in progress */
+    _Atomic uint64_t holder;           /* its process */
     _Atomic uint32_t presence;         /* SLOT_... */
-    _Atomic uint32_t visits[CHANNELS]; /* it has been counted in: tells who is missing */
+    _Atomic uint32_t visits[CHANNELS]; /* how often it has been counted in: shows who is missing */
 };
 
 enum { STEPAF_LOCAL_WHY_MAX = 160 };
 
 struct shared {
     struct stepaf_meeting meetings[CHANNELS];
-    _Atomic int ended[CHANNELS]; /* 1 + the rank that broke the meeting so; 0: none has */
+    _Atomic int ended[CHANNELS]; /* 1 + the rank whose end broke the meeting; 0: none */
     _Atomic int failed;          /* 1 + the rank that could not go on in an exchange; 0: none */
     char why[STEPAF_LOCAL_WHY_MAX];
-    _Atomic int readers; /* that have copied the exchange under way */
+    _Atomic int readers; /* how many have copied the exchange in progress */
     struct slot slots[];
 };
 
-/* Files without names: one is mapped, ranks meet there; the other grows to what an exchange
+/* Files without names. One is mapped: ranks meet there. The other grows to what an exchange
  * needs. */
 enum { STEPAF_LOCAL_MAP, STEPAF_LOCAL_EXCHANGE, STEPAF_LOCAL_FILES };
 
@@ -58,31 +58,31 @@ struct member {
     struct stepaf_boot_local *local;
     int rank;
     int spin;
-    pid_t pid;        /* that has taken the rank */
-    uint64_t *starts; /* size + 1 offsets, for the exchange under way */
+    pid_t pid;        /* the process that has taken the rank */
+    uint64_t *starts; /* size + 1 offsets, for the exchange in progress */
 };
 
 /* ---- boot_local_watch.c ---- */
 
 enum stepaf_local_fate {
-    STEPAF_LOCAL_LIVES, /* or nobody can tell */
+    STEPAF_LOCAL_LIVES, /* or cannot be told */
     STEPAF_LOCAL_ENDED,
     STEPAF_LOCAL_LEFT
 };
 
-/* This process is the rank from now on: others learn when it ends. */
+/* Make this process the rank from now on: others notice when the process ends. */
 void stepaf_boot_local_hold(struct stepaf_boot_local *local, int rank);
-/* The rank that this process is will not come any more. */
+/* Mark the rank of this process as left: it will not come any more. */
 void stepaf_boot_local_leave(struct stepaf_boot_local *local);
 enum stepaf_local_fate stepaf_boot_local_fate(const struct stepaf_boot_local *local, int rank);
 
 /* ---- boot_local.c ---- */
 
-/* Whether the caller of a barrier names ranks that there are, in a job of @a size. */
+/* Return whether the ranks that the caller of a barrier names exist, in a job of @a size. */
 bool stepaf_boot_local_are_ranks(const int *ranks, int n, int size);
 
-/* The deadline by which ranks have to meet, in an exchange that may last until @a deadline_ns:
- * within STEPAF_INIT_TIMEOUT_US. */
+/* Return the deadline by which ranks must meet in an exchange that may last until @a deadline_ns:
+ * it is within STEPAF_INIT_TIMEOUT_US. */
 int64_t stepaf_boot_local_meeting(int64_t deadline_ns);
 
 stepaf_status_t stepaf_boot_local_allgather(void *self, const void *data, size_t bytes,
@@ -93,7 +93,7 @@ stepaf_status_t stepaf_boot_local_barrier(void *self, stepaf_group_t group, cons
 /* ---- boot_local_make.c ---- */
 
 /* Take files that another process has made for @a size ranks, and that are sealed against a change
- * of size. On success they belong to *local_p; on failure to nobody new. */
+ * of size. On success the files belong to *local_p; on failure the caller keeps them. */
 stepaf_status_t stepaf_boot_local_adopt(int size, const int fds[STEPAF_LOCAL_FILES],
                                         stepaf_boot_local_t **local_p);
 

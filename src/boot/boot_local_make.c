@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The local bootstrap's life: what its ranks share is in files without names, so that nothing can
- * be left behind. Forked ranks inherit them; others are sent them (boot_join.c). A child may keep
- * them: it may be the rank, and the locks that tell of a rank's end are not the child's. */
+/* Making and freeing the local bootstrap. What its ranks share is in files without names, so that
+ * nothing can be left behind. Forked ranks inherit the files; other ranks receive them
+ * (boot_join.c). A child may keep the files: it may be the rank, and the locks that show a rank's
+ * end are not the child's. */
 #define _GNU_SOURCE 1 /* memfd_create */
 
 #include "boot/boot_local.h"
@@ -24,8 +25,8 @@ static size_t bytes_to_map(int size)
     return sizeof(struct shared) + (size_t)size * sizeof(struct slot);
 }
 
-/* The file to map: as large as it has to be, and so for ever, since a mapping of what is no longer
- * there would be the death of who looks at it. */
+/* Make the file to map, with its full size. The size is sealed for ever: access to a mapping beyond
+ * the end of its file would kill the process. */
 static int make_map(size_t bytes)
 {
     stepaf_fd_begin();
@@ -41,7 +42,8 @@ static int make_map(size_t bytes)
     return fd;
 }
 
-/* Map the file, which has the right size; the files are the new object's. NULL with errno. */
+/* Map the file, which has the right size; the files belong to the new object. Returns NULL with
+ * errno. */
 static struct stepaf_boot_local *assemble(int size, const int fds[STEPAF_LOCAL_FILES])
 {
     struct stepaf_boot_local *local = malloc(sizeof *local);
@@ -109,7 +111,7 @@ stepaf_status_t stepaf_boot_local_adopt(int size, const int fds[STEPAF_LOCAL_FIL
     return STEPAF_OK;
 }
 
-/* With more ranks than cores, a spinning rank keeps off its core the one that it waits for. */
+/* With more ranks than cores, a spinning rank occupies the core of the rank that it waits for. */
 static int cores_suffice(int size)
 {
     cpu_set_t cpus;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Whether a rank's process is still there. Each holds a lock on a byte of the file that all have
- * mapped, and the kernel gives it back with the process, whatever ends that, in any PID namespace.
- * Such locks belong to a process: a child that it has forked keeps none, and two ranks in one
- * process could not be told apart, so these are not watched. */
+/* Whether a rank's process is still there. Each process holds a lock on a byte of the file that all
+ * have mapped. The kernel releases the lock with the process, whatever ends it, in any PID
+ * namespace. Such locks belong to a process: a child that it has forked does not hold them. Two
+ * ranks in one process could not be told apart, so these are not watched. */
 #include "boot/boot_local.h"
 
 #include <fcntl.h>
@@ -10,7 +10,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* What this process alone is: the number and the namespace that it counts in. */
+/* Return what identifies this process: its number and the PID namespace of that number. */
 static uint64_t own_name(void)
 {
     struct stat space;
@@ -34,7 +34,7 @@ void stepaf_boot_local_hold(struct stepaf_boot_local *local, int rank)
     if (before == SLOT_UNWATCHED ||
         (before == SLOT_HELD && atomic_load(&slots[rank].holder) == own))
         return;
-    /* Taken by another process, which has forked this one: either may be the rank. */
+    /* Another process, which has forked this one, has the lock: either may be the rank. */
     bool is_shared = fcntl(local->fds[STEPAF_LOCAL_MAP], F_SETLK, &lock) != 0;
     atomic_store(&slots[rank].holder, own);
     for (int r = 0; r < local->size; r++)
@@ -68,7 +68,7 @@ enum stepaf_local_fate stepaf_boot_local_fate(const struct stepaf_boot_local *lo
     if (atomic_load(&slot->presence) == SLOT_HELD &&
         (fcntl(local->fds[STEPAF_LOCAL_MAP], F_GETLK, &lock) != 0 || lock.l_type != F_UNLCK))
         return STEPAF_LOCAL_LIVES;
-    /* It may have left in good order between the two looks. */
+    /* The rank may have left in good order between the two checks. */
     switch (atomic_load(&slot->presence)) {
     case SLOT_HELD:
         return STEPAF_LOCAL_ENDED;

@@ -16,7 +16,7 @@ static stepaf_status_t exchange_with_room(void *self, const void *data, size_t b
     return status;
 }
 
-/* Ranks ascend: those that nobody has are the last. */
+/* Ranks ascend: the ranks that no process has are the last. */
 static stepaf_status_t barrier_with_room(void *self, stepaf_group_t group, const int *ranks, int n,
                                          int64_t timeout_us)
 {

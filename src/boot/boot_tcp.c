@@ -68,8 +68,8 @@ static stepaf_status_t tcp_barrier(void *self, stepaf_group_t group, const int *
     return status;
 }
 
-/* Whoever is at it already will see as much; and who sleeps until something comes is not to sleep on
- * since it has been taken away here. */
+/* If another thread holds the lock, that thread notices as much. If a thread sleeps until something
+ * arrives, leave the pumping to it: what is taken here would not wake it. */
 static int tcp_lost(void *self, int *ranks_p, int capacity)
 {
     struct stepaf_control *control = self;
@@ -89,8 +89,8 @@ static int tcp_lost(void *self, int *ranks_p, int capacity)
     return n;
 }
 
-/* Say goodbye, and see to it that it is heard: what has come and was not read would have the system
- * throw away what is on its way to the other end. */
+/* Send a goodbye, and make sure that it can be delivered: if a socket is closed with unread data,
+ * the system discards what is in flight to the other end. */
 static void take_leave(struct stepaf_control_link *link, int64_t limit_ns)
 {
     struct stepaf_control_frame bye = {.type = STEPAF_CONTROL_BYE};

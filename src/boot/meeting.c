@@ -22,10 +22,10 @@
 enum {
     SPINS = 2000, /* with a pause each: some 20 to 80 us */
     YIELDS = 50,
-    LOOK_US = 20000 /* between looks at those who are missing */
+    LOOK_US = 20000 /* between checks of missing processes */
 };
 
-/* Until the deadline, or for @a pause_us. */
+/* Sleep until the deadline, or for @a pause_us. */
 static void sleep_while(struct stepaf_meeting *meeting, uint32_t state, int64_t deadline_ns,
                         int64_t pause_us)
 {
@@ -34,8 +34,8 @@ static void sleep_while(struct stepaf_meeting *meeting, uint32_t state, int64_t 
     if (pause_us < (deadline_ns - now_ns) / 1000)
         deadline_ns = now_ns + pause_us * 1000;
     struct timespec deadline = {deadline_ns / 1000000000, deadline_ns % 1000000000};
-    /* The bit set variant takes an absolute time of CLOCK_MONOTONIC. Whatever it returns, the
-     * caller looks again. */
+    /* The bit set variant accepts an absolute time of CLOCK_MONOTONIC. Whatever it returns, the
+     * caller checks again. */
     syscall(SYS_futex, &meeting->state, FUTEX_WAIT_BITSET, state, &deadline, NULL,
             FUTEX_BITSET_MATCH_ANY);
 }
@@ -51,8 +51,8 @@ void stepaf_meeting_break(struct stepaf_meeting *meeting)
     wake_all(meeting);
 }
 
-/* Count this one in, in round *round_p; the last one begins the next round instead. Return 0 if
- * the meeting is broken. */
+/* Count this process in, in round *round_p; the last one begins the next round instead. Returns 0
+ * if the meeting is broken. */
 static int arrive(struct stepaf_meeting *meeting, int n, uint32_t *round_p, int *is_last_p)
 {
     uint32_t state = atomic_load(&meeting->state);
@@ -67,8 +67,8 @@ static int arrive(struct stepaf_meeting *meeting, int n, uint32_t *round_p, int 
     return 1;
 }
 
-/* What a waiting rank reads from the state; -1: nothing yet. A round that was completed counts,
- * even if the meeting was broken since. */
+/* Return the result that a waiting process reads from the state; -1: none yet. A completed round
+ * counts, even if the meeting was broken since. */
 static int outcome(uint32_t state, uint32_t round)
 {
     if ((state & ROUND_MASK) != round)
@@ -78,7 +78,8 @@ static int outcome(uint32_t state, uint32_t round)
     return -1;
 }
 
-/* Break the meeting, unless the last one has come in the meantime; @a how is LATE or nothing. */
+/* Break the meeting, unless the last process has arrived in the meantime; @a how is LATE or
+ * nothing. */
 static enum stepaf_meeting_result break_meeting(struct stepaf_meeting *meeting, uint32_t round,
                                                 uint32_t how)
 {

@@ -89,8 +89,8 @@ static bool hear_leaving(struct stepaf_member_net *net, int rank, const void *da
     return true;
 }
 
-/* Nothing of the machine is called from here. Whom this rank goes on without, or the other way round,
- * it does not call. */
+/* Calls nothing of the consensus machine. OUT and RESIGN go only to connected ranks: for a rank
+ * that this rank goes on without, or that goes on without this rank, no call is made. */
 static void send_message(void *arg, int to, const struct stepaf_consensus_message *message)
 {
     struct stepaf_member_net *net = arg;
@@ -159,7 +159,7 @@ static bool take_guest(void *arg, struct stepaf_control_link *link,
         return stepaf_member_guest_take(net, link, frame, data);
     if (stepaf_control_is_guest(link))
         return stepaf_member_host_take(net, link, frame, data);
-    return frame->type != STEPAF_CONTROL_ASK || /* it has been admitted meanwhile */
+    return frame->type != STEPAF_CONTROL_ASK || /* the guest has been admitted meanwhile */
            stepaf_member_host_tell_again(net, link, data, frame->bytes);
 }
 
@@ -196,7 +196,7 @@ static void free_net(struct stepaf_member_net *net)
         stepaf_fork_close(control->epoll_fd);
     stepaf_proof_forget(control->place.key, sizeof control->place.key);
     stepaf_proof_forget(control->guests.key, sizeof control->guests.key);
-    stepaf_member_gather_free(net); /* it asks how many ranks there are */
+    stepaf_member_gather_free(net); /* the number of ranks is still needed */
     stepaf_consensus_free(&net->consensus);
     free(control->links);
     free(control->calls);
@@ -213,7 +213,7 @@ static void free_net(struct stepaf_member_net *net)
     free(net);
 }
 
-/* Room for all that there can be. */
+/* Allocate space for all ranks that there can be. */
 static struct stepaf_member_net *new_net(int rank, int size)
 {
     struct stepaf_member_net *net = calloc(1, sizeof *net);
@@ -248,7 +248,7 @@ static struct stepaf_member_net *new_net(int rank, int size)
     return NULL;
 }
 
-/* False: errno says why. */
+/* Returns false with errno. */
 static bool begin_listening(struct stepaf_member_net *net, const struct stepaf_env *env)
 {
     struct stepaf_control *control = &net->control;
@@ -316,7 +316,7 @@ bool stepaf_member_net_meet(struct stepaf_member_net *net,
     return stepaf_control_open_door(control);
 }
 
-/* What has come and was not read would have the system throw away what is on its way. */
+/* Read first: if a socket is closed with unread data, the system discards what is in flight. */
 static void send_bye(struct stepaf_control_link *link)
 {
     struct stepaf_control_frame bye = {.type = STEPAF_CONTROL_BYE};

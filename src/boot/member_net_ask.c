@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* How a process that wants a lost rank's place asks members for it, until one admits it. */
+/* The requests of a process that wants a lost rank's place: it asks members until one admits it. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -7,8 +7,8 @@
 #include "boot/member_net_inside.h"
 
 enum {
-    ROUND_NS = 20000000,      /* between looks at whom it has not asked */
-    ASK_AGAIN_NS = 1000000000 /* members, of what has come about since */
+    ROUND_NS = 20000000,      /* between checks for members that have not been asked */
+    ASK_AGAIN_NS = 1000000000 /* ask members again for what has happened since */
 };
 
 bool stepaf_member_net_ask(struct stepaf_member_net *net, const void *words, size_t bytes)
@@ -39,7 +39,7 @@ void stepaf_member_net_withdraw(struct stepaf_member_net *net)
     }
 }
 
-/* The home keeps the words that it has, where none come @a again. */
+/* The home keeps the words that it has if a request that is sent @a again has none. */
 static void ask_member(struct stepaf_member_net *net, int rank, bool again)
 {
     struct member_return *returns = net->returns;
@@ -65,7 +65,7 @@ static bool can_hear(const struct stepaf_member_net *net, int rank)
     return net->others[rank].queue || stepaf_member_net_way(net, rank);
 }
 
-/* The next member that is there, behind that one; -1: none. */
+/* Return the next member that is not lost, after rank @a behind; -1: none. */
 static int next_member(const struct stepaf_member_net *net, int behind)
 {
     const struct stepaf_consensus *consensus = &net->consensus;
@@ -79,7 +79,7 @@ static int next_member(const struct stepaf_member_net *net, int behind)
     return -1;
 }
 
-/* A home that is lost, or no member, may have its connection still. */
+/* A home that is lost, or is no member, may still have its connection. */
 static bool has_home(const struct stepaf_member_net *net)
 {
     const struct stepaf_consensus *consensus = &net->consensus;
@@ -89,8 +89,8 @@ static bool has_home(const struct stepaf_member_net *net)
            !stepaf_consensus_has_lost(consensus, home);
 }
 
-/* The home knows of members that have come since. If it does not answer, another one may know that
- * it is lost: it may be stopped, with its connection still there. */
+/* The home knows the members that have arrived since. A home that does not answer may be stopped
+ * while its connection is still there; another member may know that it is lost. */
 static void ask_again(struct stepaf_member_net *net, int64_t now_ns)
 {
     struct member_return *returns = net->returns;
@@ -120,7 +120,8 @@ void stepaf_member_guest_pump(struct stepaf_member_net *net)
         return;
     returns->again_ns = now_ns + ROUND_NS;
     if (!has_home(net)) {
-        returns->home = next_member(net, returns->home); /* with the last it may have gone */
+        /* The request may have been lost with the last home. */
+        returns->home = next_member(net, returns->home);
         if (returns->home >= 0)
             returns->asked[returns->home] = 0;
     } else {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* How one rank calls another when it has something to say to it. */
+/* Calls between members: one rank calls another when it has something to say. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -12,8 +12,8 @@
 #include "boot/member_net_inside.h"
 
 enum {
-    CALL_AGAIN_NS = 50000000, /* after a call that tells nothing of the other end */
-    LOOK_MOST_NS = 200000000  /* between two looks: a rank that is only busy looks more often */
+    CALL_AGAIN_NS = 50000000, /* after a call that shows nothing about the other end */
+    LOOK_MOST_NS = 200000000  /* between two polls: a rank that is only busy polls more often */
 };
 
 static bool is_way(const struct stepaf_control_link *link)
@@ -43,8 +43,9 @@ void stepaf_member_net_drop(struct stepaf_member_net *net, int rank)
 
 /* ---- the call ---- */
 
-/* What this rank lacks itself, of which another one has no fault. Ports of its own are such a thing,
- * but to an IPv6 address of a host that has none it says so for good. */
+/* Return whether the failure is this rank's own and not the other's fault. A lack of local ports is
+ * such a failure; but for a call to an IPv6 address from a host that has none, that error is
+ * permanent. */
 static bool is_own_lack(int error, const struct stepaf_control_address *address)
 {
     bool is_v4 = address->bytes[10] == 0xff && address->bytes[11] == 0xff && !address->bytes[0];
@@ -66,7 +67,7 @@ static void leave_address(struct member_other *other)
     other->spent_ns = other->again_ns = 0;
 }
 
-/* It is to be called again, at the same address. */
+/* Mark the rank to be called again, at the same address. */
 static void call_later(struct member_other *other, bool lacks)
 {
     other->lacks = lacks;
@@ -79,7 +80,7 @@ static void note_call_trouble(struct member_other *other, const char *why, int e
     snprintf(other->trouble, sizeof other->trouble, "it cannot be called: %s", why);
 }
 
-/* Call the rank at its address. False: there is none left. */
+/* Call the rank at its address. Returns false if no address is left. */
 static bool call_next(struct stepaf_member_net *net, int rank)
 {
     struct member_other *other = &net->others[rank];
@@ -92,7 +93,7 @@ static bool call_next(struct stepaf_member_net *net, int rank)
         if (link) {
             other->called = net->consensus.lives[rank];
             link->hello.to = (uint32_t)rank;
-            if (!net->control.guests.is_one) /* else what it knows of lives may be old */
+            if (!net->control.guests.is_one) /* else its knowledge of lives may be old */
                 link->hello.life_called = other->called;
             net->control.links[rank] = link;
             other->looked_ns = stepaf_monotonic_ns();
@@ -112,16 +113,17 @@ static bool call_next(struct stepaf_member_net *net, int rank)
     return false;
 }
 
-/* What the end of a call says of the other end. That nobody listens there, a connection that could
- * not be made says. A greeting that has ended says nothing of the kind before time: the other end
- * closes one that takes this rank too long, which may have been stopped. */
+/* Judge the other end by the end of a call. A connection that could not be made shows that no
+ * process listens there. A greeting that has ended does not show that before the time is over: the
+ * other end closes a connection whose greeting takes this rank too long, and this rank may have
+ * been stopped. */
 static void judge_call(struct stepaf_member_net *net, int rank)
 {
     struct stepaf_control_link *link = net->control.links[rank];
     struct member_other *other = &net->others[rank];
     struct stepaf_control_address address = {.scope = 0};
 
-    if (!link->has_been_up) { /* else something has been said, and it may be called at once */
+    if (!link->has_been_up) { /* else messages were sent, and it may be called immediately */
         (void)stepaf_consensus_address_at(&net->own, &other->addresses, other->at, &address);
         bool lacks = (link->trouble && !link->error) || is_own_lack(link->error, &address);
         note_call_trouble(other, link->trouble ? link->trouble : stepaf_why(link->error),
@@ -136,8 +138,9 @@ static void judge_call(struct stepaf_member_net *net, int rank)
     net->control.links[rank] = NULL;
 }
 
-/* Of the time for one address, that in which this rank was stopped, or busy with other things, does
- * not count; nor that in which the other end, which has taken the connection, says nothing. */
+/* Count the time for one address. Time in which this rank was stopped, or busy with other things,
+ * does not count; nor does time in which the other end has accepted the connection but says
+ * nothing. */
 static void count_time(struct member_other *other, const struct stepaf_control_link *link)
 {
     int64_t now_ns = stepaf_monotonic_ns(), gap_ns = now_ns - other->looked_ns;
@@ -148,7 +151,7 @@ static void count_time(struct member_other *other, const struct stepaf_control_l
     other->looked_ns = now_ns;
 }
 
-/* ---- what is said ---- */
+/* ---- messages ---- */
 
 static void put_message(struct stepaf_control_link *link, uint32_t type, const uint8_t *data,
                         size_t bytes)
@@ -207,7 +210,7 @@ static void give_up_calling(struct stepaf_member_net *net, int rank)
 
     stepaf_member_net_drop(net, rank);
     other->is_over = other->is_refused; /* else it may be stopped, or its network slow */
-    if (net->control.guests.is_one ||   /* who is no member loses nobody, and calls again */
+    if (net->control.guests.is_one ||   /* a guest declares no rank lost, and calls again */
         stepaf_consensus_has_lost(&net->consensus, rank))
         return;
     memcpy(other->reason, other->trouble, sizeof other->reason);
@@ -235,7 +238,7 @@ void stepaf_member_net_look_after(struct stepaf_member_net *net, int rank)
     if (link)
         judge_call(net, rank);
     if (stepaf_monotonic_ns() >= other->again_ns && !call_next(net, rank))
-        give_up_calling(net, rank); /* nobody listens there any more */
+        give_up_calling(net, rank); /* no process listens there any more */
 }
 
 const char *stepaf_member_net_hindrance(const struct stepaf_member_net *net, int rank)

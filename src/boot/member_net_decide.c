@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What members tell each other in other forms: their contacts in hellos, and decisions as exchanges
- * have them. */
+/* Conversions of what members tell each other: contacts in hellos, and decisions in the form of
+ * exchanges. */
 #include <stdlib.h>
 #include <string.h>
 

@@ -1,20 +1,22 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* How members gather. What has come of a gathering only the first of its group says, once and for
- * all, and only to who has said its words in it:
+/* How members gather. Only the first of the group gives the result of a gathering, once and for
+ * all, and only to ranks that have sent their words in it:
  *
- * - All have come: OK, with what all have said; NO_MEMORY, if the first has none for that.
- * - One is lost and has not come: PEER_LOST. So do all that follow in the epoch, since of who is
- *   lost no words are taken: it is told OUT, and its own gatherings end with that.
- * - Else whom it waits for, which is no answer.
+ * - All have come: OK, with what all have said; NO_MEMORY if the first has no memory for that.
+ * - A rank is lost and has not come: PEER_LOST. All gatherings that follow in the epoch end
+ *   likewise, since no words of a lost rank are taken: the lost rank is sent OUT, which ends its
+ *   own gatherings.
+ * - Otherwise the rank that the first waits for, which is not an answer.
  *
- * Stamps go up, and each is used once. Of a rank's words the latest stamp counts. A rank takes the
- * answer to its own stamp, by the first of that; all others come late or early, and mean nothing.
- * It needs no others: the first keeps the answer to the last stamp to which all have come, and
- * whoever says words that are answered already, late or once more, gets the answer. Nobody is left
- * who can need an earlier one. A rank says its words once, and again where it had no memory for the
- * answer: then its call has failed, and the next one goes on with the same stamp.
+ * Stamps grow, and each is used once. Of a rank's words the latest stamp counts. A rank takes the
+ * answer to its own stamp, from the first of that gathering; all other answers are late or early,
+ * and are ignored. A rank needs no other answers: the first keeps the answer to the last stamp to
+ * which all have come, and a rank whose words are already answered, because they are late or
+ * repeated, gets that answer. No rank is left that can need an earlier one. A rank sends its words
+ * once, and again if it had no memory for the answer: then its call has failed, and the next call
+ * goes on with the same stamp.
  *
- * So what is kept is bounded, also for a rank that takes nothing: on each channel the words of each
+ * So the memory is bounded, also for a rank that reads nothing: on each channel the words of each
  * rank, and one answer. */
 #include "boot/member_net_gather.h"
 
@@ -37,7 +39,7 @@ static bool are_of_one_epoch(uint64_t stamp, uint64_t other)
     return stamp >> 32 == other >> 32;
 }
 
-/* Keep an answer, from malloc, in place of the one before; NULL: nobody had words. */
+/* Keep an answer, from malloc, in place of the previous one; NULL: no rank had words. */
 static void set_answer(struct member_gathering *gathering, uint8_t *data, size_t bytes)
 {
     free(gathering->answer.data);
@@ -57,7 +59,7 @@ void stepaf_member_gather_free(struct stepaf_member_net *net)
     }
 }
 
-/* ---- answers: what the first says ---- */
+/* ---- answers: sent by the first ---- */
 
 static void pack_answer_head(struct stepaf_pack *pack, int channel, uint64_t stamp,
                              stepaf_status_t status, int rank)
@@ -68,7 +70,8 @@ static void pack_answer_head(struct stepaf_pack *pack, int channel, uint64_t sta
     stepaf_pack_u32(pack, (uint32_t)rank);
 }
 
-/* Who is lost may be there all the same, and wait; but it is not called. False: no memory. */
+/* A lost rank may be there nevertheless, and wait; it is answered if connected, but not called.
+ * Returns false if there is no memory. */
 static bool say_answer(struct stepaf_member_net *net, int to, const void *answer, size_t bytes)
 {
     bool is_called =
@@ -87,7 +90,7 @@ static bool say_status(struct stepaf_member_net *net, int to, int channel, stepa
     return say_answer(net, to, head, sizeof head);
 }
 
-/* If there is an answer to what a rank has said last, and it has not got it. */
+/* Answer a rank's last words, if there is an answer to them that it has not got. */
 static void answer_words(struct stepaf_member_net *net, int channel, int to)
 {
     const struct member_gathering *gathering = &net->gatherings[channel];
@@ -106,7 +109,8 @@ static void answer_words(struct stepaf_member_net *net, int channel, int to)
         said->is_answered = say_status(net, to, channel, gathering->completed, to);
 }
 
-/* Put together what all have said. False: no memory, now or when it came. */
+/* Collect what all have said. Returns false if there is no memory, now or when the words
+ * arrived. */
 static bool collect_words(struct stepaf_member_net *net, const struct stepaf_member_group *group,
                           struct stepaf_consensus_blob *blobs, size_t *bytes_p)
 {
@@ -150,7 +154,7 @@ static bool make_answer(struct stepaf_member_net *net, const struct stepaf_membe
     return is_made;
 }
 
-/* Who is lost, and else who is awaited, of those who have not come: the first such; -1: nobody. */
+/* Return the first missing rank that is lost, otherwise the first missing rank; -1: none. */
 static int find_missing(const struct stepaf_member_net *net,
                         const struct stepaf_member_group *group, bool *is_lost_p)
 {
@@ -168,7 +172,7 @@ static int find_missing(const struct stepaf_member_net *net,
     return awaited;
 }
 
-/* At the first: what comes of it. */
+/* At the first: find the result of the gathering. */
 static void judge_gathering(struct stepaf_member_net *net, const struct stepaf_member_group *group)
 {
     struct member_gathering *gathering = &net->gatherings[group->channel];
@@ -191,7 +195,7 @@ static void judge_gathering(struct stepaf_member_net *net, const struct stepaf_m
         answer_words(net, group->channel, group->ranks[i]);
 }
 
-/* ---- words: what each says ---- */
+/* ---- words: sent by each ---- */
 
 /* Of a rank's words the latest stamp counts. */
 static void keep_words(struct stepaf_member_net *net, int channel, int rank, uint64_t stamp,
@@ -253,16 +257,16 @@ bool stepaf_member_gather_begin(struct stepaf_member_net *net,
         gathering->is_said = true;
     } else if (net->consensus.is_out ||
                stepaf_consensus_has_lost(&net->consensus, gathering->first)) {
-        gathering->is_said = true; /* as good as: nobody hears them */
+        gathering->is_said = true; /* as good as: nobody receives them */
     } else if (!gathering->is_said) {
         gathering->is_said = say_words(net, group, gathering->stamp, words, bytes);
     }
     return gathering->is_said;
 }
 
-/* ---- what comes of it ---- */
+/* ---- the result ---- */
 
-/* It may live, and wait for this rank. */
+/* Send OUT to a lost rank: it may live, and wait for this rank. */
 static void tell_out(struct stepaf_member_net *net, int lost)
 {
     struct stepaf_consensus_message out =
@@ -272,7 +276,7 @@ static void tell_out(struct stepaf_member_net *net, int lost)
         net->consensus.send(net->consensus.arg, lost, &out);
 }
 
-/* Of losses that this rank knows of the first is to know, and by that one all. */
+/* Tell the first of the group the losses that this rank knows; the first tells all. */
 static void tell_losses(struct stepaf_member_net *net, const struct stepaf_member_group *group)
 {
     struct member_gathering *gathering = &net->gatherings[group->channel];
@@ -287,7 +291,7 @@ static void tell_losses(struct stepaf_member_net *net, const struct stepaf_membe
             stepaf_consensus_report(&net->consensus, group->ranks[i]);
 }
 
-/* At the others, as long as there is no answer. */
+/* At the other ranks, as long as there is no answer: check whether the first is lost. */
 static void look_for_first(const struct stepaf_member_net *net, struct member_gathering *gathering)
 {
     bool is_out = net->consensus.is_out;
@@ -333,7 +337,7 @@ const struct stepaf_consensus_blob *stepaf_member_gather_value(const struct step
     return &net->gatherings[channel].value;
 }
 
-/* ---- what comes in ---- */
+/* ---- incoming frames ---- */
 
 static bool hear_gathering(struct stepaf_member_net *net, int from,
                            struct member_gathering *gathering, const void *answer,
@@ -354,7 +358,7 @@ static bool hear_gathering(struct stepaf_member_net *net, int from,
     size_t bytes = (size_t)(unpack->end - (const uint8_t *)answer);
     uint8_t *copy = has_words ? malloc(bytes) : NULL;
     if (has_words && !copy) {
-        gathering->is_said = false; /* to be asked for again */
+        gathering->is_said = false; /* to ask for the answer again */
         return true;
     }
     if (copy)
@@ -376,7 +380,7 @@ static bool hear_words(struct stepaf_member_net *net, int from, uint32_t channel
     if (unpack->failed || !stamp)
         return false;
     if (stamp == said->stamp)
-        said->is_answered = false; /* it asks again */
+        said->is_answered = false; /* the rank asks again */
     keep_words(net, (int)channel, from, stamp, unpack->at, (size_t)(unpack->end - unpack->at));
     answer_words(net, (int)channel, from);
     return true;

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What a process does that wants a lost rank's place. */
+/* The guest's side: how a process that wants a lost rank's place finds members and becomes one of
+ * them. */
 #include <errno.h>
 #include <poll.h>
 #include <stdlib.h>
@@ -32,7 +33,7 @@ bool stepaf_member_net_be_guest(struct stepaf_member_net *net, const uint8_t *ke
     returns->home = -1;
     net->returns = returns;
     net->control.guests.is_one = true;
-    stepaf_member_net_let_ask(net, key); /* once it is a member */
+    stepaf_member_net_let_ask(net, key); /* for when it is a member */
     return true;
 }
 
@@ -67,9 +68,9 @@ const char *stepaf_member_net_members_over(const struct stepaf_member_net *net)
     return why;
 }
 
-/* ---- what members say ---- */
+/* ---- frames of members ---- */
 
-/* One rank, as a member tells of it. */
+/* One rank, as described by a member. */
 struct told_rank {
     uint32_t life, gone;
     bool is_member, has_left;
@@ -80,7 +81,7 @@ static struct told_rank read_rank(struct stepaf_unpack *unpack)
 {
     struct told_rank told = {.life = stepaf_unpack_u32(unpack), .gone = stepaf_unpack_u32(unpack)};
 
-    uint32_t fate = stepaf_unpack_u32(unpack); /* as tell_state says it */
+    uint32_t fate = stepaf_unpack_u32(unpack); /* as tell_state writes it */
     told.is_member = fate == 1;
     told.has_left = fate == 2;
     told.card.bytes = stepaf_unpack_u64(unpack);
@@ -90,7 +91,7 @@ static struct told_rank read_rank(struct stepaf_unpack *unpack)
     return told;
 }
 
-/* This process is a member from now on: it can be called as such, and calls others so. */
+/* Make this process a member: from now on it can be called as one, and calls others as one. */
 static bool become_member(struct stepaf_member_net *net, uint32_t number, const uint8_t *key,
                           const struct stepaf_unpack *value)
 {
@@ -104,9 +105,9 @@ static bool become_member(struct stepaf_member_net *net, uint32_t number, const 
     return stepaf_control_open_door(&net->control);
 }
 
-/* What was called in a life that is over may not have ended here yet: once this process is a
- * member, that would be taken for the end of the process that has the place now. Not what is being
- * read. */
+/* Close connections from an earlier life, except the one that is being read. Their end may not have
+ * arrived here yet; once this process is a member, that end would be taken for the end of the
+ * process that has the place now. */
 static void part_with_earlier(struct stepaf_member_net *net, const struct stepaf_control_link *read)
 {
     struct stepaf_control_link **links = net->control.links;
@@ -167,15 +168,16 @@ static bool hear_refusal(struct member_return *returns, const struct stepaf_cont
     memcpy(returns->text, text, sizeof returns->text);
     returns->text[sizeof returns->text - 1] = '\0';
     for (char *at = returns->text; *at; at++)
-        if (*at < ' ' || *at > '~') /* it goes into sentences */
+        if (*at < ' ' || *at > '~') /* the text becomes part of sentences */
             *at = '?';
     if (frame->number)
         returns->admission = STEPAF_MEMBER_TURNED_AWAY;
     return true;
 }
 
-/* Until it is a member. What it is told afterwards goes to the machine; so does what a member says
- * that has admitted it, and does not know that another one has not told it yet: in vain. */
+/* Take frames until this process is a member. Later frames go to the consensus machine. So do
+ * frames of a member that has admitted this process and does not know that no other member has told
+ * it yet: they have no effect. */
 bool stepaf_member_guest_take(struct stepaf_member_net *net, const struct stepaf_control_link *link,
                               const struct stepaf_control_frame *frame, const void *data)
 {
@@ -204,12 +206,12 @@ static void send_ask(struct stepaf_member_net *net, struct stepaf_control_link *
     free(pack.data);
 }
 
-/* What has come of the calls to all places. */
+/* The result of the calls to all places. */
 struct look_round {
     bool is_told, is_refused; /* refused: the secret there is another */
 };
 
-/* One call, to its end. True: it has told what there is to know. */
+/* Make one call, to its end. Returns true if the other end has told all that is needed. */
 static bool call_once(struct stepaf_member_net *net, const struct stepaf_control_address *address,
                       uint16_t port, int64_t deadline_ns, struct look_round *round)
 {
@@ -254,7 +256,7 @@ static bool call_once(struct stepaf_member_net *net, const struct stepaf_control
     return returns->has_state;
 }
 
-/* Call who listens at one of the places. */
+/* Call the processes that listen at one of the places. */
 static stepaf_status_t call_place(struct stepaf_member_net *net, const char *place,
                                   int64_t deadline_ns, struct look_round *round)
 {
@@ -301,7 +303,7 @@ stepaf_status_t stepaf_member_net_look(struct stepaf_member_net *net, const char
                 memcpy(told, returns->text, sizeof told);
             }
         }
-        /* One place may be another job's by now. */
+        /* One place may belong to another job by now. */
         is_over = returns->has_state || (round.is_refused && !round.is_told);
         if (!is_over)
             (void)poll(NULL, 0, AGAIN_NS / 1000000);
@@ -309,7 +311,7 @@ stepaf_status_t stepaf_member_net_look(struct stepaf_member_net *net, const char
     if (returns->has_state)
         return STEPAF_OK;
     if (told_by[0] &&
-        !is_over) { /* what a member has said says more than what did not come of a call */
+        !is_over) { /* a member's answer says more than the reason why the last call failed */
         memcpy(place, told_by, sizeof place);
         memcpy(returns->text, told, sizeof told);
     }

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What a member does for processes that want the places of lost ranks. They have shown that they
- * know the job's secret; what they say is input all the same. */
+/* The member's side of returns: what a member does for processes that want the places of lost
+ * ranks. They have proved that they know the job's secret; their messages are still untrusted
+ * input. */
 #include <arpa/inet.h>
 #include <netinet/in.h>
 #include <stdio.h>
@@ -9,8 +10,8 @@
 
 #include "boot/member_net_inside.h"
 
-/* Members that tell an admitted guest the decision, beside its home: some may not know it yet, as
- * they have returned since it last heard of them, and some may die. */
+/* Members that tell an admitted guest the decision, besides its home. Some may not know the
+ * decision yet, as they have returned since the home last heard of them, and some may die. */
 enum { TELLERS = 3 };
 
 void stepaf_member_net_let_ask(struct stepaf_member_net *net, const uint8_t *key)
@@ -27,7 +28,7 @@ bool stepaf_member_net_set_card(struct stepaf_member_net *net, int rank, const v
     struct stepaf_member_contact contact;
 
     if (kept->data && kept->bytes == bytes && !memcmp(kept->data, card, bytes))
-        return true; /* and a call goes on */
+        return true; /* a call in progress goes on */
     uint8_t *copy = malloc(bytes + 1);
     if (!copy || !stepaf_member_contact_read(&unpack, &contact)) {
         free(copy);
@@ -37,7 +38,8 @@ bool stepaf_member_net_set_card(struct stepaf_member_net *net, int rank, const v
     free(net->cards[rank].data);
     net->cards[rank] = (struct stepaf_consensus_blob){copy, bytes};
     net->others[rank].addresses = contact.addresses;
-    stepaf_member_net_call_anew(net, rank); /* those of a process before it may have been called */
+    /* The addresses called so far may be those of an earlier process. */
+    stepaf_member_net_call_anew(net, rank);
     return true;
 }
 
@@ -95,7 +97,7 @@ const struct stepaf_consensus_blob *stepaf_member_net_words(const struct stepaf_
     return guest->words.data ? &guest->words : NULL;
 }
 
-/* ---- what guests say ---- */
+/* ---- frames of guests ---- */
 
 void stepaf_member_host_forget(struct stepaf_member_net *net, int rank)
 {
@@ -116,14 +118,15 @@ static void refuse_guest(struct stepaf_control_link *link, bool for_good, const 
 
 void stepaf_member_host_part(struct stepaf_member_net *net, struct stepaf_control_link *link)
 {
-    /* It would come again, and push the other one out. Only its home says so: two that come at once
-     * may come to members in another order each, and both would be turned away. */
+    /* Without a refusal, the process would call again, and displace the other one. Only its home
+     * refuses it: two processes that call at the same time may reach members in different orders,
+     * and both would be rejected. */
     if (link->state == STEPAF_CONTROL_UP && net->guests[link->rank].words.data)
         refuse_guest(link, true, "another process asks for the place");
     stepaf_member_host_forget(net, link->rank);
 }
 
-/* What that decision has come to; NULL: it is not known any more. */
+/* Return the value of decision @a number; NULL: it is no longer known. */
 static const struct stepaf_consensus_blob *decided_value(const struct stepaf_consensus *consensus,
                                                          uint32_t number)
 {
@@ -133,7 +136,7 @@ static const struct stepaf_consensus_blob *decided_value(const struct stepaf_con
     return consensus->number - number <= 1 && value->data ? value : NULL;
 }
 
-/* All that a guest has to know; with a number, by the decision of which it is admitted. */
+/* Tell a guest all that it must know; with a number, also the decision by which it is admitted. */
 static void tell_state(struct stepaf_member_net *net, struct stepaf_control_link *link,
                        uint32_t number)
 {
@@ -161,11 +164,11 @@ static void tell_state(struct stepaf_member_net *net, struct stepaf_control_link
     else
         refuse_guest(link, false, "a member has no memory for what it has to tell");
     if (pack.data)
-        stepaf_proof_forget(pack.data, pack.bytes); /* it has the key */
+        stepaf_proof_forget(pack.data, pack.bytes); /* the key is in it */
     free(pack.data);
 }
 
-/* The guest's connection is the rank's from now on. */
+/* Make the guest's connection the rank's. */
 static void take_over(struct stepaf_member_net *net, int rank)
 {
     struct stepaf_control *control = &net->control;
@@ -175,7 +178,7 @@ static void take_over(struct stepaf_member_net *net, int rank)
     if (link->state != STEPAF_CONTROL_UP) {
         stepaf_control_link_free(link);
     } else if (control->calls[rank]) {
-        /* This member's own call, which a guest does not take. */
+        /* This member's own call, which a guest does not accept. */
         stepaf_control_link_free(control->links[rank]);
         control->links[rank] = link;
     } else {
@@ -184,8 +187,9 @@ static void take_over(struct stepaf_member_net *net, int rank)
     net->others[rank].is_new = true;
 }
 
-/* It was admitted while its connections were broken, and has called again, since nobody could tell
- * it; or it has been told, and had called this member before. */
+/* Welcome a guest that calls after its admission. Either its connections were broken when it was
+ * admitted, and it has called again since nobody could tell it; or it has been told, and had called
+ * this member before. */
 static bool welcome_late(struct stepaf_member_net *net, struct stepaf_control_link *link,
                          uint64_t id)
 {
@@ -202,8 +206,8 @@ static bool welcome_late(struct stepaf_member_net *net, struct stepaf_control_li
     return true;
 }
 
-/* What a guest says: whether it asks, its number, and words for its home. False: it does not
- * fit. */
+/* Read a guest's request: whether it asks, its id, and words for its home. Returns false if the
+ * request is invalid. */
 static bool read_ask(struct stepaf_unpack *unpack, bool *asks_p, uint64_t *id_p)
 {
     *asks_p = stepaf_unpack_u32(unpack) != 0;
@@ -244,7 +248,7 @@ static bool hear_guest(struct stepaf_member_net *net, struct stepaf_control_link
                    stepaf_consensus_has_lost(&net->consensus, link->rank);
     if (!is_free && asks && welcome_late(net, link, id))
         return true;
-    if (!is_free) /* whoever says so may know better: if that rank cannot be called any more, it is lost */
+    if (!is_free) /* the guest may know better: if the rank can no longer be called, it is lost */
         stepaf_consensus_report(&net->consensus, link->rank);
     if (!is_free && !asks) {
         snprintf(text, sizeof text, "world rank %d is not lost", link->rank);
@@ -264,13 +268,14 @@ static bool hear_guest(struct stepaf_member_net *net, struct stepaf_control_link
             *guest = (struct member_guest){.asks = true, .id = id, .words = {words, bytes}};
         }
     }
-    if (!link->out.bytes) /* else it has not taken what it was told last, and asks again */
+    if (!link->out.bytes) /* else the guest has not read what it was last told, and asks again */
         tell_state(net, link, 0);
     return true;
 }
 
-/* Of one that another member has admitted already, which this one has not come to: the machine lets
- * it wait. Who only knows the secret does not speak for a rank that has its process. */
+/* Take a message of a guest that another member has already admitted by a decision that this one
+ * has not reached: the machine defers it. A process that only knows the secret does not speak for a
+ * rank that has its process. */
 static bool hear_early_word(struct stepaf_member_net *net, int rank, const void *data, size_t bytes)
 {
     struct stepaf_consensus_message message;
@@ -295,7 +300,7 @@ bool stepaf_member_host_take(struct stepaf_member_net *net, struct stepaf_contro
     return true;
 }
 
-/* ---- what comes of it ---- */
+/* ---- results ---- */
 
 void stepaf_member_net_turn_away(struct stepaf_member_net *net, int rank, uint64_t id,
                                  const char *why)
@@ -315,8 +320,8 @@ void stepaf_member_net_excuse(struct stepaf_member_net *net, int rank, const cha
         refuse_guest(net->control.guests.links[rank], false, why);
 }
 
-/* What there was with the process that is lost must not be taken for what there is with this one,
- * which may have called already. */
+/* The connections with the lost process must not be taken for connections with this process, which
+ * may have called already. */
 static void part_with(struct stepaf_member_net *net, int rank)
 {
     struct stepaf_control *control = &net->control;
@@ -357,7 +362,7 @@ void stepaf_member_net_welcome(struct stepaf_member_net *net)
     const struct stepaf_consensus *consensus = &net->consensus;
     int n_before = 0;
 
-    for (int r = 0; r < consensus->rank; r++) /* those that are admitted tell nobody */
+    for (int r = 0; r < consensus->rank; r++) /* admitted ranks tell nobody */
         n_before += consensus->is_member[r] && !stepaf_consensus_has_lost(consensus, r) &&
                     net->others[r].admitted_by != consensus->number;
     for (int r = 0; r < consensus->size; r++) {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the files of net have in common. */
+/* Declarations shared by the member_net files. */
 #ifndef STEPAF_BOOT_MEMBER_NET_INSIDE_H
 #define STEPAF_BOOT_MEMBER_NET_INSIDE_H
 
@@ -9,11 +9,12 @@
 #include "boot/member_net_return.h"
 
 enum {
-    MEMBER_CONNECT_NS = 2000000000 /* for one address: who does not answer for so long, while this
-                                      rank looks, is not there */
+    /* For one address: if the host does not answer for so long while this rank is polling, it is
+     * not there. */
+    MEMBER_CONNECT_NS = 2000000000
 };
 
-/* What waits for a connection. */
+/* A message that waits for a connection. */
 struct member_queued {
     struct member_queued *next;
     uint32_t type; /* of its frame */
@@ -21,36 +22,36 @@ struct member_queued {
     uint8_t data[];
 };
 
-/* What a rank has said last on one channel. */
+/* The last words of a rank on one channel. */
 struct member_said {
     uint64_t stamp; /* 0: nothing */
     struct stepaf_consensus_blob words;
-    bool is_short;    /* of memory: the words are not there */
-    bool is_answered; /* what came of it was said to that rank */
-    int hinted;       /* whom it has been told to wait for; -1: nobody */
+    bool is_short;    /* no memory: the words are not there */
+    bool is_answered; /* the result was sent to that rank */
+    int hinted;       /* the rank that it has been told to wait for; -1: none */
 };
 
 /* Another rank. */
 struct member_other {
     struct stepaf_consensus_addresses addresses;
-    unsigned at;                        /* the address that is called, or is to be */
-    int64_t spent_ns;                   /* on it; only while this rank was there to look */
-    int64_t looked_ns;                  /* when that was, last */
-    int64_t again_ns;                   /* when to call there again; 0: it has not been */
-    bool lacks;                         /* this rank itself lacks what it takes to call */
-    bool is_refused;                    /* nobody listens at an address that was called */
-    bool is_over;                       /* at a guest: so it was when all had been called */
-    uint32_t called;                    /* the rank's life in which it was called last */
-    struct member_queued *queue, *last; /* what is to be said to it, in order; its end */
-    bool awaits_losses;   /* it is to hear then who is lost: as it is known by that time */
-    bool is_new;          /* it has been admitted by the last decision, and is to be told */
-    bool was_at_home;     /* and this member was its home */
-    uint32_t admitted_by; /* a decision; 0: it has been a member from the beginning */
-    uint64_t guest_id;    /* its own, when it was a guest */
-    bool leaves;          /* it has said so */
+    unsigned at;       /* index of the address that is being called, or is to be */
+    int64_t spent_ns;  /* on that address; only while this rank was polling */
+    int64_t looked_ns; /* when this rank last polled */
+    int64_t again_ns;  /* when to call there again; 0: not called yet */
+    bool lacks;        /* this rank itself lacks what a call needs */
+    bool is_refused;   /* no process listens at an address that was called */
+    bool is_over;      /* at a guest: is_refused when all addresses had been called */
+    uint32_t called;   /* the rank's life in which it was called last */
+    struct member_queued *queue, *last; /* messages for the rank, in order; the last of them */
+    bool awaits_losses;                 /* is to be told the losses known by the time it connects */
+    bool is_new;                        /* admitted by the last decision, and still to be told */
+    bool was_at_home;                   /* and this member was its home */
+    uint32_t admitted_by;               /* number of a decision; 0: a member from the beginning */
+    uint64_t guest_id;                  /* the rank's own id when it was a guest */
+    bool leaves;                        /* the rank has said that it leaves */
     bool has_left;
-    char reason[STEPAF_MEMBER_NET_REASON_MAX];  /* why it is lost */
-    char trouble[STEPAF_MEMBER_NET_REASON_MAX]; /* why the last call has come to nothing */
+    char reason[STEPAF_MEMBER_NET_REASON_MAX];  /* why the rank is lost */
+    char trouble[STEPAF_MEMBER_NET_REASON_MAX]; /* why the last call has failed */
     struct member_said said[STEPAF_MEMBER_GATHERINGS];
 };
 
@@ -65,34 +66,34 @@ struct member_guest {
 struct member_return {
     enum stepaf_member_admission admission;
     bool has_state;
-    bool is_told; /* the last call has brought a member's answer why not */
+    bool is_told; /* a member's answer to the last call said why not */
     bool asks;
     uint64_t id;
     struct stepaf_consensus_blob words;
-    int64_t again_ns; /* when to look after that again */
-    int home;         /* the member that is to tell the others what this process says */
-    int64_t asked_ns; /* when the home was asked last, */
-    bool is_answered; /* and whether it has answered since */
-    int other;        /* the member that was asked last in its place */
-    uint32_t *asked;  /* by rank: the life in which it was */
+    int64_t again_ns; /* when to check again */
+    int home;         /* the member that is to tell the others this process's words */
+    int64_t asked_ns; /* when the home was last asked */
+    bool is_answered; /* the home has answered since */
+    int other;        /* the member that was last asked in place of the home */
+    uint32_t *asked;  /* by rank: the life in which the rank was asked */
     char text[STEPAF_MEMBER_NET_REASON_MAX];
 };
 
-/* What members gather on one channel; member_net_gather.c has the rules. A stamp is an epoch and how
- * many gatherings there have been in it, so that it grows. */
+/* One channel on which members gather; member_net_gather.c has the rules. A stamp is made of an
+ * epoch and the number of gatherings in it, so that stamps grow. */
 struct member_gathering {
-    uint64_t stamp;         /* of the last that this rank has begun; 0: none */
-    int first;              /* of its group: what has come of it only that one says */
-    bool is_said;           /* this rank's words are on their way, and so is the answer */
-    bool is_over;           /* the answer has been looked at */
+    uint64_t stamp;         /* of the last gathering that this rank has begun; 0: none */
+    int first;              /* the first of the group: only its answer counts */
+    bool is_said;           /* this rank's words are in flight, and so is the answer */
+    bool is_over;           /* the answer has been read */
     stepaf_status_t status; /* the answer; STEPAF_INPROGRESS: there is none yet */
-    int rank;               /* whose loss it is; who has not come, as far as is known */
-    uint32_t n_told;        /* losses that others have been told of in this epoch */
-    struct stepaf_consensus_blob answer, value; /* whole, as it was said; what all have said */
-    /* At the first, for those who come late, or ask again. */
-    uint64_t complete; /* the last to which all have come */
+    int rank;               /* the lost rank; or the awaited one, as far as is known */
+    uint32_t n_told;        /* losses of which others have been told in this epoch */
+    struct stepaf_consensus_blob answer, value; /* the whole answer as sent; what all have said */
+    /* At the first, for ranks that come late, or ask again. */
+    uint64_t complete; /* stamp of the last to which all have come */
     stepaf_status_t completed;
-    bool fails; /* and all that follow in this epoch, since that rank is lost */
+    bool fails; /* this and all that follow in this epoch, since lost is lost */
     int lost;
 };
 
@@ -103,53 +104,57 @@ struct stepaf_member_net {
     struct member_other *others; /* by rank */
     struct stepaf_consensus_blob *cards;
     struct member_guest *guests;   /* by the rank whose place they want */
-    uint32_t n_asked;              /* guests, ever, and who has said that it leaves */
-    uint32_t epoch, n_commits;     /* as the context counts them: what guests are told */
-    struct member_return *returns; /* NULL: this process is no guest, and was none */
+    uint32_t n_asked;              /* guests and ranks that have said that they leave, ever */
+    uint32_t epoch, n_commits;     /* as the context counts them: told to guests */
+    struct member_return *returns; /* NULL: this process is not, and was not, a guest */
     struct member_gathering gatherings[STEPAF_MEMBER_GATHERINGS];
 };
 
 /* ---- member_net_call.c ---- */
 
-/* Say something to a rank: at once, or when there is a connection. False: no memory. */
+/* Send a message to a rank: immediately, or once there is a connection. Returns false if there is
+ * no memory. */
 bool stepaf_member_net_say(struct stepaf_member_net *net, int to, uint32_t type,
                            const uint8_t *data, size_t bytes);
-/* The connection to a rank; NULL: there is none. */
+/* Return the connection to a rank; NULL: there is none. */
 struct stepaf_control_link *stepaf_member_net_way(const struct stepaf_member_net *net, int rank);
-/* Whether it can be told now who is lost. If not, it is told once there is a connection. */
+/* Return whether the losses can be sent to @a to now. If not, they are sent once there is a
+ * connection. */
 bool stepaf_member_net_can_say_losses(struct stepaf_member_net *net, int to);
-/* Drop what waits for one. */
+/* Drop the messages that wait for a rank. */
 void stepaf_member_net_drop(struct stepaf_member_net *net, int rank);
-/* How the call to a rank goes on, for which something waits. */
+/* Continue the call to a rank for which messages wait. */
 void stepaf_member_net_look_after(struct stepaf_member_net *net, int rank);
-/* Call it at its addresses from the first on. */
+/* Call a rank at its addresses, from the first on. */
 void stepaf_member_net_call_anew(struct stepaf_member_net *net, int rank);
-/* The key that all members have, and what follows from it. */
+/* Set the key that all members have, and what is derived from it. */
 void stepaf_member_net_set_key(struct stepaf_member_net *net, const uint8_t *key);
 
 /* ---- member_net_gather.c ---- */
 
-/* Another member says what it has to say on a channel, or what all have. False: it does not fit. */
+/* Take a frame of another member: its words on a channel, or the words of all. Returns false if the
+ * frame is invalid. */
 bool stepaf_member_gather_take(struct stepaf_member_net *net, int from,
                                const struct stepaf_control_frame *frame, const void *data);
 void stepaf_member_gather_free(struct stepaf_member_net *net);
 
 /* ---- member_net_host.c, member_net_guest.c, member_net_ask.c ---- */
 
-/* A guest has said something to this member. False: it does not fit. */
+/* Take a guest's frame at this member. Returns false if the frame is invalid. */
 bool stepaf_member_host_take(struct stepaf_member_net *net, struct stepaf_control_link *link,
                              const struct stepaf_control_frame *frame, const void *data);
 void stepaf_member_host_forget(struct stepaf_member_net *net, int rank);
-/* A guest's connection has ended, or is to, since another process asks for the place. */
+/* Part with a guest: its connection has ended, or is to end, since another process asks for the
+ * place. */
 void stepaf_member_host_part(struct stepaf_member_net *net, struct stepaf_control_link *link);
-/* An admitted guest asks again, by the connection that is the rank's by now. False: it does not
- * fit. */
+/* Tell an admitted guest again, which asks over the connection that now belongs to the rank.
+ * Returns false if the frame is invalid. */
 bool stepaf_member_host_tell_again(struct stepaf_member_net *net, struct stepaf_control_link *link,
                                    const void *data, size_t bytes);
-/* A member has said something to this guest, over @a link. */
+/* Take a member's frame at this guest, which has arrived over @a link. */
 bool stepaf_member_guest_take(struct stepaf_member_net *net, const struct stepaf_control_link *link,
                               const struct stepaf_control_frame *frame, const void *data);
-/* What a guest does without waiting: ask whom it has not asked. */
+/* Do what a guest can do without waiting: ask the members that it has not asked. */
 void stepaf_member_guest_pump(struct stepaf_member_net *net);
 
 #endif

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Taking a split string apart. */
+/* Parsing of a split string. */
 #include "boot/split.h"
 
 #include <stdarg.h>
@@ -35,7 +35,7 @@ static int shown(size_t bytes)
     return (int)(bytes < SHOWN_MAX ? bytes : SHOWN_MAX);
 }
 
-/* Digits only. Return -1 if it is no number or too large. */
+/* Parse digits only. Returns -1 if @a text is no number or too large. */
 static int parse_count(const char *text, size_t bytes)
 {
     int count = 0;
@@ -51,7 +51,7 @@ static int parse_count(const char *text, size_t bytes)
     return count;
 }
 
-/* The value of "attn=" or "ffn=". */
+/* Parse the value of "attn=" or "ffn=". */
 static stepaf_status_t parse_value(const char *value, size_t bytes, struct stepaf_split *split,
                                    int *count_p)
 {

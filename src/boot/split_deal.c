@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Dealing out roles, over the job or over each of its nodes. */
+/* Dealing of roles, over the job or over each of its nodes. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -22,7 +22,7 @@ static int by_node_and_rank(const void *a, const void *b)
     return (one->rank > other->rank) - (one->rank < other->rank);
 }
 
-/* How many of @a n ranks are attention; -1: the counts do not fit. */
+/* Return how many of @a n ranks are attention; -1: the counts do not fit. */
 static int attention_of(const struct stepaf_split *split, int n)
 {
     int attention = split->attention ? split->attention : n - split->ffn;
@@ -31,8 +31,8 @@ static int attention_of(const struct stepaf_split *split, int n)
     return attention > 0 && ffn > 0 && attention + ffn == n ? attention : -1;
 }
 
-/* Give the @a n ranks of @a places theirs. Interleaved, the first k of them hold the share of k
- * that is due to attention, rounded up, for every k: as even as it gets, and attention comes
+/* Give the @a n ranks of @a places their roles. Interleaved, the first k ranks hold attention's
+ * share of k, rounded up, for every k: the roles are as even as possible, and attention comes
  * first. */
 static void deal_roles(const struct stepaf_split *split, const struct place *places, int n,
                        uint8_t *roles_p)
@@ -67,7 +67,7 @@ static stepaf_status_t refuse_node(const struct stepaf_split *split, const char 
                                n, split->ffn ? "attention" : "FFN");
 }
 
-/* How many of @a places, from the first on, are one node's. */
+/* Return how many of @a places, from the first on, are on one node. */
 static int node_size(const struct place *places, int n)
 {
     int size = 1;

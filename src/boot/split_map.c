@@ -31,7 +31,7 @@ static stepaf_status_t refuse_map(const char *format, ...)
                             "map file: %s; it takes one \"attention\" or \"ffn\" a line", reason);
 }
 
-/* The word of one line without comment and blanks around it. */
+/* Return the word of one line without comment and surrounding blanks. */
 static const char *trim(const char *line, size_t *bytes)
 {
     static const char blanks[] = " \t\r\v\f";
@@ -47,7 +47,7 @@ static const char *trim(const char *line, size_t *bytes)
     return line;
 }
 
-/* Walk over the text; with @a roles_p, fill it in, else only check and count both roles. */
+/* Walk over the text. With @a roles_p, fill it in; without, only check and count both roles. */
 static stepaf_status_t walk_map(const char *text, size_t bytes, int size, uint8_t *roles_p)
 {
     int counts[2] = {0, 0};
@@ -91,7 +91,7 @@ stepaf_status_t stepaf_split_parse_map(const char *text, size_t bytes, int size,
     return status == STEPAF_OK ? walk_map(text, bytes, size, roles_p) : status;
 }
 
-/* Read all of an open file. Return the bytes, or -1 with errno. */
+/* Read all of an open file. Returns the number of bytes, or -1 with errno. */
 static ssize_t read_all(int fd, char *text, size_t capacity)
 {
     size_t used = 0;
@@ -114,7 +114,7 @@ stepaf_status_t stepaf_split_parse_map_file(const char *path, int size, uint8_t 
     char *text = NULL;
     struct stat info;
 
-    /* Without O_NONBLOCK a FIFO would make this wait for ever. */
+    /* Without O_NONBLOCK, opening a FIFO would block for ever. */
     int fd = stepaf_fd_open(path, O_RDONLY | O_NONBLOCK);
     if (fd < 0 || fstat(fd, &info) != 0) {
         status = refuse_map("cannot open %s: %s", path, stepaf_why(errno));
