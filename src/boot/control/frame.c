@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What has come over a proven connection. The other end is a rank of this job, and can be wrong all
- * the same: a frame that does not fit ends the connection. */
+/* Incoming frames of a proven connection. The other end is a rank of this job, and can be wrong
+ * nevertheless: an invalid frame ends the connection. */
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/error.h"
 #include "boot/control/control.h"
 
-/* The most that a frame of this kind announces; SIZE_MAX: there is no such kind. */
+/* Return the most bytes that a frame of this kind announces; SIZE_MAX: there is no such kind. */
 static size_t most_bytes(const struct stepaf_control *control, uint32_t type)
 {
     switch (type) {
@@ -81,7 +81,7 @@ static bool hear_failure(struct stepaf_control *control, const struct stepaf_con
     return true;
 }
 
-/* The first frame of who was called, unless it says why not. */
+/* Take the first frame of the called rank, which is a welcome or says why not. */
 static bool take_welcome(struct stepaf_control_link *link, const struct stepaf_control_frame *frame,
                          const uint8_t *data)
 {
@@ -94,7 +94,7 @@ static bool take_welcome(struct stepaf_control_link *link, const struct stepaf_c
     return true;
 }
 
-/* False if it does not fit. */
+/* Returns false if the frame is invalid. */
 static bool take_frame(struct stepaf_control_link *link, const struct stepaf_control_frame *frame,
                        const uint8_t *data)
 {
@@ -140,7 +140,8 @@ void stepaf_control_parse(struct stepaf_control_link *link)
     struct stepaf_control_frame frame;
     size_t at = 0;
 
-    /* Whoever has only shown that it knows the secret is not yet the rank that it says it is. */
+    /* A process that has only proved that it knows the secret is not yet the rank that it claims to
+     * be. */
     while (stepaf_control_is_proven(link) && stepaf_control_is_placed(link) &&
            link->have - at >= sizeof frame) {
         memcpy(&frame, link->in + at, sizeof frame);
@@ -165,7 +166,7 @@ void stepaf_control_parse(struct stepaf_control_link *link)
         link->have -= at;
         memmove(link->in, link->in + at, link->have);
     }
-    if (!link->have) { /* it may be silent for hours */
+    if (!link->have) { /* the link may be silent for hours */
         free(link->in);
         link->in = NULL;
         link->room = 0;

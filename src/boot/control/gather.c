@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The exchange: in each round a rank sends what it holds, its own block first, to the one d places
- * below, and gets as much from the one d places above; d doubles. So each block comes to each rank
- * once, and rank 0 carries no more than any other. */
+/* The exchange. In each round a rank sends the blocks that it holds, its own first, to the rank d
+ * places below, and gets as many from the rank d places above; d doubles. So each block arrives at
+ * each rank once, and rank 0 transfers no more than any other. */
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/error.h"
 #include "boot/control/control.h"
 
-/* The blocks of ranks from this one on, round the circle: for each its length, 8 bytes, and its
- * bytes. */
+/* The blocks of ranks from this one on, around the circle: for each its length, 8 bytes, and its
+ * data. */
 struct pile {
     uint8_t *data;
     size_t *ends; /* of the first n blocks */
@@ -30,7 +30,8 @@ static stepaf_status_t refuse_size(void)
                             STEPAF_CONTROL_GATHER_MAX);
 }
 
-/* Put @a n blocks on the pile. False: they are not n whole blocks, or there is no memory. */
+/* Put @a n blocks on the pile. Returns false if these are not n whole blocks, or there is no
+ * memory. */
 static bool add_blocks(struct pile *pile, const uint8_t *data, size_t bytes, int n)
 {
     size_t held = pile->n ? pile->ends[pile->n - 1] : 0, at = 0;
@@ -55,7 +56,8 @@ static bool add_blocks(struct pile *pile, const uint8_t *data, size_t bytes, int
     return true;
 }
 
-/* What @a rank sends in this round; NULL if the exchange has failed, or after the deadline. */
+/* Return the blocks that @a rank sends in this round; NULL if the exchange has failed, or after the
+ * deadline. */
 static struct stepaf_control_parcel *await_blocks(struct stepaf_control *control, int rank,
                                                   int round, int64_t deadline_ns)
 {
@@ -75,7 +77,7 @@ static struct stepaf_control_parcel *await_blocks(struct stepaf_control *control
     }
 }
 
-/* One round. */
+/* Do one round. */
 static stepaf_status_t swap_blocks(struct stepaf_control *control, struct pile *pile, int distance,
                                    int round, int64_t deadline_ns)
 {
@@ -105,7 +107,7 @@ static stepaf_status_t swap_blocks(struct stepaf_control *control, struct pile *
     return status;
 }
 
-/* The pile in rank order, without lengths. */
+/* Copy the pile in rank order, without lengths. */
 static stepaf_status_t deal_blocks(const struct stepaf_control *control, const struct pile *pile,
                                    void **all_p, size_t *offsets_p)
 {
@@ -129,7 +131,7 @@ static stepaf_status_t deal_blocks(const struct stepaf_control *control, const s
     return STEPAF_OK;
 }
 
-/* A pile of this rank's own block. */
+/* Begin a pile with this rank's own block. */
 static stepaf_status_t begin_pile(const struct stepaf_control *control, const void *data,
                                   size_t bytes, struct pile *pile_p)
 {
@@ -165,7 +167,7 @@ stepaf_status_t stepaf_control_allgather(struct stepaf_control *control, const v
     control->waiting[STEPAF_CONTROL_EXCHANGE].is_on = false;
     if (status == STEPAF_OK)
         status = deal_blocks(control, &pile, all_p, offsets_p);
-    /* What only this rank has found all others are told. */
+    /* Tell all others of an error that only this rank has found. */
     if (status != STEPAF_OK) {
         int peer = stepaf_last_error()->peer_world_rank;
         stepaf_control_note_failure(control, STEPAF_CONTROL_EXCHANGE, status,

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The greeting, on both sides (wire.h). Nobody is anybody before a proof over numbers of this
- * connection has come, and a stranger's words change nothing. */
+/* The greeting, on both sides (wire.h). A connection belongs to no rank before a proof over numbers
+ * of this connection has arrived, and what a stranger sends changes nothing. */
 #include <errno.h>
 #include <string.h>
 #include <sys/socket.h>
@@ -10,7 +10,7 @@
 #include "boot/control/control.h"
 #include "boot/control/socket.h"
 
-/* What the keys of both directions are made of, beside the claim. */
+/* The input of the keys of both directions, besides the claim. */
 static const uint64_t from_caller = 0x454c4c4143204653, from_listener = 0x4e45545349204653;
 
 static const uint8_t *key_for(const struct stepaf_control_link *link)
@@ -42,7 +42,7 @@ static bool is_proven_by(const struct stepaf_control_link *link, uint64_t kind,
     return stepaf_proof_is_right(key_for(link), &claim, sizeof claim, proof);
 }
 
-/* A socket takes the few bytes of a greeting as a whole. */
+/* Send a message of the greeting: a socket accepts the few bytes as a whole. */
 static bool say_whole(struct stepaf_control_link *link, const void *message, size_t bytes)
 {
     ssize_t sent = send(link->fd, message, bytes, MSG_NOSIGNAL);
@@ -53,7 +53,7 @@ static bool say_whole(struct stepaf_control_link *link, const void *message, siz
     return false;
 }
 
-/* Take a message off what has come; false: not all of it is here. */
+/* Take a message from what has arrived; returns false if it is incomplete. */
 static bool hear_message(struct stepaf_control_link *link, void *message_p, size_t bytes)
 {
     if (link->have < bytes)
@@ -141,7 +141,7 @@ static void refuse_secret(struct stepaf_control_link *link)
         stepaf_control_link_close(link, NULL, EACCES);
 }
 
-/* Whether it is this rank that the caller wants, in this job. */
+/* Return whether the caller wants this rank, in this job. */
 static bool is_meant(const struct stepaf_control_link *link)
 {
     const struct stepaf_control *control = link->control;
@@ -154,8 +154,8 @@ static bool is_meant(const struct stepaf_control_link *link)
            memcmp(link->hello.session, control->session, sizeof control->session) == 0;
 }
 
-/* Whether the caller wants the process that had this rank before: this one listens where that one
- * did, and what the caller has to say is not for it. */
+/* Return whether the caller wants the process that had this rank before: this process listens where
+ * that one did, and the caller's messages are not for it. */
 static bool is_stale(const struct stepaf_control_link *link)
 {
     const struct stepaf_control *control = link->control;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* One connection: from its socket to its end, and what goes out over it. */
+/* One connection: its life from socket to end, and sending over it. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -118,7 +118,7 @@ void stepaf_control_flush(struct stepaf_control_link *link)
         if (sent < 0 && errno == EINTR)
             continue;
         if (sent < 0 && errno != EAGAIN) {
-            link->sent = link->out.bytes; /* nobody takes it; reading will tell why */
+            link->sent = link->out.bytes; /* nobody reads it; reading the link will show why */
             break;
         }
         if (sent < 0)
@@ -141,7 +141,7 @@ void stepaf_control_send(struct stepaf_control_link *link, const struct stepaf_c
     uint8_t mark[STEPAF_PROOF_MARK_BYTES];
     size_t at = link->out.bytes + sizeof *frame;
 
-    /* Who leaves says so also where it does not know yet whether it was let in. */
+    /* A rank that leaves says so even if it does not know yet whether it was admitted. */
     bool can_say = link->state == STEPAF_CONTROL_UP ||
                    (link->state == STEPAF_CONTROL_ANSWERED && frame->type == STEPAF_CONTROL_BYE);
     if (!can_say)
@@ -153,7 +153,8 @@ void stepaf_control_send(struct stepaf_control_link *link, const struct stepaf_c
                           link->out.data + at, frame->bytes, mark);
         stepaf_pack_bytes(&link->out, mark, sizeof mark);
     }
-    if (link->out.failed) /* half a frame is none: the other end is to see that this one is over */
+    /* Half a frame is none: let the other end see that the connection is over. */
+    if (link->out.failed)
         (void)shutdown(link->fd, SHUT_RDWR);
     else
         stepaf_control_flush(link);

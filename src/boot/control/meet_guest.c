@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The other ranks: find rank 0, which may come later, and wait there until all have come. */
+/* The meeting, for ranks other than 0: find rank 0, which may come later, and wait there until all
+ * have come. */
 #include <errno.h>
 #include <netdb.h>
 #include <stdio.h>
@@ -15,23 +16,23 @@
 #include "boot/control/socket.h"
 
 enum {
-    RETRY_FIRST_NS = 2000000,  /* before the second call; each later one waits half as long again */
+    RETRY_FIRST_NS = 2000000,  /* before the second call; each later wait is longer by half */
     RETRY_LAST_NS = 200000000, /* but no longer than this */
     CONNECT_NS = 2000000000,   /* for one address, before the next is tried */
-    RESOLVE_NS = 1000000000,   /* between questions to name service */
-    GRACE_NS = 500000000,      /* beyond the deadline, to hear from rank 0 who is missing */
-    TELL_NS = 2000000000       /* for who cannot take part to find rank 0 and say so */
+    RESOLVE_NS = 1000000000,   /* between queries to the name service */
+    GRACE_NS = 500000000,      /* beyond the deadline, to receive from rank 0 who is missing */
+    TELL_NS = 2000000000       /* for a rank that cannot take part to find rank 0 and say so */
 };
 
-/* Whom to call, and what the last call has come to. */
+/* Whom to call, and the result of the last call. */
 struct call {
     struct stepaf_control_address addresses[STEPAF_CONTROL_ADDRESSES];
     int n;
-    int64_t resolve_ns;              /* when to look them up again */
-    enum stepaf_control_state state; /* how far it came */
+    int64_t resolve_ns;              /* when to look the addresses up again */
+    enum stepaf_control_state state; /* how far the call got */
     char why[160];
     stepaf_error_t trouble; /* why this rank cannot take part; STEPAF_OK: it can */
-    bool is_told;           /* rank 0 is, of that */
+    bool is_told;           /* rank 0 has been told the trouble */
 };
 
 static stepaf_status_t open_own_door(struct stepaf_control *control)
@@ -70,7 +71,8 @@ static struct stepaf_control_link *call_address(struct stepaf_control *control,
     return link;
 }
 
-/* Rank 0 is to tell all, this one as well: then it has heard it. */
+/* Send the trouble to rank 0, which tells all, this rank included: that shows that it has
+ * arrived. */
 static void tell_trouble(struct stepaf_control_link *link, struct call *call)
 {
     struct stepaf_control *control = link->control;
@@ -86,8 +88,8 @@ static void tell_trouble(struct stepaf_control_link *link, struct call *call)
     call->is_told = true;
 }
 
-/* Go on with the call until there is a table, or a failure, or nothing more to hope for. True: no
- * other call is to be made. */
+/* Continue the call until there is a table, or a failure, or no more chance of either. Returns true
+ * if no other call is to be made. */
 static bool stay_on(struct stepaf_control *control, struct stepaf_control_link *link,
                     int64_t deadline_ns, struct call *call_p)
 {
@@ -97,8 +99,8 @@ static bool stay_on(struct stepaf_control *control, struct stepaf_control_link *
 
     control->links[0] = link;
     for (;;) {
-        /* Who takes the connection and says nothing may be slow, or not the one: look further, if
-         * there is another address. */
+        /* A host that accepts the connection and says nothing may be slow, or the wrong one: try
+         * another address, if there is one. */
         bool is_short = link->state == STEPAF_CONTROL_CALLING ||
                         (call_p->n > 1 && !stepaf_control_is_proven(link));
         int64_t limit_ns = is_short && connect_ns < deadline_ns ? connect_ns : deadline_ns;
@@ -121,12 +123,12 @@ static bool stay_on(struct stepaf_control *control, struct stepaf_control_link *
         stepaf_control_link_close(link, "it has sent something malformed", EPROTO);
     free(table);
     if (control->has_met && link->state == STEPAF_CONTROL_CLOSED && !link->has_left)
-        stepaf_control_note_lost(control, 0); /* right behind the table */
+        stepaf_control_note_lost(control, 0); /* directly after the table */
     if (is_over)
         return true;
     snprintf(call_p->why, sizeof call_p->why, "%s",
              link->trouble ? link->trouble : strerror(link->error));
-    /* What the system says, such as EACCES by a route, may pass. */
+    /* Errors of the system, such as EACCES because of a route, may pass. */
     is_over = link->trouble && (link->error == EACCES || link->error == EPROTO);
     control->links[0] = NULL;
     stepaf_control_link_free(link);
@@ -155,7 +157,7 @@ static void look_up_host(const char *host, int64_t limit_ns, struct call *call)
                  error ? gai_strerror(error) : "none that can be used");
 }
 
-/* Call each address of the host once. True: no other call is to be made. */
+/* Call each address of the host once. Returns true if no other call is to be made. */
 static bool call_meeting(struct stepaf_control *control, int64_t deadline_ns, struct call *call)
 {
     look_up_host(control->place.host, deadline_ns, call);
@@ -171,7 +173,7 @@ static bool call_meeting(struct stepaf_control *control, int64_t deadline_ns, st
     return false;
 }
 
-/* Not found, or not understood: only this rank knows. */
+/* Fail without rank 0, which was not found or not understood: only this rank knows. */
 static void fail_alone(struct stepaf_control *control, const struct call *call, bool is_refused)
 {
     static const char *const how_far[] = {
@@ -219,7 +221,7 @@ stepaf_status_t stepaf_control_meet_guest(struct stepaf_control *control, int64_
                                     control->place.rank, call.trouble.text);
     if (!control->has_met && control->failures[STEPAF_CONTROL_EXCHANGE].status == STEPAF_OK)
         fail_alone(control, &call, is_over);
-    /* Whoever was told earlier may be waiting there already. */
+    /* A rank that was told earlier may already be waiting there. */
     if (control->has_met && !stepaf_control_open_door(control))
         stepaf_control_note_failure(control, STEPAF_CONTROL_EXCHANGE, STEPAF_ERR_BOOT, -1,
                                     "tcp bootstrap: cannot wait for other ranks' connections");

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Rank 0 is the meeting point until all are here. Then each is told where all others listen, or, as
- * soon as something is wrong, all are told what. */
+/* The meeting, at rank 0, which is the meeting point until all are here. Then it tells each rank
+ * where all others listen or, as soon as something is wrong, tells all what is wrong. */
 #define _GNU_SOURCE 1 /* POLLRDHUP */
 
 #include <errno.h>
@@ -16,9 +16,9 @@
 #include "boot/control/socket.h"
 
 enum {
-    NAMED_MAX = 8,          /* of the ranks that are missing */
-    LINGER_NS = 2000000000, /* to tell late comers that there will be no job */
-    RETURN_MS = 5000        /* for another process to come in the place of one that has ended */
+    NAMED_MAX = 8,          /* of the missing ranks */
+    LINGER_NS = 2000000000, /* to tell late ranks that there will be no job */
+    RETURN_MS = 5000        /* for another process to come in place of one that has ended */
 };
 
 static stepaf_status_t open_meeting(struct stepaf_control *control)
@@ -43,7 +43,8 @@ static stepaf_status_t open_meeting(struct stepaf_control *control)
                             place->meet, stepaf_why(errno));
 }
 
-/* Whether the connection to a rank is there no more, though nobody has read that far. */
+/* Return whether the connection to a rank has ended, even if its data have not been read that
+ * far. */
 static bool is_over(const struct stepaf_control_link *link)
 {
     struct pollfd one = {.fd = link->fd, .events = POLLRDHUP};
@@ -51,7 +52,8 @@ static bool is_over(const struct stepaf_control_link *link)
     return link->fd < 0 || (poll(&one, 1, 0) > 0 && one.revents);
 }
 
-/* What is wrong with one who knows the secret: text_p is set, and the status is what all get. */
+/* Check an arrival that knows the secret. If something is wrong, text_p is set, and the status is
+ * what all ranks get. */
 static stepaf_status_t judge_arrival(const struct stepaf_control *control,
                                      const struct stepaf_control_hello *hello, char *text_p,
                                      size_t capacity)
@@ -97,8 +99,8 @@ static int count_here(const struct stepaf_control *control)
     return n;
 }
 
-/* Tell one that has come why there will be no job. It is that rank then, if no other is, or
- * nobody. */
+/* Tell an arrival why there will be no job. It becomes that rank's link if there is no other;
+ * otherwise it is no rank's. */
 static void send_away(struct stepaf_control *control, struct stepaf_control_link *link)
 {
     int rank = link->rank;
@@ -112,14 +114,14 @@ static void send_away(struct stepaf_control *control, struct stepaf_control_link
     }
 }
 
-/* Let the one in, or tell all why not, this one included. */
+/* Admit the arrival, or tell all ranks why not, this one included. */
 static void receive_arrival(struct stepaf_control *control, struct stepaf_control_link *link)
 {
     char text[STEPAF_CONTROL_TEXT_MAX];
     int rank = link->rank;
 
     if (rank > 0 && rank < control->place.size && is_here(control, rank) && is_over(link)) {
-        stepaf_control_link_free(link); /* it has called again meanwhile */
+        stepaf_control_link_free(link); /* the rank has called again meanwhile */
         return;
     }
     stepaf_status_t status = judge_arrival(control, &link->hello, text, sizeof text);
@@ -135,10 +137,10 @@ static void receive_arrival(struct stepaf_control *control, struct stepaf_contro
     control->links[rank] = link;
     link->until_ns = stepaf_monotonic_ns() + (int64_t)link->hello.left_ms * 1000000;
     stepaf_control_welcome(link);
-    stepaf_control_parse(link); /* it may have come to say that it cannot take part */
+    stepaf_control_parse(link); /* the rank may have come to say that it cannot take part */
 }
 
-/* Something is wrong: those who are only on their way are to hear it as well. */
+/* After a failure: tell ranks that are still on the way, too. */
 static void tell_late_comers(struct stepaf_control *control, int64_t deadline_ns)
 {
     int64_t limit_ns = stepaf_monotonic_ns() + LINGER_NS;
@@ -172,7 +174,7 @@ static int name_missing(const struct stepaf_control *control, char *text_p, size
     return first;
 }
 
-/* What may be why: words for the end of the sentence. */
+/* Write what the reason may be: text for the end of the message. */
 static void hint_why(const struct stepaf_control *control, int first, char *text_p, size_t capacity)
 {
     *text_p = '\0';
@@ -202,7 +204,8 @@ static void miss_some(struct stepaf_control *control)
     stepaf_control_note_failure(control, STEPAF_CONTROL_EXCHANGE, STEPAF_ERR_TIMEOUT, first, text);
 }
 
-/* When the first of those who are here would give up; all are to hear the same then. */
+/* Return when the first of the ranks that are here would stop waiting; all are told the same
+ * then. */
 static int64_t find_deadline(const struct stepaf_control *control, int64_t deadline_ns)
 {
     for (int rank = 1; rank < control->place.size; rank++)
@@ -220,14 +223,14 @@ static void lack_descriptors(struct stepaf_control *control)
              "(ulimit -n); %d of %d are here",
              control->place.meet, count_here(control), control->place.size);
     stepaf_control_note_failure(control, STEPAF_CONTROL_EXCHANGE, STEPAF_ERR_BOOT, 0, text);
-    /* They have been told, and those who have not need the room. */
+    /* These ranks have been told, and those that have not need the space. */
     for (int rank = 1; rank < control->place.size; rank++) {
         stepaf_control_link_free(control->links[rank]);
         control->links[rank] = NULL;
     }
 }
 
-/* A rank that was here and has ended, though no other process has come in its place in time; -1:
+/* Return a rank that was here and has ended, if no other process has come in its place in time; -1:
  * there is none. *limit_ns_p, until when to wait, is brought forward. */
 static int find_ended(struct stepaf_control *control, int64_t *limit_ns_p)
 {
@@ -258,7 +261,7 @@ static void give_up_ended(struct stepaf_control *control, int rank)
     stepaf_control_note_failure(control, STEPAF_CONTROL_EXCHANGE, STEPAF_ERR_PEER_LOST, rank, text);
 }
 
-/* Until all are here, or something is wrong. */
+/* Receive ranks until all are here, or something is wrong. */
 static void gather_ranks(struct stepaf_control *control, int64_t last_ns)
 {
     const struct stepaf_control_failure *failure = &control->failures[STEPAF_CONTROL_EXCHANGE];
@@ -295,7 +298,7 @@ stepaf_status_t stepaf_control_meet_host(struct stepaf_control *control, int64_t
     gather_ranks(control, deadline_ns);
     if (failure->status != STEPAF_OK && failure->status != STEPAF_ERR_TIMEOUT)
         tell_late_comers(control, find_deadline(control, deadline_ns));
-    /* First of all, so that who comes for the next context finds the next listener. */
+    /* Do this first, so that a rank that comes for the next context finds the next listener. */
     stepaf_control_shut_door(control);
     if (failure->status == STEPAF_OK && !stepaf_control_give_table(control))
         stepaf_control_note_failure(control, STEPAF_CONTROL_EXCHANGE, STEPAF_ERR_NO_MEMORY, 0,

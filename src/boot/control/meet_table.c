@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Where all ranks listen: rank 0 sees from where each has come, and each has said its port. */
+/* The table of where all ranks listen: rank 0 sees the address from which each has come, and each
+ * has sent its port. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -29,7 +30,7 @@ bool stepaf_control_give_table(struct stepaf_control *control)
 
     for (size_t rank = 1; is_made && rank < size; rank++)
         (void)see_entry(control->links[rank],
-                        &entries[rank]); /* it has gone: who calls it will see */
+                        &entries[rank]); /* the rank has gone: a caller will see that */
     if (is_made) {
         control->entries = entries;
         control->has_met = true;

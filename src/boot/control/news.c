@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What one rank knows and all are to know: each tells those that it has a connection to, and
- * whoever hears it for the first time does the same. */
+/* News that must reach all ranks: each rank tells the ranks that it is connected to, and a rank
+ * that receives the news for the first time does the same. */
 #include <stdio.h>
 #include <string.h>
 
@@ -19,7 +19,7 @@ void stepaf_control_note_lost(struct stepaf_control *control, int rank)
             stepaf_control_send(control->links[to], &frame, NULL);
 }
 
-/* A failure as it goes over the wire. */
+/* A failure on the wire. */
 struct report {
     int32_t status;
     char text[STEPAF_CONTROL_TEXT_MAX];

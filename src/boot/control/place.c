@@ -20,7 +20,7 @@ bool stepaf_place_is_torch(void)
     return getenv("RANK") && getenv("WORLD_SIZE") && getenv("MASTER_ADDR") && getenv("MASTER_PORT");
 }
 
-/* Digits only, at most @a max; -1 if it is something else. */
+/* Parse digits only, at most @a max; returns -1 if @a text is anything else. */
 static long number_of(const char *text, long max)
 {
     char *end;
@@ -52,7 +52,7 @@ bool stepaf_place_split(const char *text, char *host_p, uint16_t *port_p)
         if (end < host || *end != ']')
             return false;
     } else if (memchr(text, ':', (size_t)(colon - text))) {
-        return false; /* an address without brackets: where its port begins is not to be seen */
+        return false; /* an address without brackets: where its port begins is unclear */
     }
     long port = number_of(colon + 1, PORT_MAX);
     size_t bytes = (size_t)(end - host);
@@ -64,7 +64,8 @@ bool stepaf_place_split(const char *text, char *host_p, uint16_t *port_p)
     return true;
 }
 
-/* Beside the port that torchrun's agent, or rank 0 of torch.distributed, listens at. */
+/* Take the meeting point from torchrun's variables, with a port other than the one at which
+ * torchrun's agent, or rank 0 of torch.distributed, listens. */
 static stepaf_status_t take_master(struct stepaf_place *place)
 {
     const char *host = getenv("MASTER_ADDR");
@@ -102,8 +103,8 @@ static stepaf_status_t find_meet(const struct stepaf_env *env, struct stepaf_pla
     return STEPAF_OK;
 }
 
-/* Pods of a StatefulSet are called NAME-0, NAME-1 and so on, with a domain behind it or not; the
- * meeting point is the first. -1: this is none of them. */
+/* Return the ordinal of a StatefulSet pod. Pods are called NAME-0, NAME-1 and so on, with or
+ * without a domain after the name; the meeting point is the first. -1: the host is none of them. */
 static long ordinal_of(const char *host_name, const char *meet_host)
 {
     size_t label = strcspn(meet_host, "."), length = strcspn(host_name, ".");
@@ -161,7 +162,8 @@ static stepaf_status_t refuse_secret_file(const char *path, const char *why)
                             path, why);
 }
 
-/* The file's bytes without the end of its line; their number, -1 if it was refused. */
+/* Read the file without the end of its line; return the number of bytes, -1 if the file was
+ * rejected. */
 static ssize_t read_secret(const char *path, char *secret_p, stepaf_status_t *status_p)
 {
     int fd = stepaf_fd_open(path, O_RDONLY | O_NONBLOCK);
@@ -233,7 +235,7 @@ stepaf_status_t stepaf_place_return(const struct stepaf_env *env, const char *ho
     struct stepaf_place place = {0};
 
     snprintf(place.meet, sizeof place.meet, "%.*s", SHOWN_MAX, env->join);
-    /* The host names of a StatefulSet give a number where the first address is that of its first
+    /* The host names of a StatefulSet give a rank if the first address is that of its first
      * host. */
     size_t first = strcspn(env->join, ":");
     if (first <= STEPAF_PLACE_HOST_MAX)

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What moves control connections on: there is no thread for that. Whoever exchanges, waits or asks
- * for lost ranks does it for all. */
+/* The pump that moves control connections on, since there is no thread for that. A thread that
+ * exchanges, waits or asks for lost ranks does it for all. */
 #include <errno.h>
 #include <poll.h>
 #include <stdlib.h>
@@ -18,14 +18,14 @@
 enum {
     EVENTS_MAX = 256,         /* at a time */
     READ_BYTES = 256 << 10,   /* at a time */
-    GREETING_BYTES = 4096,    /* the most that somebody who is no rank yet can say */
-    STRANGERS_MORE = 64,      /* than ranks there are, before the oldest has to go */
-    STRANGER_NS = 2000000000, /* to say who it is */
-    NO_FILE_NS = 20000000,    /* between tries to accept without one */
-    LOOK_MS = 2500,           /* between looks for hosts that do not answer */
-    SILENT_MS = 20000,        /* so long */
-    ALONE_MS = 100,           /* between looks at the deadline */
-    CROWDED_MS = 5            /* where another thread may have taken what this one waits for */
+    GREETING_BYTES = 4096,    /* the most that a process that is no rank yet can send */
+    STRANGERS_MORE = 64,      /* beyond the number of ranks, before the oldest must go */
+    STRANGER_NS = 2000000000, /* for a stranger to say who it is */
+    NO_FILE_NS = 20000000,    /* between tries to accept without a free file descriptor */
+    LOOK_MS = 2500,           /* between checks for hosts that do not answer */
+    SILENT_MS = 20000,        /* for so long */
+    ALONE_MS = 100,           /* between checks of the deadline */
+    CROWDED_MS = 5            /* if another thread may have taken what this one waits for */
 };
 
 /* ---- strangers ---- */
@@ -42,7 +42,8 @@ static void remove_stranger(struct stepaf_control *control, struct stepaf_contro
     }
 }
 
-/* The oldest that has not shown a secret goes; if it was a rank, it comes again. */
+/* Close the oldest stranger that has not proved that it knows the secret; if it was a rank, it
+ * calls again. */
 static void dismiss_oldest(struct stepaf_control *control)
 {
     struct stepaf_control_link *oldest = NULL;
@@ -68,7 +69,8 @@ static void forget_late(struct stepaf_control *control)
     }
 }
 
-/* The last to ask for a place is the one that does: whoever restarts a process may do so twice. */
+/* Give a guest its seat. The last process to ask for a place gets it: a process may have been
+ * restarted twice. */
 static void seat_guest(struct stepaf_control *control, struct stepaf_control_link *link)
 {
     struct stepaf_control_link **at;
@@ -86,8 +88,8 @@ static void seat_guest(struct stepaf_control *control, struct stepaf_control_lin
     stepaf_control_parse(link);
 }
 
-/* It has shown that it knows the secret. Once ranks have met, it is judged here: whoever calls has
- * a higher number, and calls once. Members that talk may all call. */
+/* Admit a caller that has proved that it knows the secret. Once ranks have met, it is judged here:
+ * a caller has a higher rank, and calls once. Among members, any may call. */
 static void admit_rank(struct stepaf_control *control, struct stepaf_control_link *link)
 {
     remove_stranger(control, link);
@@ -100,7 +102,8 @@ static void admit_rank(struct stepaf_control *control, struct stepaf_control_lin
             stepaf_control_link_free(link);
             return;
         }
-        stepaf_control_link_free(control->calls[link->rank]); /* it would not call twice */
+        /* A rank does not call twice: the earlier connection is over. */
+        stepaf_control_link_free(control->calls[link->rank]);
         control->calls[link->rank] = link;
         stepaf_control_welcome(link);
         stepaf_control_parse(link);
@@ -119,7 +122,7 @@ static void admit_rank(struct stepaf_control *control, struct stepaf_control_lin
 
 /* ---- reading ---- */
 
-/* The connection to a rank has ended. Before all have met, that is for those who meet to judge. */
+/* Note that the connection to a rank has ended. Before all have met, the meeting judges that. */
 static void note_end(struct stepaf_control_link *link)
 {
     struct stepaf_control *control = link->control;
@@ -128,7 +131,7 @@ static void note_end(struct stepaf_control_link *link)
         return;
     if (control->user.guest_ended && stepaf_control_is_guest(link))
         control->user.guest_ended(control->user.arg, link);
-    else if (!link->has_been_up) /* only the call has come to nothing */
+    else if (!link->has_been_up) /* only the call has failed */
         return;
     else if (control->user.ended)
         control->user.ended(control->user.arg, link->rank, false);
@@ -173,7 +176,7 @@ static void read_link(struct stepaf_control_link *link)
     link->have += (size_t)got;
 }
 
-/* Whether connect() has come to its end. */
+/* Check whether connect() has completed. */
 static void finish_connect(struct stepaf_control_link *link)
 {
     int error = 0;
@@ -193,7 +196,7 @@ static void finish_connect(struct stepaf_control_link *link)
         stepaf_control_link_close(link, NULL, errno);
 }
 
-/* Something has happened on a connection. */
+/* Handle an event on a connection. */
 static void turn_link(struct stepaf_control *control, struct stepaf_control_link *link,
                       uint32_t events)
 {
@@ -225,8 +228,8 @@ static void turn_link(struct stepaf_control *control, struct stepaf_control_link
 
 /* ---- the door ---- */
 
-/* Without a descriptor, or memory in the kernel, whoever calls waits there: somebody has to go, or all
- * have to wait. */
+/* Without a file descriptor, or kernel memory, callers wait in the queue: a stranger must go, or
+ * all must wait. */
 static void note_no_accept(struct stepaf_control *control, int error)
 {
     if (error == EAGAIN || error == EINTR || error == ECONNABORTED)
@@ -243,7 +246,7 @@ static void note_no_accept(struct stepaf_control *control, int error)
     stepaf_control_unwatch(control, control->listener);
 }
 
-/* After a pause, try again. */
+/* Try to accept again, after a pause. */
 static void accept_again(struct stepaf_control *control)
 {
     if (control->listener >= 0 && control->accept.error &&
@@ -331,7 +334,7 @@ static void look_at_hosts(struct stepaf_control *control)
 
 /* ---- the pump ---- */
 
-/* One event at a time: what it does may end a connection that another is about. */
+/* One event at a time: handling it may end a connection that another event is about. */
 bool stepaf_control_pump(struct stepaf_control *control)
 {
     struct epoll_event event;
@@ -350,8 +353,8 @@ bool stepaf_control_pump(struct stepaf_control *control)
     return n > 0;
 }
 
-/* Without the lock, which the rank's own calls may want meanwhile, its batch handler's among them.
- * False if another thread finalizes the context. */
+/* Wait without the lock, which the rank's own calls may need meanwhile, its batch handler's among
+ * them. Returns false if another thread finalizes the context. */
 static bool wait_for_news(struct stepaf_control *control, int64_t most_ms)
 {
     struct pollfd one = {.fd = control->epoll_fd, .events = POLLIN};
@@ -371,7 +374,7 @@ bool stepaf_control_wait(struct stepaf_control *control, int64_t deadline_ns)
     bool has_moved = stepaf_control_pump(control);
     int64_t left_ms = (deadline_ns - stepaf_monotonic_ns() + 999999) / 1000000;
     if (left_ms <= 0)
-        return false; /* also where strangers keep this one busy */
+        return false; /* even if strangers keep this one busy */
     if (has_moved)
         return true;
     int64_t most_ms = control->waiters.n++ ? CROWDED_MS : ALONE_MS;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Connections that exchanges and barriers need. Of two ranks the one with the higher number calls,
- * so that both never do. Rank 0 was called by all when they met. */
+ * so that both never do. All ranks called rank 0 when they met. */
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
@@ -12,7 +12,7 @@
 
 enum {
     AGAIN_NS = 20000000, /* before a call is tried again */
-    NEWS_NS = 500000000  /* beyond the deadline, to hear what others know */
+    NEWS_NS = 500000000  /* beyond the deadline, to receive what others know */
 };
 
 static const char *channel_word(int channel)
@@ -57,7 +57,7 @@ void stepaf_control_give_up(struct stepaf_control *control, int channel, int ran
                                     text);
         return;
     }
-    /* The one may know why it cannot reach this rank. */
+    /* The other rank may know why it cannot reach this rank. */
     bool is_to_call = rank > control->place.rank && !control->links[rank];
     while ((round > 0 || is_to_call) && control->failures[channel].status == STEPAF_OK)
         if (!stepaf_control_wait(control, limit_ns))
@@ -68,7 +68,7 @@ void stepaf_control_give_up(struct stepaf_control *control, int channel, int ran
     stepaf_control_note_failure(control, channel, STEPAF_ERR_TIMEOUT, last, text);
 }
 
-/* Call @a rank where the table says; false, and errno, if that cannot even begin. */
+/* Call @a rank where the table says; returns false with errno if the call cannot even begin. */
 static bool call_rank(struct stepaf_control *control, int rank)
 {
     const struct stepaf_control_entry *entry = &control->entries[rank];
@@ -77,7 +77,7 @@ static bool call_rank(struct stepaf_control *control, int rank)
     memcpy(address.bytes, entry->address, sizeof address.bytes);
     if (entry->is_near)
         address = control->host_address;
-    else if (stepaf_control_is_link_local(&address)) /* on the link that rank 0 is on */
+    else if (stepaf_control_is_link_local(&address)) /* on the link where rank 0 is */
         address.scope = control->host_address.scope;
     int fd = stepaf_control_connect(&address, entry->port);
     if (fd < 0)
@@ -94,8 +94,8 @@ static bool call_rank(struct stepaf_control *control, int rank)
     return true;
 }
 
-/* Call the rank, if it is this one's part to do so and no call is under way. Returns when to look
- * again. */
+/* Call the rank, if it is this rank's part to do so and no call is in progress. Returns when to
+ * check again. */
 static int64_t call_if_down(struct stepaf_control *control, int rank,
                             struct stepaf_control_try *attempt, int64_t deadline_ns)
 {
@@ -126,8 +126,8 @@ static int64_t call_if_down(struct stepaf_control *control, int rank,
     return attempt->again_ns < deadline_ns ? attempt->again_ns : deadline_ns;
 }
 
-/* This rank could not reach the one that listens; which of them it is that lacks something is in
- * @a attempt. */
+/* Fail because this rank could not reach the listening rank; @a attempt says which of the two lacks
+ * something. */
 static void fail_reach(struct stepaf_control *control, int channel, int rank,
                        const struct stepaf_control_try *attempt)
 {

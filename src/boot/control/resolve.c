@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Name service, which may take longer than anybody here waits: then a thread is left to it, which
- * takes the answer and ends. */
+/* Queries to the name service, which may take longer than any caller here waits: then a thread is
+ * left with the query, which takes the answer and ends. */
 #include <netdb.h>
 #include <pthread.h>
 #include <stdlib.h>
@@ -13,7 +13,7 @@
 #include "base/time.h"
 #include "boot/control/socket.h"
 
-/* The thread's and the caller's; whoever leaves it last frees it. */
+/* Shared by the thread and the caller; the last of them to leave it frees it. */
 struct question {
     pthread_mutex_t lock;
     pthread_cond_t answered;
@@ -86,7 +86,8 @@ static void *answer_question(void *arg)
     return NULL;
 }
 
-/* False: there is none by then, and the question is the thread's. */
+/* Wait for the answer. Returns false if there is none by @a limit_ns; the question then belongs to
+ * the thread. */
 static bool await_answer(struct question *question, int64_t limit_ns)
 {
     pthread_mutex_lock(&question->lock);
@@ -110,7 +111,7 @@ static int resolve_in_time(const char *host,
     struct question *question;
     pthread_t thread;
 
-    *error_p = ask_for_addresses(host, AI_NUMERICHOST, &found); /* nobody has to be asked */
+    *error_p = ask_for_addresses(host, AI_NUMERICHOST, &found); /* no query is needed */
     if (!*error_p)
         return take_addresses(found, addresses_p);
     *error_p = EAI_MEMORY;

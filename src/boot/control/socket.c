@@ -17,7 +17,7 @@ enum { KEEPALIVE_IDLE_S = 5, KEEPALIVE_EVERY_S = 5, KEEPALIVE_PROBES = 3 };
 
 static void set_socket_option(int fd, int level, int option, int value)
 {
-    /* Without it all is right nevertheless, or the next call says why not. */
+    /* If this fails, everything still works, or the next call reports the error. */
     (void)setsockopt(fd, level, option, &value, sizeof value);
 }
 
@@ -27,7 +27,7 @@ static int new_socket(int family)
     return stepaf_fork_end(socket(family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
 }
 
-/* A connection is idle for hours; a host that has gone is to be noticed some day. */
+/* A connection may be idle for hours; a host that has vanished must be noticed eventually. */
 static void tune_connection(int fd)
 {
     set_socket_option(fd, IPPROTO_TCP, TCP_NODELAY, 1);
@@ -94,7 +94,7 @@ bool stepaf_control_address_from(const struct sockaddr *from,
     return true;
 }
 
-/* What to listen on, as an address: all that there are, or one that leads nowhere else. */
+/* Return the address to listen at: all addresses, or one that reaches this host only. */
 static struct stepaf_control_address own_side(const struct stepaf_place *place, bool with_ipv6)
 {
     struct stepaf_control_address address = {.bytes = {[10] = 0xff, [11] = 0xff}};
@@ -110,13 +110,13 @@ static struct stepaf_control_address own_side(const struct stepaf_place *place, 
     return address;
 }
 
-/* Rank 0 may come later, and needs that port. */
+/* Return whether the port is kept for rank 0, which may come later and needs it. */
 static bool is_kept_for_rank_0(const struct stepaf_place *place, uint32_t port)
 {
     return place->rank != 0 && port && port == place->port;
 }
 
-/* The socket, or -1 with errno. */
+/* Returns the socket, or -1 with errno. */
 static int listen_at_one(const struct stepaf_place *place, bool with_ipv6, uint16_t first,
                          uint16_t last)
 {
@@ -154,7 +154,7 @@ static int listen_at_any(const struct stepaf_place *place, uint16_t first, uint1
     return fd;
 }
 
-/* 0 with errno. */
+/* Returns 0 with errno. */
 static uint16_t own_port(int fd)
 {
     struct sockaddr_storage storage = {0};
@@ -172,7 +172,7 @@ int stepaf_control_listen(const struct stepaf_place *place, uint16_t first, uint
     int fd = listen_at_any(place, first, last);
 
     *port_p = fd >= 0 ? own_port(fd) : 0;
-    if (is_kept_for_rank_0(place, *port_p)) { /* the system has chosen it: another, then */
+    if (is_kept_for_rank_0(place, *port_p)) { /* the system has chosen this port: take another */
         int second = listen_at_any(place, first, last);
         stepaf_control_socket_close(fd);
         fd = second;
@@ -193,7 +193,8 @@ int stepaf_control_connect(const struct stepaf_control_address *address, uint16_
     if (fd < 0)
         return -1;
     tune_connection(fd);
-    /* If it should be connected to itself, who is to listen there can do so nevertheless. */
+    /* If the socket should be connected to itself, the rank that is to listen there can still do
+     * so. */
     set_socket_option(fd, SOL_SOCKET, SO_REUSEADDR, 1);
     if (connect(fd, (struct sockaddr *)&storage, bytes) == 0 || errno == EINPROGRESS)
         return fd;

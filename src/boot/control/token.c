@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The barrier of any group: in each round everybody tells the one d places on, and waits for the
- * one d places back; d doubles. After the last round news of each has come to all. */
+/* The barrier of any group. In each round each rank tells the one d places on, and waits for the
+ * one d places back; d doubles. After the last round, news of each rank has arrived at all. */
 #include "base/error.h"
 #include "boot/control/control.h"
 
@@ -26,8 +26,8 @@ static bool swap_tokens(struct stepaf_control *control, int channel, const int *
     while (to) {
         if (take_token(control->links[back], channel, round))
             return true;
-        /* Others may be lost: whoever waits for one of them says so to all, and one that has come
-         * through may end while its last token is on the way round. */
+        /* Others may be lost: a rank that waits for one of them tells all, and a rank that has come
+         * through may end while its last token is still being passed on. */
         if (!stepaf_control_goes_on(control, channel, &back, 1, back) ||
             !stepaf_control_move_on(control, back, channel, &attempt, deadline_ns))
             break;

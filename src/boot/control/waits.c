@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Whom all wait for. A rank that does not come keeps those waiting that need what it would send, and
- * these keep others: in this exchange, or in the next, which some have begun already. So who has
- * waited for long says whom for, who hears that and waits as well says it too, and each passes on
- * what it hears of the one that it waits for: the rank at the end of such a chain is one that says
- * nothing. */
+/* Which rank all wait for. A rank that does not come keeps waiting those that need its data, and
+ * these keep others waiting: in this exchange, or in the next, which some have already begun.
+ * Therefore a rank that has waited for long says for which rank, a rank that receives that and
+ * waits as well does the same, and each passes on what it receives from the rank that it waits for.
+ * The rank at the end of such a chain is one that says nothing. */
 #include "base/time.h"
 #include "boot/control/control.h"
 
 enum {
-    SAY_NS = 500000000, /* so long before the deadline, and again after as much */
-    FRESH = 4           /* for so many times as long what a rank has said counts */
+    SAY_NS = 500000000, /* before the deadline, and again after as long */
+    FRESH = 4           /* what a rank has said counts for so many times as long */
 };
 
 int64_t stepaf_control_waits_from(int64_t deadline_ns)

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What goes over a control connection, little-endian: the greeting, in which both ends show that
- * they know the job's secret, then frames, each sealed by a key of this connection and direction.
+/* The format of a control connection, little-endian: the greeting, in which both ends prove that
+ * they know the job's secret, then frames, each sealed with a key of this connection and direction.
  *
  *   caller    hello, with its proof
  *   listener  challenge: a number of its own, with its proof; or a refusal: the secret is another,
- *             or, with its proof as well, the caller wants a process that had this rank before
+ *             or, also with a proof, the caller wants a process that had this rank before
  *   caller    answer: a proof over both numbers
- *   both      frames: head, what it announces, mark; the listener's first is a welcome. Before it
+ *   both      frames: head, the announced data, mark; the listener's first is a welcome. Before it
  *             the caller does not know whether the answer was in time. */
 #ifndef STEPAF_BOOT_CONTROL_WIRE_H
 #define STEPAF_BOOT_CONTROL_WIRE_H
@@ -15,7 +15,7 @@
 
 #include "base/proof.h"
 
-/* The version changes with anything behind the greeting, the magic numbers with the greeting
+/* The version changes with anything after the greeting, the magic numbers with the greeting
  * itself. */
 static const uint32_t stepaf_control_anybody = UINT32_MAX;
 
@@ -30,13 +30,13 @@ static const uint64_t stepaf_control_answer_magic = 0x3152575341414653;    /* "S
 struct stepaf_control_hello {
     uint64_t magic;
     uint32_t version;
-    uint32_t from, to; /* ranks; stepaf_control_anybody: who listens there may be any */
+    uint32_t from, to; /* ranks; stepaf_control_anybody: any rank may listen there */
     uint32_t size;     /* of the job */
-    uint32_t left_ms;  /* until the caller gives up */
+    uint32_t left_ms;  /* until the caller stops waiting */
     uint32_t life;     /* of the caller, as boot/consensus has it; 0 where ranks meet */
-    uint16_t port;     /* where the caller listens itself */
+    uint16_t port;     /* where the caller itself listens */
     uint16_t unused;
-    uint32_t life_called; /* of the rank that is called, as the caller knows it; 0: any */
+    uint32_t life_called; /* of the called rank, as the caller knows it; 0: any */
     uint8_t session[STEPAF_CONTROL_NONCE_BYTES]; /* the job's; 0: ranks meet, or one returns */
     uint8_t nonce[STEPAF_CONTROL_NONCE_BYTES];   /* nonce by the caller */
 };
@@ -57,11 +57,11 @@ struct stepaf_control_answer {
     uint8_t proof[STEPAF_PROOF_BYTES];
 };
 
-/* What is proven, and what the keys are made of. */
+/* The input of proofs and keys. */
 struct stepaf_control_claim {
     uint64_t kind; /* a magic number, or the direction of a key */
     struct stepaf_control_hello hello;
-    uint8_t nonce[STEPAF_CONTROL_NONCE_BYTES]; /* the listener's; in a hello 0 */
+    uint8_t nonce[STEPAF_CONTROL_NONCE_BYTES]; /* the listener's; 0 in a hello */
 };
 
 enum stepaf_control_type {
@@ -70,7 +70,7 @@ enum stepaf_control_type {
     STEPAF_CONTROL_TOKEN,     /* number: the group; "I have come this far" */
     STEPAF_CONTROL_FAIL,      /* number: the channel, detail: a rank or -1; status and sentence */
     STEPAF_CONTROL_LOST,      /* number: the rank */
-    STEPAF_CONTROL_BYE,       /* this end leaves in order */
+    STEPAF_CONTROL_BYE,       /* this end leaves in good order */
     STEPAF_CONTROL_CONSENSUS, /* a message of the members' decisions, see boot/consensus */
     /* Between members and a process that is to take a lost rank's place, see
      * member_net_return.h. */
@@ -78,35 +78,35 @@ enum stepaf_control_type {
     STEPAF_CONTROL_STATE,
     STEPAF_CONTROL_REFUSE,
     /* Between members, see member_net_gather.h. */
-    STEPAF_CONTROL_WORDS, /* what one says to the first */
+    STEPAF_CONTROL_WORDS, /* from a member to the first */
     STEPAF_CONTROL_ALL_WORDS,
     STEPAF_CONTROL_LEAVES,  /* 32 bits: whether the rank waits for the commit by which it leaves */
-    STEPAF_CONTROL_WELCOME, /* the caller is let in */
-    STEPAF_CONTROL_WAITS    /* number: the channel, detail: the rank that all wait for there, as far
-                             * as this one knows */
+    STEPAF_CONTROL_WELCOME, /* the caller is admitted */
+    /* number: the channel, detail: the rank that all wait for there, as far as the sender knows */
+    STEPAF_CONTROL_WAITS
 };
 
-/* @a bytes of what follows, then a mark over all of it. */
+/* The head of a frame: followed by @a bytes of data, then a mark over all of it. */
 struct stepaf_control_frame {
     uint32_t type;
     uint32_t number;
-    uint32_t detail; /* the round, or as above */
+    uint32_t detail; /* the round, or as described above */
     uint32_t unused;
     uint64_t bytes;
 };
 
 /* Where a rank listens. */
 struct stepaf_control_entry {
-    uint8_t address[16]; /* IPv6, or IPv4 as IPv6 has it */
+    uint8_t address[16]; /* IPv6, or IPv4-mapped */
     uint16_t port;
     uint8_t
-        is_near; /* on the host of rank 0: at the address by which the reader has reached that */
+        is_near; /* on rank 0's host: reachable at the address by which the reader reached rank 0 */
     uint8_t unused;
 };
 
 enum {
-    STEPAF_CONTROL_TEXT_MAX = 320,      /* of a sentence */
-    STEPAF_CONTROL_ASK_MAX = 64 << 20,  /* bytes of one who is no member yet */
+    STEPAF_CONTROL_TEXT_MAX = 320,      /* of a message */
+    STEPAF_CONTROL_ASK_MAX = 64 << 20,  /* bytes from a process that is not a member yet */
     STEPAF_CONTROL_GATHER_MAX = 1 << 30 /* bytes in one frame */
 };
 
