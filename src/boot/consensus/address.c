@@ -8,7 +8,7 @@
 
 static const uint8_t mapped_prefix[12] = {[10] = 0xff, [11] = 0xff};
 
-/* As the control connections have it. */
+/* Convert an address to the form that the control connections use. */
 static void as_v6(const struct stepaf_net_address *address, uint8_t bytes_p[16])
 {
     bool is_v4 = address->family == AF_INET;
@@ -25,7 +25,7 @@ void stepaf_consensus_addresses_own(const char *net_if, struct stepaf_consensus_
     struct stepaf_net_addresses all;
 
     if (stepaf_net_addresses_own(net_if, &all))
-        all.n = 0; /* whoever needs them says so: the transport */
+        all.n = 0; /* the transport that needs the addresses reports the error */
     for (unsigned i = 0; i < all.n && own.n < STEPAF_CONSENSUS_ADDRESSES; i++)
         if (!all.list[i].loopback)
             as_v6(&all.list[i], own.bytes[own.n++]);

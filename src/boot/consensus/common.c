@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What both parts of the machine need: who is there, what is kept, what is said. */
+/* Functions that both parts of the machine use: who is there, what is kept, what is sent. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -17,7 +17,7 @@ void stepaf_consensus_starve(struct stepaf_consensus *consensus)
     consensus->state = STEPAF_CONSENSUS_FAILED;
 }
 
-/* Keep a copy in place of what was there. */
+/* Keep a copy in place of the old contents. */
 bool stepaf_consensus_keep(struct stepaf_consensus *consensus, struct stepaf_consensus_blob *blob,
                            const void *data, size_t bytes)
 {
@@ -34,7 +34,7 @@ bool stepaf_consensus_keep(struct stepaf_consensus *consensus, struct stepaf_con
     return true;
 }
 
-/* Each counts two, the first three: so no two halves are both more than half. */
+/* Each member counts two, the first three: so no two halves are both more than half. */
 bool stepaf_consensus_is_majority(const struct stepaf_consensus *consensus)
 {
     int all = 0, there = 0, first = 1;
@@ -89,7 +89,7 @@ void stepaf_consensus_say_all(struct stepaf_consensus *consensus,
             consensus->send(consensus->arg, r, message);
 }
 
-/* The decision for one who has not accepted it. */
+/* Send the decision to a rank that has not accepted it. */
 void stepaf_consensus_tell(struct stepaf_consensus *consensus, int to, uint32_t number)
 {
     const struct stepaf_consensus_blob *value =

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The machine that all have a part in; README.md has the rules. */
+/* The part of the consensus machine that every rank has; README.md has the rules. */
 #include "boot/consensus/consensus.h"
 
 #include <stdlib.h>
@@ -47,7 +47,7 @@ void stepaf_consensus_free(struct stepaf_consensus *consensus)
     *consensus = (struct stepaf_consensus){0};
 }
 
-/* There is no way for this rank to go on; who waits for it is not to. */
+/* Resign: this rank cannot go on, and no rank is to wait for it. */
 static void resign_part(struct stepaf_consensus *consensus)
 {
     struct stepaf_consensus_message resign =
@@ -57,7 +57,7 @@ static void resign_part(struct stepaf_consensus *consensus)
     stepaf_consensus_say_all(consensus, &resign);
 }
 
-/* Somebody is there no more, or the decision has been begun. */
+/* Check who is there, after a rank was lost or the decision was opened. */
 static void look_around(struct stepaf_consensus *consensus)
 {
     if (consensus->state != STEPAF_CONSENSUS_OPEN)
@@ -78,7 +78,7 @@ static void look_around(struct stepaf_consensus *consensus)
     }
 }
 
-/* ---- the course of a decision ---- */
+/* ---- the sequence of a decision ---- */
 
 void stepaf_consensus_next(struct stepaf_consensus *consensus)
 {
@@ -87,7 +87,8 @@ void stepaf_consensus_next(struct stepaf_consensus *consensus)
     stepaf_consensus_lead_drop(consensus);
     stepaf_consensus_drop(&consensus->own);
     stepaf_consensus_drop(&consensus->before);
-    if (consensus->state != STEPAF_CONSENSUS_DONE) /* what was only accepted is no decision */
+    /* A value that was only accepted is no decision. */
+    if (consensus->state != STEPAF_CONSENSUS_DONE)
         stepaf_consensus_drop(&consensus->value);
     consensus->before = consensus->value;
     consensus->value = (struct stepaf_consensus_blob){0};
@@ -106,7 +107,7 @@ bool stepaf_consensus_is_called(const struct stepaf_consensus *consensus)
     return consensus->now.is_called || consensus->stays || consensus->is_out;
 }
 
-/* Let the leader have what it has asked for. */
+/* Send the leader the promise that it has asked for. */
 static void promise_to(struct stepaf_consensus *consensus, int leader)
 {
     struct stepaf_consensus_message promise =
@@ -141,14 +142,14 @@ void stepaf_consensus_learn(struct stepaf_consensus *consensus, const void *valu
 {
     if (consensus->state != STEPAF_CONSENSUS_ELSEWHERE)
         return;
-    if (!value) { /* what is no value must not be told to those who ask for it */
+    if (!value) { /* an invalid value must not be sent to ranks that ask for it */
         stepaf_consensus_starve(consensus);
         return;
     }
     if (!stepaf_consensus_keep(consensus, &consensus->value, value, bytes))
         return;
     stepaf_consensus_conclude(consensus);
-    if (consensus->now.is_called) /* who has asked meanwhile is not known */
+    if (consensus->now.is_called) /* which ranks have asked meanwhile is not known */
         stepaf_consensus_tell(consensus, -1, consensus->number);
 }
 
@@ -178,7 +179,8 @@ void stepaf_consensus_set_members(struct stepaf_consensus *consensus, const uint
 {
     for (int r = 0; r < consensus->size; r++) {
         consensus->is_member[r] = is_member[r];
-        consensus->stays = consensus->stays || !is_member[r]; /* the bootstrap would wait for it */
+        /* The bootstrap would wait for the rank. */
+        consensus->stays = consensus->stays || !is_member[r];
     }
 }
 
@@ -208,23 +210,23 @@ void stepaf_consensus_report(struct stepaf_consensus *consensus, int to)
         consensus->send(consensus->arg, to, &losses);
 }
 
-/* ---- what others say ---- */
+/* ---- messages of others ---- */
 
-/* Whether the sender knows that this rank is lost. */
+/* Return whether the sender knows that this rank is lost. */
 static bool says_out(const struct stepaf_consensus *consensus,
                      const struct stepaf_consensus_message *message)
 {
     return stepaf_consensus_gone_by(message, consensus->rank) >= consensus->lives[consensus->rank];
 }
 
-/* A decision that has been made still holds. */
+/* Put this rank out. A decision that has been made still holds. */
 static void go_out(struct stepaf_consensus *consensus)
 {
     consensus->is_out = true;
     look_around(consensus);
 }
 
-/* Whom the sender knows to be lost. */
+/* Adopt the losses that the sender knows. */
 static void merge_lost(struct stepaf_consensus *consensus,
                        const struct stepaf_consensus_message *message)
 {
@@ -242,7 +244,7 @@ static void merge_lost(struct stepaf_consensus *consensus,
         look_around(consensus);
 }
 
-/* It is about a decision that this rank makes elsewhere, or has not come to. */
+/* Take a message about a decision that this rank makes elsewhere, or has not reached. */
 static void hear_early(struct stepaf_consensus_early *early, int from,
                        const struct stepaf_consensus_message *message)
 {
@@ -316,7 +318,7 @@ static void take_open(struct stepaf_consensus *consensus, int from,
     }
 }
 
-/* Of a member, as far as this rank knows. */
+/* Take a message of a rank that is alive, as far as this rank knows. */
 static void take_alive(struct stepaf_consensus *consensus, int from,
                        const struct stepaf_consensus_message *message)
 {
@@ -343,9 +345,9 @@ static void take_alive(struct stepaf_consensus *consensus, int from,
         consensus->send(consensus->arg, from, &resign);
 }
 
-/* Of one whose process has the place of an earlier one, by a decision that this rank has not come
- * to. What it knows of others may be of lives that this rank does not know, and it need not be who
- * it says. */
+/* Take a message of a process that has an earlier one's place, by a decision that this rank has not
+ * reached. What the process knows of others may be about lives that this rank does not know, and
+ * the process may not be who it claims to be. */
 static void hear_ahead(struct stepaf_consensus *consensus,
                        const struct stepaf_consensus_message *message)
 {
@@ -354,7 +356,8 @@ static void hear_ahead(struct stepaf_consensus *consensus,
         consensus->next.is_called = true;
 }
 
-/* Who is lost to this rank is told so; if this rank goes itself, it is not for it to say who does. */
+/* Tell a rank that this rank has lost it. A rank that is out itself, or has failed, sends RESIGN
+ * instead: it must not declare others lost. */
 static void answer_lost(struct stepaf_consensus *consensus, int from,
                         const struct stepaf_consensus_message *message)
 {

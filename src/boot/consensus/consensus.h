@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* One decision of the members of an epoch: who of them goes on, and what each of those has said.
- * README.md has the rules, and why two ranks never come to two decisions. Here is the machine
- * alone: it sends nothing by itself and knows no time, so that a test can play every order of
+/* One decision of the members of an epoch: which of them continue, and what each of these has said.
+ * README.md has the rules, and why two ranks never reach different decisions. This is the machine
+ * alone: it sends nothing by itself and has no clock, so that a test can play every order of
  * events. */
 #ifndef STEPAF_BOOT_CONSENSUS_CONSENSUS_H
 #define STEPAF_BOOT_CONSENSUS_CONSENSUS_H
@@ -16,28 +16,33 @@ struct stepaf_consensus_blob {
 };
 
 enum stepaf_consensus_kind {
-    STEPAF_CONSENSUS_CALL = 1, /* to whom this rank takes for the leader: come to a decision */
-    STEPAF_CONSENSUS_PREPARE, /* the leader: say what you have to say, and listen to no leader before me */
-    STEPAF_CONSENSUS_PROMISE, /* I do: my own words, and what I have accepted of a leader before */
-    STEPAF_CONSENSUS_ACCEPT,  /* the leader: this is to be the decision */
+    /* To the rank that the sender takes for the leader: begin the decision. */
+    STEPAF_CONSENSUS_CALL = 1,
+    /* From the leader: send me your words, and promise to follow no earlier leader. */
+    STEPAF_CONSENSUS_PREPARE,
+    /* I promise: my words, and what I have accepted of an earlier leader. */
+    STEPAF_CONSENSUS_PROMISE,
+    STEPAF_CONSENSUS_ACCEPT, /* from the leader: this is to be the decision */
     STEPAF_CONSENSUS_ACCEPTED,
-    STEPAF_CONSENSUS_DECIDED, /* it is; with it, for whoever has not accepted it */
-    STEPAF_CONSENSUS_OUT,     /* you have been given up */
-    STEPAF_CONSENSUS_LOSSES, /* somebody is lost, as every message says; nothing is to be decided */
-    STEPAF_CONSENSUS_RESIGN  /* I have failed: go on without me, and believe nothing else of this */
+    /* It is decided; with the value for ranks that have not accepted it. */
+    STEPAF_CONSENSUS_DECIDED,
+    STEPAF_CONSENSUS_OUT,    /* you have been declared lost */
+    STEPAF_CONSENSUS_LOSSES, /* a rank is lost, as every message says; nothing is to be decided */
+    /* I have failed: go on without me, and believe nothing else in this message. */
+    STEPAF_CONSENSUS_RESIGN
 };
 
-/* What ranks say to each other. What it points to belongs to the caller. */
+/* What ranks send to each other. The data that a message points to belong to the caller. */
 struct stepaf_consensus_message {
     uint32_t kind;
     uint32_t number;   /* of the decision */
-    uint32_t ballot;   /* the leader's rank, and one; 0: none */
-    uint32_t accepted; /* PROMISE: of what ballot the value is; 0: there is none */
+    uint32_t ballot;   /* the leader's rank plus one; 0: none */
+    uint32_t accepted; /* PROMISE: the ballot of the value; 0: there is none */
     uint32_t life;     /* of the sender: see struct stepaf_consensus */
     const void *gone; /* 32 bits for each rank: how many of its lives the sender knows to be over */
     const void *own;  /* PROMISE: the sender's words */
     size_t own_bytes;
-    const void *value; /* as stepaf_consensus_value_make makes it */
+    const void *value; /* in the form of stepaf_consensus_value_make */
     size_t value_bytes;
 };
 
@@ -45,25 +50,25 @@ typedef void (*stepaf_consensus_send_t)(void *arg, int to,
                                         const struct stepaf_consensus_message *message);
 
 enum stepaf_consensus_state {
-    STEPAF_CONSENSUS_ELSEWHERE, /* the exchange goes another way, or none is under way */
+    STEPAF_CONSENSUS_ELSEWHERE, /* the decision is made by an exchange, or none is in progress */
     STEPAF_CONSENSUS_OPEN,
     STEPAF_CONSENSUS_DONE,
-    STEPAF_CONSENSUS_FAILED /* this rank has been given up, or too few are left */
+    STEPAF_CONSENSUS_FAILED /* this rank has been declared lost, or too few are left */
 };
 
-/* What others want of a decision before this rank has opened it. */
+/* What others have asked for a decision before this rank has opened it. */
 struct stepaf_consensus_early {
-    bool is_called; /* to make it here */
-    int leader;     /* who has said PREPARE; -1: nobody */
+    bool is_called; /* to make the decision here */
+    int leader;     /* the rank that has sent PREPARE; -1: none */
 };
 
-/* The leader's part. */
+/* The state of the leader. */
 struct stepaf_consensus_lead {
     bool leads;
-    bool proposes;                       /* a value: else it still collects */
+    bool proposes;                       /* a value; false: it still collects words */
     bool *has_answered;                  /* by rank */
-    struct stepaf_consensus_blob *blobs; /* what each has said */
-    uint32_t best; /* ballot of the latest value that one has accepted; 0: none */
+    struct stepaf_consensus_blob *blobs; /* the words of each rank */
+    uint32_t best; /* latest ballot of a value that a rank has accepted; 0: none */
     struct stepaf_consensus_blob best_value;
 };
 
@@ -72,86 +77,91 @@ struct stepaf_consensus {
     stepaf_consensus_send_t send;
     void *arg;
     bool *is_member; /* of the last epoch, by rank */
-    /* A rank has one life after the other: each process that takes its place begins the next. How
-     * many it has had is the same at all that have come to the same decision; that one of them is
-     * over is never taken back, so what is said of a process never holds for the next one. */
-    uint32_t *lives, *gone; /* by rank: begun, and over */
+    /* A rank has one life after the other: each process that takes its place begins the next. The
+     * number of its lives is the same at all ranks that have reached the same decision. That a life
+     * is over is never taken back. So what is said about one process never applies to the next. */
+    uint32_t *lives, *gone; /* by rank: lives begun, and lives over */
     uint32_t n_lost;        /* lives that were found to be over */
-    bool is_out;            /* others have given this rank up */
+    bool is_out;            /* others have declared this rank lost */
     enum stepaf_consensus_state state;
     uint32_t number;                         /* of the last decision begun */
-    struct stepaf_consensus_early now, next; /* of this decision, and of the one after it */
-    bool stays; /* one was made here, or somebody has left: so are all that follow */
+    struct stepaf_consensus_early now, next; /* for this decision, and for the one after it */
+    bool stays; /* a decision was made here, or a rank has left: all later ones are made here */
     struct stepaf_consensus_blob own;
-    uint32_t promised, accepted;         /* ballots */
-    struct stepaf_consensus_blob value;  /* accepted, or decided */
-    struct stepaf_consensus_blob before; /* the decision before, until all have come to this one */
+    uint32_t promised, accepted;        /* ballots */
+    struct stepaf_consensus_blob value; /* accepted, or decided */
+    /* The previous decision, until all have reached this one. */
+    struct stepaf_consensus_blob before;
     struct stepaf_consensus_lead lead;
-    bool is_starved; /* there was no memory: it can take part no more */
+    bool is_starved; /* there was no memory: this rank can no longer take part */
 };
 
-/* False: no memory. All are members, in their first lives, and nobody is lost. */
+/* Initialize: all ranks are members, in their first lives, and none is lost. Returns false if there
+ * is no memory. */
 bool stepaf_consensus_init(struct stepaf_consensus *consensus, int rank, int size,
                            stepaf_consensus_send_t send, void *arg);
 void stepaf_consensus_free(struct stepaf_consensus *consensus);
 
-/* The next decision is due. It may be made elsewhere, by an exchange of all, as long as nobody
- * calls (stepaf_consensus_is_called). */
+/* Begin the next decision. It may be made elsewhere, by an exchange of all ranks, as long as no
+ * rank calls (stepaf_consensus_is_called). */
 void stepaf_consensus_next(struct stepaf_consensus *consensus);
 bool stepaf_consensus_is_called(const struct stepaf_consensus *consensus);
-/* It is to be made here; what this rank says is copied. */
+/* Open the decision: it is made here. The words of this rank are copied. */
 void stepaf_consensus_open(struct stepaf_consensus *consensus, const void *own, size_t bytes);
-/* It has been made elsewhere: the value is copied, for those who ask. NULL: there was no memory for
- * it. */
+/* Take a decision that was made elsewhere: the value is copied, for ranks that ask. NULL: there was
+ * no memory for the value. */
 void stepaf_consensus_learn(struct stepaf_consensus *consensus, const void *value, size_t bytes);
-/* All have come to it: nobody asks for it any more. */
+/* Forget the previous decision: all have reached this one, so that no rank asks for it any more. */
 void stepaf_consensus_forget(struct stepaf_consensus *consensus);
 
-/* A rank has ended, or cannot be reached. */
+/* Mark a rank as lost: it has ended, or cannot be reached. */
 void stepaf_consensus_lose(struct stepaf_consensus *consensus, int rank);
 static inline bool stepaf_consensus_has_lost(const struct stepaf_consensus *consensus, int rank)
 {
     return consensus->gone[rank] >= consensus->lives[rank];
 }
-/* As the decision that has been made says, a process takes the place of a rank that is lost. It
- * takes part in all later ones. */
+/* Admit a process in the place of a lost rank, as the decision that has been made says. The process
+ * takes part in all later decisions. */
 void stepaf_consensus_admit(struct stepaf_consensus *consensus, int rank);
-/* This rank is such a process, admitted by the decision @a number, whose value is copied; lives,
- * gone and members are set to those of the others before. False: no memory. */
+/* Make this rank such a process, admitted by the decision @a number, whose value is copied; lives,
+ * gone and members are set to those that the others had before. Returns false if there is no
+ * memory. */
 bool stepaf_consensus_return(struct stepaf_consensus *consensus, uint32_t number, const void *value,
                              size_t bytes);
-/* Tell another rank who is lost. */
+/* Tell another rank which ranks are lost. */
 void stepaf_consensus_report(struct stepaf_consensus *consensus, int to);
-/* What another rank has said. False: nobody says that who goes by the rules. */
+/* Take a message of another rank. Returns false if no rank that follows the rules sends it. */
 bool stepaf_consensus_take(struct stepaf_consensus *consensus, int from,
                            const struct stepaf_consensus_message *message);
-/* Nobody has had that rank yet: it is as one that was lost, and is no member any more. Before the
- * first decision. */
+/* Mark a rank that no process has had yet: it is treated as a lost rank, and is no longer a member.
+ * Call before the first decision. */
 void stepaf_consensus_vacate(struct stepaf_consensus *consensus, int rank);
-/* The members of a new epoch: a byte for each rank. */
+/* Set the members of a new epoch: a byte for each rank. */
 void stepaf_consensus_set_members(struct stepaf_consensus *consensus, const uint8_t *is_member);
 
-/* What a message says of a rank: how many of its lives are over. */
+/* Return how many lives of a rank are over, according to a message. */
 uint32_t stepaf_consensus_gone_by(const struct stepaf_consensus_message *message, int rank);
 
-/* Whether the members that are not lost are more than half, or half with the first. */
+/* Return whether the members that are not lost are more than half, or half including the first. */
 bool stepaf_consensus_is_majority(const struct stepaf_consensus *consensus);
-/* Whom this rank waits for; -1: nobody. */
+/* Return the rank that this rank waits for; -1: none. */
 int stepaf_consensus_awaited(const struct stepaf_consensus *consensus);
 
 /* ---- value.c ---- */
 
-/* Pack what each rank has said, NULL: it is not there. The caller's to free; NULL: no memory. */
+/* Pack the words of each rank; NULL: the rank has none. The caller frees the value; NULL: no
+ * memory. */
 uint8_t *stepaf_consensus_value_make(const struct stepaf_consensus_blob *blobs, int size,
                                      size_t *bytes_p);
-/* Find what each has said in a value; false: it is none. blobs_p points into it; NULL: only look. */
+/* Find the words of each rank in a value; returns false if @a value is invalid. blobs_p points into
+ * it; NULL: only check. */
 bool stepaf_consensus_value_read(const void *value, size_t bytes,
                                  struct stepaf_consensus_blob *blobs_p, int size);
 
-/* A message on the wire; NULL: no memory. The caller's to free. */
+/* Pack a message for the wire; NULL: no memory. The caller frees the data. */
 uint8_t *stepaf_consensus_message_pack(const struct stepaf_consensus_message *message, int size,
                                        size_t *bytes_p);
-/* message_p points into it. False: it is none. */
+/* Read a message; message_p points into the data. Returns false if they are invalid. */
 bool stepaf_consensus_message_read(const void *data, size_t bytes, int size,
                                    struct stepaf_consensus_message *message_p);
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The leader's part: the first of those that are there. */
+/* The leader's part of the machine; the leader is the first member that is not lost. */
 #include <stdlib.h>
 
 #include "boot/consensus/common.h"
@@ -16,8 +16,8 @@ void stepaf_consensus_lead_drop(struct stepaf_consensus *consensus)
     lead->best = 0;
 }
 
-/* Members that the decision has nothing of are told so, if they live: one that was lost after it had
- * said its word waits for an answer. */
+/* Send OUT to lost members that have no words in the decision, in case they live: a rank that was
+ * lost after it had sent its words waits for an answer. */
 static void dismiss_absent(struct stepaf_consensus *consensus)
 {
     const struct stepaf_consensus_blob *value = &consensus->value;
@@ -42,8 +42,8 @@ void stepaf_consensus_conclude(struct stepaf_consensus *consensus)
     consensus->state = STEPAF_CONSENSUS_DONE;
 }
 
-/* All have promised: the value of the latest leader before, if there may have been a decision, else
- * what those who are here have said. */
+/* Choose the value once all have promised: the value of the latest earlier leader, if there may
+ * have been a decision; otherwise the words of the members that are not lost. */
 static bool choose_value(struct stepaf_consensus *consensus)
 {
     struct stepaf_consensus_lead *lead = &consensus->lead;
@@ -68,7 +68,7 @@ static bool choose_value(struct stepaf_consensus *consensus)
     return true;
 }
 
-/* What the leader asks for now. */
+/* Begin the leader's current question. */
 static struct stepaf_consensus_message begin_question(const struct stepaf_consensus *consensus)
 {
     bool proposes = consensus->lead.proposes;
@@ -131,7 +131,8 @@ void stepaf_consensus_lead_begin(struct stepaf_consensus *consensus)
     struct stepaf_consensus_lead *lead = &consensus->lead;
     uint32_t ballot = (uint32_t)consensus->rank + 1;
 
-    if (consensus->promised > ballot) /* to one who has given this rank up: that one will say so */
+    /* The rank that was promised to has declared this rank lost, and will say so. */
+    if (consensus->promised > ballot)
         return;
     consensus->promised = ballot;
     lead->leads = true;

@@ -1,20 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The leader's part: the first of those that are there. */
+/* The leader's part of the machine; the leader is the first member that is not lost. */
 #ifndef STEPAF_BOOT_CONSENSUS_LEAD_H
 #define STEPAF_BOOT_CONSENSUS_LEAD_H
 
 #include "boot/consensus/consensus.h"
 
 void stepaf_consensus_lead_begin(struct stepaf_consensus *consensus);
-/* Go on, if nobody is waited for any more. */
+/* Go on to the next step, if no answer is awaited any more. */
 void stepaf_consensus_lead_on(struct stepaf_consensus *consensus);
-/* Ask again one that has not answered, which may not have heard it. */
+/* Ask a rank again that has not answered: it may not have received the question. */
 void stepaf_consensus_lead_again(struct stepaf_consensus *consensus, int to);
-/* One has promised. */
+/* Take a rank's promise. */
 void stepaf_consensus_lead_promise(struct stepaf_consensus *consensus, int from,
                                    const struct stepaf_consensus_message *message);
 void stepaf_consensus_lead_drop(struct stepaf_consensus *consensus);
-/* The decision is made. */
+/* Conclude: the decision is made. */
 void stepaf_consensus_conclude(struct stepaf_consensus *consensus);
 
 #endif

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What a rank that goes by the rules can say, in whatever order it comes. */
+/* What a rank that follows the rules can send, in whatever order messages arrive. */
 #include "boot/consensus/rules.h"
 
 static bool is_value(const struct stepaf_consensus *consensus,

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Values and messages as bytes. What comes from others is read as input: nothing beyond its end,
- * nothing that does not fit. */
+/* Packing and reading of values and messages. Data from others are untrusted input: reading never
+ * goes beyond the end, and data that do not fit are rejected. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -30,7 +30,7 @@ uint8_t *stepaf_consensus_value_make(const struct stepaf_consensus_blob *blobs, 
     return pack.data;
 }
 
-/* A place that is not NULL, though nothing is there. */
+/* Return an address that is not NULL, even if there is no data. */
 static uint8_t *place_or_none(const void *bytes)
 {
     static uint8_t nothing;
