@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Addresses, and links made from them. */
+/* Addresses of endpoints, and links made from them. */
 #include <string.h>
 
 #include "transport/ofi/ofi.h"
@@ -12,7 +12,7 @@ void stepaf_ofi_address_text(const struct stepaf_ofi *ofi, char *text)
     if (FI_CHECK_OP(ofi->rails[0].av->ops, struct fi_ops_av, straddr))
         (void)fi_av_straddr(ofi->rails[0].av, ofi->rails[0].address, whole, &bytes);
     whole[sizeof(whole) - 1] = '\0';
-    const char *behind = strstr(whole, "://"); /* the name of the format */
+    const char *behind = strstr(whole, "://"); /* after the name of the format */
     snprintf(text, STEPAF_LINK_ADDRESS, "%.47s", behind ? behind + 3 : whole);
 }
 
@@ -34,7 +34,7 @@ void stepaf_ofi_pack_address(struct stepaf_transport *transport, struct stepaf_p
     }
 }
 
-/* Whether the provider can read an address, which is as long as its own, or a text. */
+/* Return whether the provider can read an address: it is as long as its own, or text. */
 static bool address_is_sound(const struct stepaf_ofi_rail *rail, const uint8_t *address,
                              uint32_t bytes)
 {
@@ -45,8 +45,8 @@ static bool address_is_sound(const struct stepaf_ofi_rail *rail, const uint8_t *
     return bytes == rail->address_bytes;
 }
 
-/* Rails are numbered alike at both ends: of those of which one end has fewer, the rest is not used.
- * NULL, or what is wrong. */
+/* Read the paths. Rails have the same numbers at both ends; if one end has fewer, the rest is not
+ * used. Returns NULL, or what is wrong. */
 static const char *read_paths(struct stepaf_ofi *ofi, struct stepaf_ofi_link *link,
                               struct stepaf_unpack *unpack)
 {
@@ -109,7 +109,7 @@ stepaf_status_t stepaf_ofi_connect(struct stepaf_transport *transport,
         return STEPAF_OK;
     }
     stepaf_fabric_connect(&link->shared, facts, token, pids);
-    stepaf_ofi_note_hellos(link); /* some may have come before */
+    stepaf_ofi_note_hellos(link); /* some may have arrived before */
     snprintf(link->shared.base.name, sizeof(link->shared.base.name), "ofi;%.26s", provider);
     stepaf_ofi_address_text(ofi, link->shared.base.address);
     *link_p = &link->shared.base;

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What can be used of what the library lists, and which domains of a provider are a rank's rails. */
+/* Which entries of the library's list can be used, and which domains of a provider become a rank's
+ * rails. */
 #include <stdio.h>
 #include <string.h>
 
@@ -13,8 +14,8 @@ const char *stepaf_ofi_objection(const struct fi_info *info)
     const uint64_t obeyed = FI_MR_LOCAL | FI_MR_VIRT_ADDR | FI_MR_ALLOCATED | FI_MR_PROV_KEY |
                             FI_MR_ENDPOINT | FI_MR_RMA_EVENT | FI_MR_HMEM;
 
-    /* It reads through a null pointer then (2.1.0, of Debian 13, to 2.6.0), however the end closes.
-     * Provider tcp of these does the same work without. */
+    /* It then reads through a null pointer (2.1.0, of Debian 13, to 2.6.0), however the end closes.
+     * Provider tcp of these versions does the same work without that. */
     if (info->fabric_attr->prov_name && !strcmp(info->fabric_attr->prov_name, "tcp;ofi_rxm") &&
         FI_MAJOR(info->fabric_attr->prov_version) >= 201)
         return "since libfabric 2.1 it ends the process if a peer is in the middle of a write";
@@ -32,7 +33,8 @@ static const char *text_of(const char *text)
     return text ? text : "";
 }
 
-/* Whether the memory, addresses and data of both are alike, as those of the rails of a rank are. */
+/* Return whether memory, addresses and data of both are alike, as those of a rank's rails must
+ * be. */
 static bool is_alike(const struct fi_info *info, const struct fi_info *best)
 {
     const struct fi_domain_attr *its = info->domain_attr, *other = best->domain_attr;
@@ -53,7 +55,7 @@ static bool has_name(const struct fi_info *info, const char *name, size_t bytes)
     return strlen(its) == bytes && !memcmp(its, name, bytes);
 }
 
-/* Whether an info before it in the list says the same domain. */
+/* Return whether an earlier info in the list names the same domain. */
 static bool is_named_before(const struct fi_info *list, const struct fi_info *info)
 {
     const char *its = text_of(info->domain_attr->name);
@@ -77,7 +79,7 @@ static void say_missing(const struct fi_info *list, const struct fi_info *first,
                              text_of(info->domain_attr->name));
 }
 
-/* All that are named, alike to @a first, which is the first of them. */
+/* Find all named domains that are alike to @a first, which is the first of them. */
 static unsigned follow_names(const char *names, const struct fi_info *list,
                              const struct fi_info *first,
                              const struct fi_info *infos_p[STEPAF_OFI_RAILS], char *reason)
@@ -111,7 +113,8 @@ static unsigned follow_names(const char *names, const struct fi_info *list,
     return n;
 }
 
-/* A domain may be there with addresses of several kinds, of which the others have to have one. */
+/* A domain may be listed with several kinds of addresses, one of which the other domains must
+ * have. */
 static unsigned domains_by_name(const char *names, const struct fi_info *list,
                                 const struct fi_info *best,
                                 const struct fi_info *infos_p[STEPAF_OFI_RAILS], char *reason)
@@ -133,9 +136,9 @@ static unsigned domains_by_name(const char *names, const struct fi_info *list,
     return 0;
 }
 
-/* ---- by their places ---- */
+/* ---- by their locations ---- */
 
-/* The network card that a domain is of; NULL: not known. */
+/* Return the NIC to which a domain belongs; NULL: not known. */
 static const char *nic_of(const struct fi_info *info)
 {
     const struct fid_nic *nic = info->nic;

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Ends that are agreed upon. verbs;ofi_rxm (1.17) ends the process where its endpoint closes and a
- * peer's write has come that nobody has read, or where it reads one after the peer has closed: it
- * then receives anew by a connection that is gone. So each side says that it writes nothing more,
- * by a second hello, answers the other's, and before it closes waits a little for those of its
- * peers. Then it leaves these, which look all the time, a moment to read what it has written
- * last. */
+/* Ends that both sides agree on. verbs;ofi_rxm (1.17) ends the process if its endpoint closes while
+ * a peer's write has arrived that has not been read, or if it reads one after the peer has closed:
+ * it then posts its receive again on a connection that is gone. Therefore each side says by a
+ * second hello that it writes nothing more, and answers the other's. Before it closes, it waits a
+ * little for those of its peers. Then it gives the peers, which poll all the time, a moment to read
+ * its last writes. */
 #include <string.h>
 #include <time.h>
 
@@ -29,7 +29,7 @@ static void say_end(struct stepaf_ofi_link *link)
         ofi->end_said_ns = stepaf_monotonic_ns();
 }
 
-/* The peer has said that it writes nothing more. */
+/* Note that the peer writes nothing more. */
 static void take_end(struct stepaf_ofi_link *link)
 {
     const struct stepaf_ofi *ofi = (const struct stepaf_ofi *)link->shared.base.transport;
@@ -60,13 +60,13 @@ bool stepaf_ofi_take_hello(struct stepaf_ofi_link *link, uint32_t path)
     return true;
 }
 
-/* For how long to wait for a link; 0: it is over. One that is dead may be that of a peer that
+/* Return for how long to wait for a link; 0: it is over. A dead link may be that of a peer that
  * closes as well, and will say so, or of one that is gone. */
 static int wait_ms(struct stepaf_ofi_link *link)
 {
     if (link->shared.proof.state != STEPAF_FABRIC_PROVEN)
         return 0;
-    if (!link->shared.base.dead || link->is_over) /* also if there was no room for the answer */
+    if (!link->shared.base.dead || link->is_over) /* also if there was no space for the answer */
         say_end(link);
     if (link->is_over && !link->shared.control.pending)
         return 0;

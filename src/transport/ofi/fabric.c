@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Looking up the library, and choosing a provider. */
+/* Lookup of the library, and choice of a provider. */
 #include "transport/ofi/fabric.h"
 
 #include <dlfcn.h>
@@ -19,7 +19,7 @@ static struct stepaf_ofi_library fabric_real;
 static bool fabric_usable;
 static char fabric_reason[STEPAF_REASON_MAX];
 
-/* getinfo is asked for the interface of 1.17, which these headers describe. */
+/* getinfo is asked for the interface of version 1.17, which these headers describe. */
 static const struct {
     const char *name;
     size_t at;
@@ -65,8 +65,8 @@ const struct stepaf_ofi_library *stepaf_ofi_library(char *reason)
     return fabric_usable ? &fabric_real : NULL;
 }
 
-/* Best first. shm is not among them: it reaches one node only, where the library's own does
- * better. */
+/* Best first. shm is not in the list: it reaches only one node, where the library's own transport
+ * does better. */
 static const char *const fabric_order[] = {"efa",         "cxi", "verbs;ofi_rxm", "psm3",   "psm2",
                                            "tcp;ofi_rxm", "tcp", "net",           "sockets"};
 enum { ORDERED = sizeof(fabric_order) / sizeof(fabric_order[0]) };
@@ -112,7 +112,8 @@ static struct fi_info *hints_make(const struct stepaf_ofi_library *library, bool
     return hints;
 }
 
-/* All that the library has to offer; @a for_gpu: that takes GPU memory. NULL: @a reason says why not. */
+/* Return all that the library offers; @a for_gpu: that accepts GPU memory. NULL: @a reason says why
+ * not. */
 static struct fi_info *list_all(const struct stepaf_ofi_library *library, bool for_gpu,
                                 char *reason)
 {
@@ -132,7 +133,7 @@ static struct fi_info *list_all(const struct stepaf_ofi_library *library, bool f
     return error ? NULL : list;
 }
 
-/* The first of the best provider, and what is said of the others. */
+/* Return the first info of the best provider, and what is said about the others. */
 static const struct fi_info *best_provider(const struct fi_info *list, const char *name,
                                            char *refused)
 {
@@ -155,8 +156,8 @@ static const struct fi_info *best_provider(const struct fi_info *list, const cha
     return best;
 }
 
-/* Instead of a list that has @a best, the one of what takes GPU memory, and the same provider there; NULL:
- * it does not. */
+/* Replace the list that has @a best by the list for GPU memory, and return the same provider there;
+ * NULL: it does not accept GPU memory. */
 static const struct fi_info *list_for_gpu(const struct stepaf_ofi_library *library,
                                           struct fi_info **list_p, const struct fi_info *best)
 {

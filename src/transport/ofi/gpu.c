@@ -1,13 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* GPU memory, which a provider with FI_HMEM registers as it is; any other goes through a bounce buffer.
+/* GPU memory. A provider with FI_HMEM registers it directly; otherwise it goes through a bounce
+ * buffer.
  *
- * Providers without a card of their own, as shm, copy GPU memory by CUDA calls in the thread that
- * progresses. These wait for all that is in the default stream, and so for ever for a kernel there
- * that waits for this very message. So a provider has to promise that it makes none, by
- * FI_OPT_CUDA_API_PERMITTED (libfabric 1.18). Where it does not know that option, as before 1.18, it
- * has to promise FI_HMEM_P2P_REQUIRED, that cards alone transfer (fi_endpoint(3)).
- * STEPAF_OFI_GPU=direct takes it without. Who does not promise is opened without FI_HMEM: some
- * providers are slower with host memory then, or make CUDA calls for it, too. */
+ * Providers without a NIC, such as shm, copy GPU memory with CUDA calls in the thread that
+ * progresses. These calls wait for all work in the default stream, and so for ever for a kernel
+ * there that waits for this very message. Therefore a provider must promise that it makes none, by
+ * FI_OPT_CUDA_API_PERMITTED (libfabric 1.18). If it does not know that option, as before 1.18, it
+ * must promise FI_HMEM_P2P_REQUIRED, that only NICs transfer (fi_endpoint(3)).
+ * STEPAF_OFI_GPU=direct accepts a provider without the promise. A provider that does not promise is
+ * opened without FI_HMEM: with it, some are slower with host memory, or make CUDA calls for host
+ * memory, too. */
 #include <stdio.h>
 #include <string.h>
 
@@ -88,7 +90,7 @@ stepaf_status_t stepaf_ofi_note_gpu(struct stepaf_ofi *ofi, const struct stepaf_
     if (is_taken) {
         ofi->gpu.why[0] = '\0';
         if (stepaf_gpu_sync_memops(mem->gpu, mem->base))
-            stepaf_log_info("ofi: %s", stepaf_last_error()->text); /* of memory mapped in pieces */
+            stepaf_log_info("ofi: %s", stepaf_last_error()->text); /* for memory mapped in pieces */
         return STEPAF_OK;
     }
     if (ofi->shared.base.up->env->ofi_gpu == STEPAF_ENV_OFI_GPU_direct)

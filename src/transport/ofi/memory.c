@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Memory, registered as the provider asks. */
+/* Registration of memory, as the provider requires. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -10,8 +10,8 @@
 
 enum { KEY_TRIES = 8 };
 
-/* A key that is not the provider's: as long as it takes, and not to be guessed where that is
- * long. */
+/* Draw a key that the provider does not choose: as long as the provider allows, and hard to guess
+ * if that is long. */
 static bool draw_key(const struct stepaf_ofi_rail *rail, uint64_t *key_p)
 {
     size_t bytes = rail->info->domain_attr->mr_key_size;
@@ -82,8 +82,8 @@ static void register_rails(void *arg)
     }
 }
 
-/* The provider asks the GPU's driver of the memory, which answers where the GPU is current. False: it
- * is not registered, and ofi->gpu.why says why. */
+/* Register with the GPU current: the provider asks the GPU's driver about the memory, which answers
+ * only then. Returns false if the memory is not registered; ofi->gpu.why says why. */
 static bool register_inside(struct registering *job, const struct stepaf_mem *mem)
 {
     struct stepaf_ofi *ofi = job->ofi;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Opening and closing, and the table. */
+/* Opening and closing of the transport, and its table of functions. */
 #include "transport/ofi/ofi.h"
 
 #include <stdlib.h>
@@ -65,7 +65,7 @@ static void close_rails(struct stepaf_ofi *ofi)
     ofi->is_open = false;
 }
 
-/* Take in what comes while it lasts, for a while at most. */
+/* Take in completions while @a lasts returns true, for a limited time. */
 static void take_in_while(struct stepaf_ofi *ofi, bool (*lasts)(const struct stepaf_ofi *ofi))
 {
     int64_t end = stepaf_monotonic_ns() + CLOSE_MS * 1000000LL;
@@ -132,7 +132,7 @@ static const uint8_t *slots_of(const struct stepaf_fabric_link *link)
                                             link->base.peer, 0);
 }
 
-/* Memory of this rank alone. */
+/* Allocate this rank's own memory. */
 static bool ofi_make_room(struct stepaf_ofi *ofi, unsigned n_peers)
 {
     static const struct stepaf_fabric_calls calls = {.control = stepaf_ofi_control,
@@ -155,7 +155,7 @@ static bool ofi_make_room(struct stepaf_ofi *ofi, unsigned n_peers)
     return true;
 }
 
-/* What all rails have in common. */
+/* Take over what all rails have in common. */
 static void take_rail_facts(struct stepaf_ofi *ofi)
 {
     const struct fi_info *info = ofi->rails[0].info;
@@ -165,7 +165,7 @@ static void take_rail_facts(struct stepaf_ofi *ofi)
     ofi->is_wide = info->domain_attr->cq_data_size >= sizeof(uint64_t);
     ofi->ends_together = stepaf_ofi_ends_together(info);
     ofi->share_min = STEPAF_OFI_SHARE_MIN;
-    /* What waits for a doorbell is never all that the provider has room for. */
+    /* Writes that wait for a doorbell must never fill the provider's queue. */
     ofi->more_max = STEPAF_OFI_MORE_MAX - 1;
     if (info->tx_attr && info->tx_attr->size && info->tx_attr->size <= ofi->more_max)
         ofi->more_max = (unsigned)info->tx_attr->size - 1;
@@ -189,7 +189,7 @@ static int open_all(struct stepaf_ofi *ofi)
     return error;
 }
 
-/* Choose rails, and open them. An error; or 0, and there are none: the reason says why. */
+/* Choose rails, and open them. Returns an error; or 0 without rails, and the reason says why. */
 static int open_rails(struct stepaf_ofi *ofi, bool for_gpu, char *reason)
 {
     const struct stepaf_upcalls *up = ofi->shared.base.up;
@@ -205,7 +205,7 @@ static int open_rails(struct stepaf_ofi *ofi, bool for_gpu, char *reason)
     return ofi->n_rails ? open_all(ofi) : 0;
 }
 
-/* With rails that take GPU memory. False: there are none, and none are open. */
+/* Open rails that accept GPU memory. Returns false if there are none; none are then open. */
 static bool open_for_gpu(struct stepaf_ofi *ofi)
 {
     const char *no = stepaf_ofi_no_gpu(ofi->shared.base.up);
@@ -261,7 +261,7 @@ static void ofi_probe_gpu(const struct stepaf_env *env, struct stepaf_gpu *gpu, 
     stepaf_transport_try_gpu(&stepaf_ofi_ops, env, gpu, NULL, text);
 }
 
-/* All links are proven: what libfabric connects has been connected. */
+/* All links are proven: libfabric has made all its connections. */
 static void ofi_shrink(struct stepaf_transport *transport)
 {
     struct stepaf_ofi *ofi = (struct stepaf_ofi *)transport;
@@ -271,7 +271,7 @@ static void ofi_shrink(struct stepaf_transport *transport)
     ofi->settled = true;
 }
 
-/* Of links that are there each says its address itself. */
+/* If there are links, each says its address itself. */
 static void ofi_describe(const struct stepaf_transport *transport, char *text)
 {
     const struct stepaf_ofi *ofi = (const struct stepaf_ofi *)transport;

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* libfabric: reliable datagram endpoints, one a rail, to which peers write. README.md says how. */
+/* The libfabric transport: reliable datagram endpoints, one per rail, to which peers write.
+ * README.md describes the design. */
 #ifndef STEPAF_TRANSPORT_OFI_OFI_H
 #define STEPAF_TRANSPORT_OFI_OFI_H
 
@@ -7,27 +8,27 @@
 #include "transport/ofi/fabric.h"
 
 enum {
-    STEPAF_OFI_PLACES = STEPAF_FABRIC_RING + 1, /* slots of a peer; the last is of credits */
+    STEPAF_OFI_PLACES = STEPAF_FABRIC_RING + 1, /* slots of a peer; the last is for credits */
     STEPAF_OFI_ADDRESS = 256,                   /* the longest address of a provider */
     STEPAF_OFI_PROVIDER = 64,
-    STEPAF_OFI_OPS = 512,     /* writes under way at most */
-    STEPAF_OFI_RESERVE = 128, /* and more: credits, and half of them of links with less than FEW */
+    STEPAF_OFI_OPS = 512,     /* most writes in flight */
+    STEPAF_OFI_RESERVE = 128, /* more: for credits; half also for links with fewer than FEW */
     STEPAF_OFI_FEW = 8,
-    STEPAF_OFI_MORE_MAX = 16, /* writes of one doorbell */
+    STEPAF_OFI_MORE_MAX = 16, /* writes for one doorbell */
     STEPAF_OFI_SHARE_MIN = 64 << 10,
     STEPAF_OFI_SHARE_ALIGN = 64
 };
 
 /* The data of a write: kind (stepaf_fabric_kind), the sender's index among the receiver's peers, a
- * number. Where the provider carries 64 bits, those of a MESSAGE have 32 more in front: what
- * stepaf_msg_to_imm makes of it, and instead of the number its low 8 bits behind the count of
- * pieces beside this write; or stepaf_ofi_in_slot. */
+ * number. If the provider transfers 64 bits, the data of a MESSAGE have 32 more in the upper half:
+ * either the result of stepaf_msg_to_imm, with the number replaced by its low 8 bits, above which
+ * is the count of pieces besides this write; or stepaf_ofi_in_slot. */
 enum {
     STEPAF_OFI_KIND_SHIFT = 30,
     STEPAF_OFI_PEER_SHIFT = 16,
     STEPAF_OFI_IMM_SHIFT = 32,
     STEPAF_OFI_PIECES_SHIFT = 8,
-    STEPAF_OFI_PIECES_MAX = 15, /* of 255 that there is room for: more is a stranger's guess */
+    STEPAF_OFI_PIECES_MAX = 15, /* of 255 that fit: more is a stranger's guess */
     STEPAF_OFI_PIECES_MASK = 255,
     STEPAF_OFI_LOW_NUMBER = 255
 };
@@ -35,58 +36,59 @@ enum {
 static const uint64_t stepaf_ofi_in_slot = ((uint64_t)STEPAF_IMM_OTHER << STEPAF_IMM_CODE_SHIFT)
                                            << STEPAF_OFI_IMM_SHIFT;
 
-/* What goes with a write is hidden by the receiver's token, as much of it as there is room for:
- * libfabric does not say who has written, and a stranger who does not know the token says nothing
- * but by chance. It is its own inverse. */
+/* Mask the data of a write with the receiver's token, as many bits of it as there are: libfabric
+ * does not say who has written, and data from a stranger that does not know the token mean
+ * something only by chance. The function is its own inverse. */
 static inline uint64_t stepaf_ofi_hide(uint64_t data, uint64_t token, bool is_wide)
 {
     return is_wide ? data ^ token : (uint32_t)(data ^ token);
 }
 
 struct stepaf_ofi_op {
-    struct fi_context2 context; /* the provider's: first */
+    struct fi_context2 context; /* the provider's: must be first */
     struct stepaf_fabric_flight *flight;
-    struct stepaf_ofi_op *next; /* while it is free */
+    struct stepaf_ofi_op *next; /* while the op is free */
 };
 
-/* What is under way to lost peers may never end: others get as much again. */
+/* Writes in flight to lost peers may never complete: other peers get as many ops again. */
 struct stepaf_ofi_more_ops {
     struct stepaf_ofi_more_ops *next;
     struct stepaf_ofi_op ops[STEPAF_OFI_OPS];
 };
 
 struct stepaf_ofi_pool {
-    struct stepaf_ofi_op *ops; /* STEPAF_OFI_OPS and STEPAF_OFI_RESERVE */
+    struct stepaf_ofi_op *ops; /* STEPAF_OFI_OPS, then STEPAF_OFI_RESERVE */
     struct stepaf_ofi_op *reserve;
     unsigned n_reserve;
     struct stepaf_ofi_more_ops *more;
-    uint32_t n_more; /* ops of them */
+    uint32_t n_more; /* ops in them */
 };
 
-/* A rail to a peer: from an endpoint of this rank to the one of the same number there. */
+/* A rail to a peer: from an endpoint of this rank to the peer's endpoint with the same number. */
 struct stepaf_ofi_path {
     fi_addr_t to;
     uint64_t ring_key; /* of the peer's slots for this rank */
     uint64_t bytes_sent;
 };
 
-/* When the pieces of a message have come, and itself. */
+/* When the pieces of a message, and the message, have arrived. */
 struct stepaf_ofi_came {
-    uint64_t last, before; /* ticks: the last; the last by another rail, 0: none */
+    uint64_t last, before; /* ticks: the last arrival; the last by another rail, 0: none */
     uint32_t number;       /* the message's */
-    uint8_t rail;          /* of the last */
+    uint8_t rail;          /* of the last arrival */
 };
 
 struct stepaf_ofi_link {
     struct stepaf_fabric_link shared;
     struct stepaf_ofi_path paths[STEPAF_OFI_RAILS];
     unsigned n_paths;
-    uint64_t ring;             /* the peer's slots for this rank */
-    unsigned turn;             /* the path of the next credit */
-    uint8_t said;              /* bits of paths by which a HELLO that is being said has gone */
-    uint8_t hellos, farewells; /* and by which the peer's first, and second, have come */
-    struct stepaf_ofi_came came[STEPAF_FABRIC_RING]; /* by number; where held_up is asked for */
-    bool says_end, is_over; /* that nothing more is written: by this side; by the peer. end.c */
+    uint64_t ring; /* the peer's slots for this rank */
+    unsigned turn; /* the path of the next credit */
+    uint8_t said;  /* bits of paths over which the HELLO in progress has been sent */
+    /* Bits of paths over which the peer's first, and second, have arrived. */
+    uint8_t hellos, farewells;
+    struct stepaf_ofi_came came[STEPAF_FABRIC_RING]; /* by number; where held_up is set */
+    bool says_end, is_over; /* nothing more is written: by this side; by the peer. See end.c */
 };
 
 _Static_assert((int)STEPAF_OFI_RAILS <= 8 && (int)STEPAF_OFI_RAILS <= (int)STEPAF_LINK_RAILS,
@@ -97,7 +99,7 @@ static inline uint8_t stepaf_ofi_all_paths(const struct stepaf_ofi_link *link)
     return (uint8_t)((1u << link->n_paths) - 1);
 }
 
-/* What one rail knows of some memory. */
+/* A rail's registration of a memory. */
 struct stepaf_ofi_mr {
     struct fid_mr *mr;
     uint64_t key;
@@ -126,13 +128,13 @@ struct stepaf_ofi_rail {
     struct fid_ep *ep;
     uint8_t address[STEPAF_OFI_ADDRESS];
     size_t address_bytes;
-    unsigned more_run;   /* writes since the last that was no FI_MORE */
-    bool makes_no_calls; /* to the GPU's library: gpu.c */
+    unsigned more_run;   /* writes since the last one without FI_MORE */
+    bool makes_no_calls; /* to the GPU's library: see gpu.c */
 };
 
 enum stepaf_ofi_gpu_way { STEPAF_OFI_GPU_UNKNOWN, STEPAF_OFI_GPU_DIRECT, STEPAF_OFI_GPU_STAGED };
 
-/* One of libfabric's, as long as the number is that of this inode. */
+/* A socket of libfabric's, as long as the file descriptor has this inode. */
 struct stepaf_ofi_socket {
     int fd;
     bool cut;
@@ -142,30 +144,30 @@ struct stepaf_ofi_socket {
 struct stepaf_ofi {
     struct stepaf_fabric shared;
     const struct stepaf_ofi_library *calls;
-    struct stepaf_ofi_rail rails[STEPAF_OFI_RAILS]; /* alike but for their domains and addresses */
+    struct stepaf_ofi_rail rails[STEPAF_OFI_RAILS]; /* alike except for domains and addresses */
     unsigned n_rails;
     struct stepaf_ofi_link *links; /* shared.links */
     struct stepaf_ofi_op *free_op;
     struct stepaf_ofi_pool pool;
-    uint8_t *slots; /* n_peers times STEPAF_OFI_PLACES in, as many out */
+    uint8_t *slots; /* n_peers times STEPAF_OFI_PLACES for input, as many for output */
     struct stepaf_mem slots_mem;
     struct stepaf_ofi_registration *registrations;
     struct {
         enum stepaf_ofi_gpu_way way;   /* of the memory that was offered last */
         bool promises;                 /* the provider makes no CUDA calls */
-        char never[STEPAF_REASON_MAX]; /* why none is taken, as is known since it was opened; "" */
-        char why[STEPAF_REASON_MAX];   /* staged */
+        char never[STEPAF_REASON_MAX]; /* why no GPU memory is accepted, known since opening; "" */
+        char why[STEPAF_REASON_MAX];   /* why GPU memory is staged */
     } gpu;
-    uint64_t piece_max;  /* of one write */
-    unsigned more_max;   /* writes in a row with FI_MORE, behind which one rings */
-    uint64_t share_min;  /* tensors of twice as much, or more, go by several rails */
-    int64_t end_said_ns; /* end.c: when this side last said so; 0: never */
+    uint64_t piece_max;  /* bytes of one write */
+    unsigned more_max;   /* writes in a row with FI_MORE, after which one rings */
+    uint64_t share_min;  /* tensors of twice as many bytes, or more, use several rails */
+    int64_t end_said_ns; /* end.c: when this side last sent its end; 0: never */
     bool is_open;        /* all rails */
     bool is_wide;        /* data of a write are 64 bits */
-    bool ends_together;  /* end.c */
+    bool ends_together;  /* see end.c */
     bool settled;        /* the first commit is done: libfabric has opened what it needs */
-    bool is_due;         /* progress does more than read, as always before that */
-    bool has_aside;      /* such as to deliver what a look has set aside */
+    bool is_due;         /* progress does more than read; always until settled */
+    bool has_aside;      /* what a poll has set aside is to be delivered */
     struct stepaf_ofi_socket *sockets;
     unsigned n_sockets;
 };
@@ -179,7 +181,8 @@ static inline struct stepaf_fabric_slot *stepaf_ofi_slot(struct stepaf_ofi *ofi,
 
 extern const struct stepaf_transport_ops stepaf_ofi_ops;
 
-/* memory.c. NULL and no error: GPU memory that is not taken, and ofi->gpu.why says why. */
+/* memory.c. Returns NULL without an error for GPU memory that is not accepted; ofi->gpu.why says
+ * why. */
 struct stepaf_ofi_registration *stepaf_ofi_register(struct stepaf_ofi *ofi,
                                                     const struct stepaf_mem *mem, int *error_p);
 void stepaf_ofi_unregister(struct stepaf_ofi_registration *registration);
@@ -191,22 +194,25 @@ stepaf_status_t stepaf_ofi_import_mem(struct stepaf_link *base, uint32_t id, uin
                                       struct stepaf_unpack *unpack, struct stepaf_rmem **rmem_p);
 void stepaf_ofi_release_mem(struct stepaf_link *link, struct stepaf_rmem *rmem);
 
-/* gpu.c. Why no provider is to be asked for GPU memory; NULL: one is. */
+/* gpu.c. Return why no provider is to be asked for GPU memory; NULL: one is. */
 const char *stepaf_ofi_no_gpu(const struct stepaf_upcalls *up);
-/* Have the endpoint, which is not enabled yet, promise what it can. */
+/* Make the endpoint, which is not enabled yet, promise what it can. */
 void stepaf_ofi_prepare_gpu(struct stepaf_ofi_rail *rail);
-/* All rails that were asked for GPU memory are open. False: they are to be opened without. */
+/* Decide whether to keep the rails, once all that were asked for GPU memory are open. Returns false
+ * if they are to be reopened without. */
 bool stepaf_ofi_keep_gpu(struct stepaf_ofi *ofi);
-/* Fill in what a registration of GPU memory says of it. False: it is not to be tried. */
+/* Fill in the attributes for registering GPU memory. Returns false if registration is not to be
+ * tried. */
 bool stepaf_ofi_gpu_attr(struct stepaf_ofi *ofi, const struct stepaf_mem *mem,
                          struct fi_mr_attr *attr_p);
-/* GPU memory was registered, or was not: then it goes another way, but where this one was asked
- * for. */
+/* Note whether GPU memory was registered. If not, the memory is transferred another way; returns an
+ * error if the settings require this one. */
 stepaf_status_t stepaf_ofi_note_gpu(struct stepaf_ofi *ofi, const struct stepaf_mem *mem,
                                     bool is_taken);
 void stepaf_ofi_describe_gpu(const struct stepaf_transport *transport, char *text);
 
-/* connect.c. The first endpoint's address, of STEPAF_LINK_ADDRESS characters; "": not known. */
+/* connect.c. Write the first endpoint's address, of STEPAF_LINK_ADDRESS characters; "": not
+ * known. */
 void stepaf_ofi_address_text(const struct stepaf_ofi *ofi, char *text);
 void stepaf_ofi_pack_address(struct stepaf_transport *transport, struct stepaf_pack *pack);
 stepaf_status_t stepaf_ofi_connect(struct stepaf_transport *transport,
@@ -221,37 +227,39 @@ void stepaf_ofi_sockets_forget(struct stepaf_ofi *ofi);
 void stepaf_ofi_sockets_cut(struct stepaf_ofi *ofi);
 bool stepaf_ofi_sockets_are_open(const struct stepaf_ofi *ofi);
 
-/* room.c. Those under way are bounded, for all peers together. */
+/* room.c. The ops for writes in flight: their number is bounded, for all peers together. */
 bool stepaf_ofi_open_room(struct stepaf_ofi *ofi);
 void stepaf_ofi_close_room(struct stepaf_ofi *ofi);
-/* If there is no free_op, have one of the reserve in its place. False: there is some, or none for this
- * link. Behind the write it is taken back if that was refused. */
+/* If there is no free_op, put one of the reserve in its place. Returns false if there is a free_op,
+ * or none for this link. After the write, stepaf_ofi_take_back returns the op if the write was
+ * rejected. */
 bool stepaf_ofi_lend(struct stepaf_ofi *ofi, const struct stepaf_fabric_link *link,
                      bool for_control);
 void stepaf_ofi_take_back(struct stepaf_ofi *ofi);
 void stepaf_ofi_free_op(struct stepaf_ofi *ofi, struct stepaf_ofi_op *op);
-/* Whether this is an op at all. */
+/* Return whether @a context is one of the first STEPAF_OFI_OPS ops. */
 static inline bool stepaf_ofi_is_usual_op(const struct stepaf_ofi *ofi, const void *context)
 {
     return (uintptr_t)context - (uintptr_t)ofi->pool.ops < STEPAF_OFI_OPS * sizeof(*ofi->pool.ops);
 }
 bool stepaf_ofi_is_op(const struct stepaf_ofi *ofi, const void *context);
-/* And replace what lost peers hold, where others need it. */
+/* Check peers, and replace the ops that lost peers hold, if other peers need them. */
 void stepaf_ofi_check_peers(struct stepaf_transport *transport);
 
 /* send.c */
 unsigned stepaf_ofi_post(struct stepaf_post *const *posts, unsigned n);
 bool stepaf_ofi_control(struct stepaf_fabric_link *link, enum stepaf_fabric_kind kind);
-/* Ring for writes that carried FI_MORE and behind which none has come. False: there is no room. */
+/* Ring the doorbell for writes that carried FI_MORE and were followed by none. Returns false if
+ * there is no space. */
 bool stepaf_ofi_ring(struct stepaf_ofi *ofi);
 
-/* end.c. Whether this provider needs ends to be agreed upon; do so, and wait for the peers: links are
- * disconnected then. */
+/* end.c. Return whether this provider needs both sides to agree on the end; agree on it, and wait
+ * for the peers: links are disconnected then. */
 bool stepaf_ofi_ends_together(const struct fi_info *info);
-/* Those HELLOs that have come by now prove the link, as far as the peer's end goes. */
+/* Mark the link as proven for the peer's side, if the HELLOs that have arrived suffice. */
 void stepaf_ofi_note_hellos(struct stepaf_ofi_link *link);
-/* A HELLO of the peer's has come, the first or, if it writes nothing more, the second by this path.
- * False: there is none such. */
+/* Take a HELLO of the peer: the first or, if the peer writes nothing more, the second over this
+ * path. Returns false if there is no such path. */
 bool stepaf_ofi_take_hello(struct stepaf_ofi_link *link, uint32_t path);
 void stepaf_ofi_end(struct stepaf_ofi *ofi);
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Taking in completions: of own writes, and of those of peers, which are counted. In which order
- * they come means nothing. */
+/* Taking in completions: of this rank's writes, and of peers' writes, which are counted. Their
+ * order has no meaning. */
 #include <string.h>
 
 #include "base/fd.h"
@@ -20,7 +20,7 @@ void stepaf_ofi_tell_last_rail(struct stepaf_fabric_link *shared, uint32_t numbe
         up->held_up(up, &shared->base, msg, imm, came->rail, came->last - came->before);
 }
 
-/* Something of a message has come by a rail. */
+/* Record that a part of a message has arrived over a rail. */
 static __attribute__((noinline, cold)) void note_came(struct stepaf_ofi_link *link, unsigned rail,
                                                       uint32_t number)
 {
@@ -41,7 +41,8 @@ static inline void set_aside(struct stepaf_ofi *ofi)
     ofi->has_aside = true;
 }
 
-/* A piece or a message of the link's is counted, that of @a number, which has come by a rail. */
+/* Deliver, or set aside, after a piece or a message of the link was counted: of message @a number,
+ * over a rail. */
 static inline __attribute__((always_inline)) void follow(struct stepaf_ofi_link *link,
                                                          unsigned rail, uint32_t number,
                                                          bool delivers)
@@ -54,14 +55,14 @@ static inline __attribute__((always_inline)) void follow(struct stepaf_ofi_link 
         set_aside((struct stepaf_ofi *)link->shared.base.transport);
 }
 
-/* The number of a message that is due, of which the bits of @a mask are told. */
+/* Return the full number of a message that is due, from the bits of @a mask in @a told. */
 static inline uint32_t whole_number(const struct stepaf_ofi_link *link, uint32_t told,
                                     uint32_t mask)
 {
     return link->shared.taken + ((told - link->shared.taken) & mask);
 }
 
-/* A message whose data say all of it. */
+/* Take a message that is in the data as a whole. */
 static inline __attribute__((always_inline)) bool take_imm(struct stepaf_ofi_link *link,
                                                            unsigned rail, uint64_t data,
                                                            bool delivers)
@@ -82,7 +83,7 @@ static inline __attribute__((always_inline)) bool take_imm(struct stepaf_ofi_lin
     return true;
 }
 
-/* A CREDIT or HELLO. False: it makes no sense. */
+/* Take a CREDIT or HELLO. Returns false if it is invalid. */
 static __attribute__((noinline)) bool take_control(struct stepaf_ofi *ofi, uint32_t peer,
                                                    uint32_t kind, uint32_t number)
 {
@@ -96,7 +97,8 @@ static __attribute__((noinline)) bool take_control(struct stepaf_ofi *ofi, uint3
     return true;
 }
 
-/* A write of a peer, or of whoever claims to be one. False: it makes no sense. */
+/* Take a write of a peer, or of a process that claims to be one. Returns false if the write is
+ * invalid. */
 static inline __attribute__((always_inline)) bool take_write(struct stepaf_ofi *ofi, unsigned rail,
                                                              uint64_t data, bool delivers)
 {
@@ -135,7 +137,7 @@ static inline struct stepaf_fabric_flight *end_op(struct stepaf_ofi *ofi, struct
     return flight;
 }
 
-/* One of the others, or none at all. */
+/* Complete an op of the reserve, or one added later, if @a context is an op at all. */
 static __attribute__((noinline, cold)) unsigned end_other_op(struct stepaf_ofi *ofi, void *context)
 {
     struct stepaf_ofi_op *op = context;
@@ -148,14 +150,14 @@ static __attribute__((noinline, cold)) unsigned end_other_op(struct stepaf_ofi *
     return flight != &flight->link->control;
 }
 
-/* Provider sockets says of own writes, too, that they have carried data. */
+/* Provider sockets reports also for own writes that they have transferred data. */
 static bool is_of_peer(const struct fi_cq_data_entry *entry)
 {
     return entry->flags & FI_REMOTE_WRITE ||
            (entry->flags & FI_REMOTE_CQ_DATA && !(entry->flags & FI_WRITE));
 }
 
-/* False: there was none. */
+/* Take an error from a rail's queue. Returns false if there was none. */
 static bool take_error(struct stepaf_ofi *ofi, const struct stepaf_ofi_rail *rail)
 {
     struct fi_cq_err_entry entry = {0};
@@ -168,14 +170,14 @@ static bool take_error(struct stepaf_ofi *ofi, const struct stepaf_ofi_rail *rai
         return true;
     }
     struct stepaf_fabric_link *link = op->flight->link;
-    op->flight->post = NULL; /* it has not been sent */
+    op->flight->post = NULL; /* the post has not been sent */
     (void)end_other_op(ofi, op);
     stepaf_fabric_deliver(link); /* what was set aside */
     stepaf_fabric_lose(link, entry.err);
     return true;
 }
 
-/* The queue itself is of no use any more. */
+/* Lose all links: the queue itself can no longer be used. */
 static void lose_all(struct stepaf_ofi *ofi, int error)
 {
     for (uint32_t p = 0; p < ofi->shared.n_peers; p++)
@@ -211,8 +213,8 @@ static inline __attribute__((always_inline)) unsigned read_queue(struct stepaf_o
     return counted;
 }
 
-/* Read each queue once. Returns how much has come, but for what only links have to do with: a rank
- * that hears nothing else is one that waits in vain, and looks for dead peers. */
+/* Read each queue once. Returns how much has arrived, except what concerns only links: a rank that
+ * receives nothing else waits in vain, and checks for dead peers. */
 static inline __attribute__((always_inline)) unsigned read_queues(struct stepaf_ofi *ofi,
                                                                   bool delivers)
 {
@@ -241,7 +243,8 @@ void stepaf_ofi_set_aside(struct stepaf_fabric *fabric)
         (void)stepaf_fd_end(-1);
 }
 
-/* In the first commit libfabric connects, and accepts connections, in here. */
+/* Take in completions in the first commit, in which libfabric connects, and accepts connections, in
+ * here. */
 static unsigned take_in_guarded(struct stepaf_ofi *ofi)
 {
     stepaf_fd_begin();
@@ -250,7 +253,7 @@ static unsigned take_in_guarded(struct stepaf_ofi *ofi)
     return n;
 }
 
-/* Deliver what was set aside, ring where it is owed, and read once. */
+/* Deliver what was set aside, ring the doorbell if due, and read once. */
 static __attribute__((noinline, cold)) unsigned ofi_do_due(struct stepaf_ofi *ofi)
 {
     unsigned n = stepaf_fabric_deliver_all(&ofi->shared);
@@ -270,7 +273,7 @@ unsigned stepaf_ofi_progress(struct stepaf_transport *transport, unsigned polls)
     if (__builtin_expect(ofi->is_due, 0))
         return ofi_do_due(ofi);
     while (!(n = take_in(ofi)) && --polls) {
-        stepaf_cpu_relax(); /* a loop that runs ahead of itself is slow to leave */
+        stepaf_cpu_relax(); /* a loop that runs ahead speculatively is slow to leave */
         transport->up->polled = stepaf_ticks();
     }
     return n;

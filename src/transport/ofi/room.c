@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Room for writes under way. All peers share it; but those that take in nothing are not to hold all
- * of it, or others would look silent as well. */
+/* The ops, which bound the writes in flight. All peers share them; but peers that take in nothing
+ * must not hold all of them, or other peers would seem silent as well. */
 #include <stdlib.h>
 
 #include "transport/ofi/ofi.h"
@@ -99,8 +99,8 @@ bool stepaf_ofi_is_op(const struct stepaf_ofi *ofi, const void *context)
     return is;
 }
 
-/* As lost peers hold them for a while at most where the provider ends what is under way, there is no
- * hurry: they have to hold half of all that there are. */
+/* Add ops if lost peers hold half of all. There is no hurry: if the provider completes writes in
+ * flight, lost peers hold their ops only for a while. */
 static void make_room(struct stepaf_ofi *ofi)
 {
     struct stepaf_ofi_more_ops *more;

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Sending: a post's writes, each with the number of its message, and the message into a slot, or in
- * the data of the last of these writes. */
+/* Sending. A post is its writes, each with the number of its message, and the message, which goes
+ * into a slot or into the data of the last of these writes. */
 #include <string.h>
 
 #include "transport/ofi/ofi.h"
 
-enum { RING_TRIES = 8 }; /* in one look */
+enum { RING_TRIES = 8 }; /* in one call */
 
 static uint32_t imm_make(const struct stepaf_ofi_link *link, enum stepaf_fabric_kind kind,
                          uint32_t number)
@@ -14,9 +14,9 @@ static uint32_t imm_make(const struct stepaf_ofi_link *link, enum stepaf_fabric_
            link->shared.index_at_peer << STEPAF_OFI_PEER_SHIFT | (number & STEPAF_FABRIC_NUMBER);
 }
 
-/* What the last write of a post says, if it is the message as well. */
+/* What the last write of a post carries, if it carries the message as well. */
 struct finish {
-    unsigned xfer; /* of which tensor; beyond all: none says it */
+    unsigned xfer; /* the tensor with that write; beyond the last: none */
     uint32_t imm;
     bool is_said;
 };
@@ -29,9 +29,10 @@ static inline uint64_t finish_data(const struct stepaf_ofi_link *link, uint32_t 
     return (uint64_t)imm << STEPAF_OFI_IMM_SHIFT | imm_make(link, STEPAF_FABRIC_MESSAGE, low);
 }
 
-/* A write was refused. Those before it that carried FI_MORE are to be rung for: progress does that. If
- * it was for good the link is lost, but what the peer has said before is delivered first: where a look
- * has set that aside, the next progress does it, and the post is offered again. */
+/* Handle a rejected write. The doorbell must be rung for earlier writes that carried FI_MORE:
+ * progress does that. If the error is permanent, the link is lost, but what the peer has sent
+ * before is delivered first: if a poll has set that aside, the next progress delivers it, and the
+ * post is offered again. */
 static __attribute__((noinline, cold)) void refuse_write(struct stepaf_ofi_link *link,
                                                          const struct stepaf_ofi_rail *rail,
                                                          int error)
@@ -45,9 +46,9 @@ static __attribute__((noinline, cold)) void refuse_write(struct stepaf_ofi_link 
         stepaf_fabric_lose(&link->shared, error);
 }
 
-/* One write. False: there is no room for it now, or the link is lost. @a more: another one follows
- * at once, which rings for both; but the last for which there is room rings itself, as does one of
- * a few. */
+/* Issue one write. Returns false if there is no space for it now, or the link is lost. @a more:
+ * another one follows immediately, whose doorbell serves both; but the last write for which there
+ * is space rings itself, as does one after more_max writes with FI_MORE. */
 static inline __attribute__((always_inline)) bool ofi_write(
     struct stepaf_fabric_flight *flight, unsigned path, const void *source, size_t bytes,
     const struct stepaf_ofi_registration *own, uint64_t address, uint64_t key, uint64_t data,
@@ -85,7 +86,7 @@ static inline __attribute__((always_inline)) bool ofi_write(
     return true;
 }
 
-/* Write to the peer's slot for this rank from the own one that is its copy. */
+/* Write to the peer's slot for this rank from the copy of that slot in this rank's memory. */
 static bool write_slot(struct stepaf_fabric_flight *flight, unsigned path, uint32_t place,
                        size_t bytes, uint64_t data)
 {
@@ -114,8 +115,8 @@ static bool write_control(struct stepaf_ofi_link *link, unsigned path, uint32_t 
     return done;
 }
 
-/* By each path, with its number: a link is proven if by each of them something gets through. All
- * are tried, since libfabric connects by what is written first. */
+/* Send a hello over each path, with the path's number: a link is proven if data get through over
+ * each of them. All are tried, since libfabric connects with the first write. */
 static bool say_hello_by_paths(struct stepaf_ofi_link *link)
 {
     uint8_t all = stepaf_ofi_all_paths(link);
@@ -130,7 +131,7 @@ static bool say_hello_by_paths(struct stepaf_ofi_link *link)
     return true;
 }
 
-/* Credits, by which idle links are tried, go by each path in turn: one that is silent shows. */
+/* Credits, which probe idle links, use the paths round-robin, so that a silent path shows. */
 bool stepaf_ofi_control(struct stepaf_fabric_link *shared, enum stepaf_fabric_kind kind)
 {
     struct stepaf_ofi_link *link = (struct stepaf_ofi_link *)shared;
@@ -145,10 +146,11 @@ bool stepaf_ofi_control(struct stepaf_fabric_link *shared, enum stepaf_fabric_ki
     return true;
 }
 
-/* A rail's doorbell is one for all peers. Of a lost one no more is asked than to ring. */
+/* Ring the doorbell of a rail, which is one for all peers. A lost peer is only used to ring. */
 static void ring_rail(struct stepaf_ofi *ofi, unsigned r, bool by_lost)
 {
-    unsigned tries = RING_TRIES; /* a provider that has no room has none for the others either */
+    /* If the provider has no space, it has none for the others either. */
+    unsigned tries = RING_TRIES;
 
     for (uint32_t p = 0; p < ofi->shared.n_peers && ofi->rails[r].more_run && tries; p++) {
         struct stepaf_ofi_link *link = &ofi->links[p];
@@ -175,13 +177,14 @@ bool stepaf_ofi_ring(struct stepaf_ofi *ofi)
     return !is_owed;
 }
 
-/* The path of a post, but for the shares of large tensors: one doorbell rings for one path. */
+/* Return the path of a post, except for the shares of large tensors: so one doorbell on one path
+ * serves the post. */
 static inline unsigned path_of(const struct stepaf_ofi_link *link)
 {
     return __builtin_expect(link->n_paths > 1, 0) ? link->shared.sent % link->n_paths : 0;
 }
 
-/* How much of a tensor goes by one path. */
+/* Return how many bytes of a tensor go over one path. */
 static uint64_t share_of(const struct stepaf_ofi_link *link, uint64_t bytes)
 {
     const struct stepaf_ofi *ofi = (const struct stepaf_ofi *)link->shared.base.transport;
@@ -193,10 +196,11 @@ static uint64_t share_of(const struct stepaf_ofi_link *link, uint64_t bytes)
     return ((bytes + n - 1) / n + STEPAF_OFI_SHARE_ALIGN - 1) & -(uint64_t)STEPAF_OFI_SHARE_ALIGN;
 }
 
-/* Send post->xfer[post->at] from post->at_offset on, in shares of so much, each by the next path.
- * False: not all of it. @a first: of this call. What was refused before is offered without FI_MORE,
- * so that nothing waits for what may not come soon. The first share goes by the post's path, and
- * without FI_MORE, so it rings for what was before it. */
+/* Send post->xfer[post->at] from post->at_offset on, in shares of @a share bytes, each over the
+ * next path. Returns false if not all of it is sent. @a first_p: the first write of this call. A
+ * write that was rejected before is offered without FI_MORE, so that nothing waits for a write that
+ * may not come soon. The first share uses the post's path, without FI_MORE, so it rings for the
+ * writes before it. */
 static inline __attribute__((always_inline)) bool send_shares(struct stepaf_ofi_link *link,
                                                               struct stepaf_post *post,
                                                               struct finish *finish, bool *first_p,
@@ -234,7 +238,7 @@ static inline __attribute__((always_inline)) bool send_shares(struct stepaf_ofi_
     return true;
 }
 
-/* A link of several paths. */
+/* Send over a link with several paths. */
 static __attribute__((noinline)) bool send_by_paths(struct stepaf_ofi_link *link,
                                                     struct stepaf_post *post, struct finish *finish,
                                                     bool *first_p)
@@ -268,7 +272,7 @@ static bool ofi_send_message(struct stepaf_ofi_link *link, const struct stepaf_p
     return true;
 }
 
-/* Whether the last write can say the message as well, which tells no credit then. */
+/* Return whether the last write can carry the message as well; it carries no credit then. */
 static struct finish finish_of(const struct stepaf_ofi_link *link, const struct stepaf_post *post)
 {
     const struct stepaf_ofi *ofi = (const struct stepaf_ofi *)link->shared.base.transport;
@@ -285,10 +289,10 @@ static struct finish finish_of(const struct stepaf_ofi_link *link, const struct 
     return finish;
 }
 
-/* False: there is no room now. */
+/* Returns false if there is no space now. */
 static bool ofi_send_post(struct stepaf_ofi_link *link, struct stepaf_post *post)
 {
-    bool first = link->shared.open != NULL; /* refused before: see ofi_send_tensor */
+    bool first = link->shared.open != NULL; /* rejected before: see send_shares */
     struct stepaf_fabric_flight *flight = stepaf_fabric_begin(&link->shared, post);
 
     if (!flight)
@@ -305,8 +309,8 @@ static bool ofi_send_post(struct stepaf_ofi_link *link, struct stepaf_post *post
     return true;
 }
 
-/* The commonest posts: one tensor, by one write that says the message as well. False: it is none of
- * these, or there is no room now, or the link is lost. */
+/* Send the most common post: one tensor, in one write that carries the message as well. Returns
+ * false if the post is not of that kind, or there is no space now, or the link is lost. */
 static inline bool ofi_post_quick(struct stepaf_ofi_link *link, struct stepaf_post *post)
 {
     struct stepaf_fabric_link *shared = &link->shared;
@@ -335,8 +339,9 @@ static inline bool ofi_post_quick(struct stepaf_ofi_link *link, struct stepaf_po
     return true;
 }
 
-/* It could not be sent, or not all of it. Where peers hold all there is, those that are not among
- * them have some of the reserve, for one write, and so on. Returns whether it is QUEUED. */
+/* Queue a post that could not be sent, or not completely. If peers hold all ops, links that hold
+ * few of them get ops of the reserve, for one write at a time. Returns whether the post is
+ * QUEUED. */
 static __attribute__((noinline, cold)) unsigned queue_post(struct stepaf_ofi_link *link,
                                                            struct stepaf_post *post)
 {
@@ -356,7 +361,7 @@ unsigned stepaf_ofi_post(struct stepaf_post *const *posts, unsigned n)
 
     for (unsigned i = 0; i < n; i++) {
         struct stepaf_ofi_link *link = (struct stepaf_ofi_link *)posts[i]->link;
-        posts[i]->state = STEPAF_POST_SENT; /* also what nobody will read */
+        posts[i]->state = STEPAF_POST_SENT; /* also if nobody will read the post */
         if (link->shared.base.dead || ofi_post_quick(link, posts[i]))
             continue;
         if (link->shared.base.dead || ofi_send_post(link, posts[i]) || link->shared.base.dead)

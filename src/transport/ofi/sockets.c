@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Sockets that libfabric has opened for this transport: children of fork() give them up, or a peer
- * on another host would not notice this process's end as long as one of them lives. They are known
- * by their addresses, which nobody else can have: the endpoint's own, and peers' endpoints. */
+/* The sockets that libfabric has opened for this transport. Children of fork() give them up;
+ * otherwise a peer on another host would not notice this process's end as long as a child lives.
+ * The sockets are known by their addresses, which no other socket can have: the endpoint's own, and
+ * peers' endpoints. */
 #include <dirent.h>
 #include <errno.h>
 #include <netinet/in.h>
@@ -53,8 +54,8 @@ static bool is_a_peers(const struct stepaf_ofi *ofi, const union address *addres
     return false;
 }
 
-/* Whether this is where one of the own endpoints is. A listener may be at any address; its port is
- * taken all the same. */
+/* Return whether the address is that of one of this rank's endpoints. A listener may be bound to
+ * any address; its port is taken nevertheless. */
 static bool is_own_place(const struct stepaf_ofi *ofi, const union address *here)
 {
     for (unsigned r = 0; r < ofi->n_rails; r++) {
@@ -67,7 +68,7 @@ static bool is_own_place(const struct stepaf_ofi *ofi, const union address *here
     return false;
 }
 
-/* Whether a descriptor is one of them. */
+/* Return whether a file descriptor is one of these sockets. */
 static bool is_libfabrics(const struct stepaf_ofi *ofi, int fd)
 {
     union address here = {.any = {.sa_family = AF_UNSPEC}}, there = here;
@@ -88,7 +89,7 @@ static void add_socket(struct stepaf_ofi *ofi, int fd)
     struct stat facts;
 
     if (!more)
-        return; /* a child keeps it, that is all */
+        return; /* the only effect: a child keeps the socket */
     ofi->sockets = more;
     if (!fstat(fd, &facts) && !stepaf_fork_add_file(fd))
         ofi->sockets[ofi->n_sockets++] =
@@ -130,21 +131,22 @@ static bool is_open(const struct stepaf_ofi_socket *it)
 }
 
 /* A peer may be in the middle of a write, which tcp;ofi_rxm (1.17) cannot cancel: closing the
- * endpoint then ends the process. So the connections are closed first, and libfabric is left to
- * notice it. */
+ * endpoint then ends the process. Therefore the connections are closed first, and libfabric gets
+ * time to notice. */
 void stepaf_ofi_sockets_cut(struct stepaf_ofi *ofi)
 {
     for (unsigned i = 0; i < ofi->n_sockets; i++) {
         struct stepaf_ofi_socket *it = &ofi->sockets[i];
         int listens = 1;
         socklen_t bytes = sizeof(listens);
-        /* A connection that was reset is none any more, but libfabric may not have noticed. */
+        /* A connection that was reset is no longer connected, but libfabric may not have
+         * noticed. */
         it->cut = is_open(it) && !getsockopt(it->fd, SOL_SOCKET, SO_ACCEPTCONN, &listens, &bytes) &&
                   !listens && (!shutdown(it->fd, SHUT_RDWR) || errno == ENOTCONN);
     }
 }
 
-/* Whether libfabric has not closed one of these. */
+/* Return whether libfabric has not yet closed one of these sockets. */
 bool stepaf_ofi_sockets_are_open(const struct stepaf_ofi *ofi)
 {
     for (unsigned i = 0; i < ofi->n_sockets; i++)
