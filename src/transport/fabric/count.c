@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Counting what has come. In which order it comes means nothing: a message is delivered when it is
- * the next one, and as many pieces have landed as it has. */
+/* Counting of arrivals. Their order has no meaning: a message is delivered when it is the next one,
+ * and as many pieces have landed as belong to it. */
 #include <string.h>
 
 #include "base/time.h"
@@ -26,7 +26,8 @@ void stepaf_fabric_count(struct stepaf_fabric_link *link, enum stepaf_fabric_kin
         due->landed++;
 }
 
-/* Read the slot of the message that is due. False: somebody else has written. */
+/* Read the slot of the message that is due. Returns false if something else has been written
+ * there. */
 static bool read_slot(const struct stepaf_fabric_link *link, struct stepaf_fabric_slot *slot_p)
 {
     const struct stepaf_fabric *fabric = stepaf_fabric_of(link);
@@ -37,7 +38,7 @@ static bool read_slot(const struct stepaf_fabric_link *link, struct stepaf_fabri
            slot_p->msg.n_words <= STEPAF_MSG_WORDS && slot_p->msg.type < STEPAF_MSG_TRANSPORT;
 }
 
-/* The message that is due has all its pieces: the next one is due. */
+/* Make the next message due, once the message that is due has all its pieces. */
 static inline void end_due(struct stepaf_fabric_link *link, struct stepaf_fabric_due *due)
 {
     due->here = STEPAF_FABRIC_NOT_HERE;
@@ -45,7 +46,7 @@ static inline void end_due(struct stepaf_fabric_link *link, struct stepaf_fabric
     link->taken++;
 }
 
-/* The message that is taken is about to be delivered. */
+/* Report the last rail of the message that has been taken and is about to be delivered. */
 static __attribute__((noinline, cold)) void tell_last(struct stepaf_fabric_link *link,
                                                       const struct stepaf_msg *msg, uint32_t imm)
 {
@@ -55,8 +56,8 @@ static __attribute__((noinline, cold)) void tell_last(struct stepaf_fabric_link 
         calls->tell_last_rail(link, link->taken - 1, msg, imm);
 }
 
-/* Deliver the message that is due, of which something is here. False: not all of it, or it made no
- * sense. */
+/* Deliver the message that is due, of which a part is here. Returns false if it is incomplete or
+ * invalid. */
 static __attribute__((noinline)) bool deliver_slot(struct stepaf_fabric_link *link,
                                                    struct stepaf_fabric_due *due)
 {
@@ -66,13 +67,13 @@ static __attribute__((noinline)) bool deliver_slot(struct stepaf_fabric_link *li
 
     if (due->here == STEPAF_FABRIC_IN_SLOT) {
         if (!read_slot(link, &slot)) {
-            due->here = STEPAF_FABRIC_NOT_HERE; /* nothing has come */
+            due->here = STEPAF_FABRIC_NOT_HERE; /* nothing has arrived */
             up->dropped_malformed++;
             return false;
         }
         pieces = slot.pieces;
     }
-    if (due->landed > pieces) { /* which of them are its own, nobody can say */
+    if (due->landed > pieces) { /* nobody can say which pieces are the message's own */
         up->dropped_malformed++;
         up->lost(up, &link->base, "it has written more pieces than its message has");
         return false;
@@ -87,7 +88,7 @@ static __attribute__((noinline)) bool deliver_slot(struct stepaf_fabric_link *li
     return true;
 }
 
-/* Deliver the message that is due. False: not all of it is here. */
+/* Deliver the message that is due. Returns false if it is not complete. */
 static inline bool deliver_next(struct stepaf_fabric_link *link)
 {
     struct stepaf_fabric_due *due = &link->due[link->taken % STEPAF_FABRIC_RING];
@@ -99,7 +100,7 @@ static inline bool deliver_next(struct stepaf_fabric_link *link)
         return deliver_slot(link, due);
     end_due(link, due);
     if (!up->polled)
-        up->polled = stepaf_ticks(); /* when it has come */
+        up->polled = stepaf_ticks(); /* when the message has arrived */
     if (__builtin_expect(up->held_up != NULL, 0))
         tell_last(link, NULL, due->imm);
     up->deliver_imm(up, &link->base, due->imm);
@@ -110,7 +111,7 @@ void stepaf_fabric_deliver(struct stepaf_fabric_link *link)
 {
     while (!link->base.dead && deliver_next(link))
         ;
-    /* Where there is no room for that, the next one does it, or watch.c. */
+    /* If there is no space for the credit, the next delivery sends it, or watch.c. */
     if (link->taken - link->told >= STEPAF_FABRIC_RING / 2 && link->used && !link->base.dead)
         (void)stepaf_fabric_of(link)->calls->control(link, STEPAF_FABRIC_CREDIT);
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Links from begin to end, and the posts that are under way over them. */
+/* Links from beginning to end, and the posts in flight over them. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -55,7 +55,7 @@ void stepaf_fabric_disconnect(struct stepaf_fabric_link *link)
 {
     for (int i = 0; i < STEPAF_FABRIC_RING; i++)
         link->flight[i].post = NULL;
-    memset(link->due, 0, sizeof(link->due)); /* what was set aside is delivered to nobody */
+    memset(link->due, 0, sizeof(link->due)); /* what was set aside is not delivered */
     link->open = NULL;
     link->used = false;
     if (link->pidfd >= 0)
@@ -134,7 +134,7 @@ bool stepaf_fabric_is_quiet(struct stepaf_transport *transport, bool begin, uint
     (void)transport->ops->progress(transport, 1);
     for (uint32_t p = 0; p < fabric->n_peers; p++) {
         const struct stepaf_fabric_link *link = stepaf_fabric_link(fabric, p);
-        if (stepaf_fabric_link_has_pending(link)) { /* also one that is disconnected by now */
+        if (stepaf_fabric_link_has_pending(link)) { /* also a link that is disconnected by now */
             *peer_p = p;
             return false;
         }

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* In the first commit: does anything get through? An endpoint of a fabric connects to nobody before
- * it first sends, and what goes wrong then would show only in the first operation. Each side sends
- * a hello, and a link is proven where the own one is done and the peer's is here: whoever does not
- * hear takes another transport, and the other side follows. */
+/* The proof of links, in the first commit: whether data get through. An endpoint of a fabric makes
+ * no connection before its first send, and errors would show only in the first operation. Each side
+ * sends a hello. A link is proven once the own hello is complete and the peer's has arrived. A side
+ * that receives no hello takes another transport, and the other side follows. */
 #include <time.h>
 
 #include "base/fd.h"
@@ -26,7 +26,7 @@ static void say_hello(struct stepaf_fabric_link *link)
         proof->since_ns = stepaf_monotonic_ns();
     if (proof->sent || proof->state == STEPAF_FABRIC_REFUTED)
         return;
-    stepaf_fd_begin(); /* what is sent first makes the library connect */
+    stepaf_fd_begin(); /* the first send makes the library connect */
     proof->sent = fabric->calls->control(link, STEPAF_FABRIC_HELLO);
     (void)stepaf_fd_end(-1);
 }
@@ -38,7 +38,7 @@ static bool takes_too_long(const struct stepaf_fabric *fabric,
            stepaf_monotonic_ns() - link->proof.since_ns >= *fabric->timeout_us * 1000;
 }
 
-/* What was seen of a link over which nothing gets through. */
+/* Return what was seen of a link over which nothing gets through. */
 static const char *finding(const struct stepaf_fabric *fabric,
                            const struct stepaf_fabric_link *link)
 {
@@ -83,8 +83,8 @@ stepaf_status_t stepaf_fabric_prove_links(struct stepaf_transport *transport, bo
     return status;
 }
 
-/* Links are up at once, as far as this side can say. What is left is to wait for what proves
- * them. */
+/* Links are up immediately, as far as this side can say. What remains is to wait for their
+ * proof. */
 stepaf_status_t stepaf_fabric_finish_connects(struct stepaf_transport *transport,
                                               int64_t deadline_ns, int wait_ms, uint32_t *peer_p,
                                               char *reason)

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Watching peers: by their process on the same node, else by whether they take in what is
- * written. */
+/* The watching of peers: of a peer's process on the same node; otherwise of whether the peer takes
+ * in writes. */
 #include <poll.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -29,7 +29,7 @@ void stepaf_fabric_watch(struct stepaf_fabric_link *link, uint32_t pid)
     link->pidfd = stepaf_fork_end(fd);
 }
 
-/* How long a peer may be silent before it is asked. */
+/* Return how long a peer may be silent before it is probed. */
 static int64_t ask_after_ns(const struct stepaf_fabric *fabric)
 {
     int64_t part_ns = *fabric->timeout_us * 1000 / PINGS_PER_TIMEOUT;
@@ -37,8 +37,8 @@ static int64_t ask_after_ns(const struct stepaf_fabric *fabric)
     return part_ns < ping_ns ? part_ns : ping_ns;
 }
 
-/* What has come of it before is delivered; what others have sent is not, since it may be of the
- * next epoch. */
+/* Declare a peer lost. What it has sent before is delivered; what others have sent is not, since it
+ * may be of the next epoch. */
 static void lose_found(struct stepaf_fabric *fabric, struct stepaf_fabric_link *link,
                        const char *reason)
 {
@@ -54,7 +54,7 @@ void stepaf_fabric_lose(struct stepaf_fabric_link *link, int error)
 
     if (!link->used || link->base.dead)
         return;
-    if (link->proof.state != STEPAF_FABRIC_PROVEN) { /* it takes another transport */
+    if (link->proof.state != STEPAF_FABRIC_PROVEN) { /* the link takes another transport */
         link->proof.state = STEPAF_FABRIC_REFUTED;
         link->proof.error = error;
         return;
@@ -67,8 +67,8 @@ void stepaf_fabric_lose(struct stepaf_fabric_link *link, int error)
     fabric->base.up->lost(fabric->base.up, &link->base, reason);
 }
 
-/* A credit within a look. Where it is refused for good, what the peer has said before is delivered,
- * and then the link is lost. */
+/* Probe a peer with a credit during a check. If the credit is rejected for good, what the peer has
+ * sent before is delivered, and then the link is lost. */
 static void ask_by_credit(struct stepaf_fabric *fabric, struct stepaf_fabric_link *link)
 {
     fabric->asked = link;
@@ -81,14 +81,14 @@ static void ask_by_credit(struct stepaf_fabric *fabric, struct stepaf_fabric_lin
     stepaf_fabric_lose(link, fabric->asked_error);
 }
 
-/* @a anew: the last look is so long ago that silence says nothing. */
+/* Check one link. @a anew: the last check was so long ago that silence means nothing. */
 static void look_after_fabric(struct stepaf_fabric *fabric, struct stepaf_fabric_link *link,
                               int64_t now, bool anew)
 {
     struct pollfd pollfd = {.fd = link->pidfd, .events = POLLIN};
 
     if (link->pidfd >= 0 && poll(&pollfd, 1, 0) > 0) {
-        fabric->calls->set_aside(fabric); /* it may have written since */
+        fabric->calls->set_aside(fabric); /* the peer may have written since */
         lose_found(fabric, link, "its process has ended");
         return;
     }
@@ -98,7 +98,7 @@ static void look_after_fabric(struct stepaf_fabric *fabric, struct stepaf_fabric
         link->noticed = link->heard;
         link->heard_ns = now;
     }
-    /* A credit says nothing new, but shows whether the peer can be written to. */
+    /* A credit has no news, but shows whether the peer can be written to. */
     if (now - link->heard_ns > ask_after_ns(fabric) && !link->control.pending)
         ask_by_credit(fabric, link);
     if (!link->base.dead && link->pidfd < 0 && now - link->heard_ns > *fabric->timeout_us * 1000)
@@ -114,7 +114,7 @@ void stepaf_fabric_check_peers(struct stepaf_transport *transport)
         return;
     bool anew = now - fabric->looked_ns > ask_after_ns(fabric);
     fabric->looked_ns = now;
-    fabric->calls->set_aside(fabric); /* nobody may be reading */
+    fabric->calls->set_aside(fabric); /* it may be that no thread reads */
     for (uint32_t p = 0; p < fabric->n_peers; p++) {
         struct stepaf_fabric_link *link = stepaf_fabric_link(fabric, p);
         if (!link->used || link->base.dead)
