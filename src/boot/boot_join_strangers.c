@@ -61,7 +61,7 @@ int stepaf_join_let_in(struct stepaf_join_strangers *strangers, int listener)
     }
     if (strangers->n == STEPAF_JOIN_STRANGERS_MAX)
         stepaf_join_dismiss_oldest(strangers);
-    /* Mark it as readable, so that it is read before others can take its place. */
+    /* Mark the stranger as readable, so that it is read before others can take its place. */
     strangers->polled[strangers->n] =
         (struct pollfd){.fd = fd, .events = POLLIN, .revents = POLLIN};
     strangers->until_ns[strangers->n++] = stepaf_monotonic_ns() + HELLO_MS * 1000000LL;

@@ -93,7 +93,7 @@ static bool call_next(struct stepaf_member_net *net, int rank)
         if (link) {
             other->called = net->consensus.lives[rank];
             link->hello.to = (uint32_t)rank;
-            if (!net->control.guests.is_one) /* else its knowledge of lives may be old */
+            if (!net->control.guests.is_one) /* else the guest's knowledge of lives may be old */
                 link->hello.life_called = other->called;
             net->control.links[rank] = link;
             other->looked_ns = stepaf_monotonic_ns();

@@ -33,7 +33,7 @@ bool stepaf_member_net_be_guest(struct stepaf_member_net *net, const uint8_t *ke
     returns->home = -1;
     net->returns = returns;
     net->control.guests.is_one = true;
-    stepaf_member_net_let_ask(net, key); /* for when it is a member */
+    stepaf_member_net_let_ask(net, key); /* takes effect once it is a member */
     return true;
 }
 
@@ -175,9 +175,9 @@ static bool hear_refusal(struct member_return *returns, const struct stepaf_cont
     return true;
 }
 
-/* Take frames until this process is a member. Later frames go to the consensus machine. So do
- * frames of a member that has admitted this process and does not know that no other member has told
- * it yet: they have no effect. */
+/* Take frames until this process is a member. Later frames go to the consensus machine. So do,
+ * without effect, frames of a member that has admitted this process and does not know that no other
+ * member has told this process yet. */
 bool stepaf_member_guest_take(struct stepaf_member_net *net, const struct stepaf_control_link *link,
                               const struct stepaf_control_frame *frame, const void *data)
 {

@@ -118,7 +118,7 @@ void stepaf_control_flush(struct stepaf_control_link *link)
         if (sent < 0 && errno == EINTR)
             continue;
         if (sent < 0 && errno != EAGAIN) {
-            link->sent = link->out.bytes; /* nobody reads it; reading the link will show why */
+            link->sent = link->out.bytes; /* nobody takes the data; reading will show why */
             break;
         }
         if (sent < 0)

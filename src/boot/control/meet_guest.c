@@ -71,8 +71,8 @@ static struct stepaf_control_link *call_address(struct stepaf_control *control,
     return link;
 }
 
-/* Send the trouble to rank 0, which tells all, this rank included: that shows that it has
- * arrived. */
+/* Send the trouble to rank 0, which tells all ranks, this one included: by then it has received the
+ * trouble. */
 static void tell_trouble(struct stepaf_control_link *link, struct call *call)
 {
     struct stepaf_control *control = link->control;

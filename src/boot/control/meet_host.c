@@ -99,8 +99,8 @@ static int count_here(const struct stepaf_control *control)
     return n;
 }
 
-/* Tell an arrival why there will be no job. It becomes that rank's link if there is no other;
- * otherwise it is no rank's. */
+/* Tell an arrival why there will be no job. Keep its link as that rank's if there is no other;
+ * otherwise free it. */
 static void send_away(struct stepaf_control *control, struct stepaf_control_link *link)
 {
     int rank = link->rank;
@@ -140,7 +140,7 @@ static void receive_arrival(struct stepaf_control *control, struct stepaf_contro
     stepaf_control_parse(link); /* the rank may have come to say that it cannot take part */
 }
 
-/* After a failure: tell ranks that are still on the way, too. */
+/* After a failure: also tell the ranks that have not arrived yet. */
 static void tell_late_comers(struct stepaf_control *control, int64_t deadline_ns)
 {
     int64_t limit_ns = stepaf_monotonic_ns() + LINGER_NS;

@@ -88,8 +88,8 @@ static void seat_guest(struct stepaf_control *control, struct stepaf_control_lin
     stepaf_control_parse(link);
 }
 
-/* Admit a caller that has proved that it knows the secret. Once ranks have met, it is judged here:
- * a caller has a higher rank, and calls once. Among members, any may call. */
+/* Admit a caller that has proved that it knows the secret. Once ranks have met, the call is judged
+ * here: a caller has a higher rank, and calls once. Among members, any may call. */
 static void admit_rank(struct stepaf_control *control, struct stepaf_control_link *link)
 {
     remove_stranger(control, link);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Which rank all wait for. A rank that does not come keeps waiting those that need its data, and
- * these keep others waiting: in this exchange, or in the next, which some have already begun.
+/* Which rank all wait for. A rank that does not come keeps the ranks waiting that need its data,
+ * and these keep others waiting: in this exchange, or in the next, which some have already begun.
  * Therefore a rank that has waited for long says for which rank, a rank that receives that and
  * waits as well does the same, and each passes on what it receives from the rank that it waits for.
  * The rank at the end of such a chain is one that says nothing. */
