@@ -74,7 +74,8 @@ void stepaf_member_net_withdraw(struct stepaf_member_net *net);
 enum stepaf_member_admission stepaf_member_net_admission(const struct stepaf_member_net *net);
 /* Return why this process was rejected, or what it waits for. */
 const char *stepaf_member_net_answer(const struct stepaf_member_net *net);
-/* Return how all members have ended, as their addresses show; NULL: some may be there. */
+/* Return the failure of a call that shows that all members have ended, as their addresses tell;
+ * NULL: some may be there. */
 const char *stepaf_member_net_members_over(const struct stepaf_member_net *net);
 void stepaf_member_net_counts(const struct stepaf_member_net *net, uint32_t *epoch_p,
                               uint32_t *n_commits_p);

@@ -41,8 +41,8 @@ extern const struct stepaf_ofi_library *stepaf_ofi_library_fake; /* of tests; ot
 /* Choose a provider: the one that the settings name or, if they name none, the best usable one. @a
  * infos_p gets one of its domains for each rail: those that the settings name; or, if the provider
  * says which NICs its domains belong to, those nearest to @a gpu (a PCI address, or NULL) or to
- * this thread's core; or its first one. @a for_gpu: a provider and domains as they accept GPU
- * memory. Returns the number of domains; 0: @a reason says why not. @a refused, of
+ * this thread's core; otherwise its first one. @a for_gpu: a provider and domains as they accept
+ * GPU memory. Returns the number of domains; 0: @a reason says why not. @a refused, of
  * STEPAF_REASON_MAX characters, lists the other providers, and why they were rejected. */
 unsigned stepaf_ofi_choose(const struct stepaf_ofi_library *library, const struct stepaf_env *env,
                            const char *gpu, bool for_gpu, struct fi_info *infos_p[STEPAF_OFI_RAILS],
