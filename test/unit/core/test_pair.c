@@ -248,8 +248,10 @@ static int fork_in_operation(const stepaf_boot_t *boot, void *arg)
 
 static void handles_are_bad_in_a_child(void)
 {
-    ranks_expect_processes(2, fork_in_operation, "inline");
-    ranks_expect_processes(2, fork_in_operation, "thread");
+    char modes[][8] = {"inline", "thread"};
+
+    for (int i = 0; i < 2; i++)
+        ranks_expect_processes(2, fork_in_operation, modes[i]);
 }
 
 static int run_new_rank(const stepaf_boot_t *boot, void *arg)
