@@ -416,7 +416,7 @@ static void run_fleet(struct fleet *fleet)
     int signals = run_signals_open(&before);
 
     signal(SIGPIPE, SIG_IGN);
-    for (int to = 0; to <= STDERR_FILENO; to++)
+    for (int to = STDOUT_FILENO; to <= STDERR_FILENO; to++)
         stepaf_outlet_open(&fleet->outlets[to], to);
     for (int i = 0; i < fleet->hosts.n && !fleet->is_ending; i++) {
         if (!command || signals < 0 ||
@@ -428,7 +428,7 @@ static void run_fleet(struct fleet *fleet)
         }
     }
     watch_fleet(fleet, signals);
-    for (int to = 0; to <= STDERR_FILENO; to++)
+    for (int to = STDOUT_FILENO; to <= STDERR_FILENO; to++)
         stepaf_outlet_close(&fleet->outlets[to]);
     free(command);
 }

@@ -16,6 +16,10 @@ static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static unsigned n_users;
 static bool is_held[FIRST_OWN]; /* closed by the program, occupied by the library */
 
+/* Between begin and end a thread is not canceled: what has begun would never end. */
+static _Thread_local unsigned depth;
+static _Thread_local int cancel_state;
+
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 
 static void close_stand_ins(void)
@@ -54,6 +58,8 @@ void stepaf_fd_begin(void)
 {
     int fd, error = errno;
 
+    if (!depth++)
+        pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &cancel_state);
     pthread_once(&once, watch_forks);
     pthread_mutex_lock(&lock);
     n_users++;
@@ -78,6 +84,8 @@ int stepaf_fd_end(int fd)
         fd = -1;
         error = EMFILE;
     }
+    if (!--depth)
+        pthread_setcancelstate(cancel_state, &cancel_state);
     errno = error;
     return fd;
 }

@@ -35,17 +35,26 @@ struct fork_file {
 static struct fork_file *files;
 static size_t n_files;
 
+static int cancel_state; /* of the thread that has the lock in fork(), where it is not canceled */
+
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 static int trouble; /* errno; 0: fork() calls the handlers */
 
 static void before_fork(void)
 {
+    int before;
+
+    pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &before);
     pthread_mutex_lock(&lock);
+    cancel_state = before;
 }
 
 static void after_fork(void)
 {
+    int before = cancel_state;
+
     pthread_mutex_unlock(&lock);
+    pthread_setcancelstate(before, &before);
 }
 
 /* Take a number off *@a text, which is on a line of /proc/self/maps. */
@@ -139,7 +148,7 @@ static void in_child(void)
     n_files = 0;
     if (nothing >= 0)
         close(nothing);
-    pthread_mutex_unlock(&lock);
+    after_fork();
 }
 
 static void set_up(void)
@@ -256,8 +265,12 @@ void stepaf_fork_unmap(const char *prefix)
 
 void stepaf_fork_close(int fd)
 {
+    int before; /* a thread that is canceled in close() would keep the lock */
+
+    pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &before);
     pthread_mutex_lock(&lock);
     close(fd);
     forget_descriptor(fd);
     pthread_mutex_unlock(&lock);
+    pthread_setcancelstate(before, &before);
 }

@@ -41,19 +41,36 @@ static struct {
     void *callback_arg;
 } sink = {.lock = PTHREAD_MUTEX_INITIALIZER, .fd = -1, .rank = -1};
 
+/* A thread that is canceled in between, which may be wherever it writes or waits, would keep the
+ * lock. Return what it is to be unlocked with. */
+static int lock_sink(void)
+{
+    int cancel_state;
+
+    pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &cancel_state);
+    pthread_mutex_lock(&sink.lock);
+    return cancel_state;
+}
+
+static void unlock_sink(int cancel_state)
+{
+    pthread_mutex_unlock(&sink.lock);
+    pthread_setcancelstate(cancel_state, &cancel_state);
+}
+
 void stepaf_log_set_callback(stepaf_log_cb_t callback, void *arg)
 {
-    pthread_mutex_lock(&sink.lock);
+    int cancel_state = lock_sink();
     sink.callback = callback;
     sink.callback_arg = arg;
-    pthread_mutex_unlock(&sink.lock);
+    unlock_sink(cancel_state);
 }
 
 void stepaf_log_set_rank(int rank)
 {
-    pthread_mutex_lock(&sink.lock);
+    int cancel_state = lock_sink();
     sink.rank = rank;
-    pthread_mutex_unlock(&sink.lock);
+    unlock_sink(cancel_state);
 }
 
 static const char *level_name(stepaf_log_level_t level)
@@ -186,12 +203,12 @@ void stepaf_log_write(stepaf_log_level_t level, const char *file, int line, cons
     va_end(args);
     join_lines(message);
 
-    pthread_mutex_lock(&sink.lock);
+    int cancel_state = lock_sink();
     if (sink.callback)
         sink.callback(level, base_name(file), line, message, sink.callback_arg);
     else
         write_message(level, base_name(file), line, message);
-    pthread_mutex_unlock(&sink.lock);
+    unlock_sink(cancel_state);
     errno = saved_errno;
 }
 
@@ -199,7 +216,7 @@ void stepaf_log_print(const char *text)
 {
     char line[LINE_MAX_BYTES];
 
-    pthread_mutex_lock(&sink.lock);
+    int cancel_state = lock_sink();
     if (!sink.callback)
         write_line(text, strlen(text));
     while (sink.callback && *text) {
@@ -208,7 +225,7 @@ void stepaf_log_print(const char *text)
         sink.callback(STEPAF_LOG_INFO, base_name(__FILE__), __LINE__, line, sink.callback_arg);
         text += bytes + (text[bytes] == '\n');
     }
-    pthread_mutex_unlock(&sink.lock);
+    unlock_sink(cancel_state);
 }
 
 /* Write @a file to @a path with each %p replaced by the process id. Return 0 if it does not fit. */
@@ -273,12 +290,12 @@ void stepaf_log_configure(stepaf_log_level_t level, const char *file)
         error = fd < 0 ? errno : 0;
     }
 
-    pthread_mutex_lock(&sink.lock);
+    int cancel_state = lock_sink();
     int old_fd = sink.fd;
     sink.fd = fd;
     sink.stalled = sink.is_midway = false;
     __atomic_store_n(&stepaf_log_level_now, (int)level, __ATOMIC_RELAXED);
-    pthread_mutex_unlock(&sink.lock);
+    unlock_sink(cancel_state);
     if (old_fd >= 0)
         close(old_fd);
     if (error)

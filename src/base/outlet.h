@@ -18,8 +18,9 @@ struct stepaf_outlet {
     size_t most; /* bytes of one write */
 };
 
-/* A pipe's reader waits for the last that has it open, and a program may put something else at
- * @a fd: keep it no longer than that is no matter. errno stays as it is. */
+/* Keep it open for a moment only, or as long as the process itself lives: a pipe's reader waits for
+ * the last who has the pipe open, and a program may put something else at @a fd. errno stays as it
+ * is. */
 void stepaf_outlet_open(struct stepaf_outlet *outlet_p, int fd);
 void stepaf_outlet_close(struct stepaf_outlet *outlet);
 

@@ -2,6 +2,7 @@
 /* What a child of fork() does not keep: descriptors that a library has made, and mappings of device
  * files, both of which would keep the device's state when the parent has ended. */
 #include <fcntl.h>
+#include <pthread.h>
 #include <stdlib.h>
 #include <sys/mman.h>
 #include <sys/wait.h>
@@ -72,6 +73,47 @@ static void a_file_is_nothing_in_a_child_as_long_as_it_is_that_file(void)
     }
 }
 
+/* A thread that is canceled in one of these calls leaves nothing locked. */
+static void *close_canceled(void *arg)
+{
+    pthread_cancel(pthread_self());
+    stepaf_fork_close(*(int *)arg);
+    return NULL;
+}
+
+static void *open_canceled(void *arg)
+{
+    (void)arg;
+    pthread_cancel(pthread_self());
+    stepaf_fork_begin();
+    int fd = stepaf_fork_end(open("/dev/null", O_RDONLY | O_CLOEXEC));
+    stepaf_fork_close(fd);
+    return NULL;
+}
+
+static int is_there(void)
+{
+    return 1;
+}
+
+static void cancellation_leaves_nothing_locked(void)
+{
+    void *(*const ways[])(void *) = {close_canceled, open_canceled};
+
+    for (size_t i = 0; i < sizeof ways / sizeof *ways; i++) {
+        pthread_t thread;
+        int fd = dup(STDERR_FILENO);
+        alarm(30);
+        CU_ASSERT_EQUAL_FATAL(pthread_create(&thread, NULL, ways[i], &fd), 0);
+        pthread_join(thread, NULL);
+        CU_ASSERT_EQUAL(in_a_child(is_there), 1);
+        stepaf_fork_forget(fd);
+        alarm(0);
+        if (ways[i] != close_canceled)
+            close(fd);
+    }
+}
+
 static void *device, *other;
 
 static int has(void *map)
@@ -123,6 +165,7 @@ int main(void)
     CU_TestInfo tests[] = {
         {"a library's descriptor is nothing in a child",
          a_librarys_descriptor_is_nothing_in_a_child},
+        {"cancellation leaves nothing locked", cancellation_leaves_nothing_locked},
         {"a file is nothing in a child as long as it is that file",
          a_file_is_nothing_in_a_child_as_long_as_it_is_that_file},
         {"mappings of a device are not there in a child",

@@ -297,6 +297,29 @@ static void so_it_is_with_standard_error(void)
     close(kept);
 }
 
+static void *log_canceled(void *arg)
+{
+    pthread_cancel(pthread_self());
+    stepaf_log_warn("a line that is waited with");
+    return arg;
+}
+
+/* A thread that is canceled while it waits for room does not keep others from the log. */
+static void cancellation_leaves_the_log(void)
+{
+    struct seen seen = {0};
+    pthread_t thread;
+
+    alarm(LIMIT_S);
+    CU_ASSERT_EQUAL_FATAL(pthread_create(&thread, NULL, log_canceled, NULL), 0);
+    pthread_join(thread, NULL);
+    stepaf_log_set_callback(record, &seen);
+    stepaf_log_warn("another thread's");
+    stepaf_log_set_callback(NULL, NULL);
+    alarm(0);
+    CU_ASSERT_EQUAL(seen.count, 1);
+}
+
 static int open_terminal(int is_raw, int *own_p)
 {
     struct termios modes;
@@ -451,6 +474,7 @@ int main(void)
         {"a FIFO without a reader is refused", a_fifo_without_a_reader_is_refused},
         {"a reader that stops costs lines only", a_reader_that_stops_costs_lines_only},
         {"so it is with standard error", so_it_is_with_standard_error},
+        {"cancellation leaves the log", cancellation_leaves_the_log},
         {"so it is with a terminal", so_it_is_with_a_terminal},
         {"a cut line ends", a_cut_line_ends},
         {"a full file is no end", a_full_file_is_no_end},
