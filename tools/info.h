@@ -39,6 +39,8 @@ void info_transports(const struct stepaf_env *env);
 /* Whether it can be used. @a text, of INFO_TRANSPORT_TEXT characters: what it takes, or why not. */
 int info_transport(const struct stepaf_env *env, const struct stepaf_transport_ops *ops,
                    char *text);
+/* Why a transport that STEPAF_TRANSPORTS does not admit is not used. */
+const char *info_not_listed(const struct stepaf_env *env);
 /* Fails in builds without jansson. */
 int info_json(const struct info_env *env);
 int info_topology(int with_tree);

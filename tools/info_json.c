@@ -73,7 +73,7 @@ static json_t *json_transports(const struct stepaf_env *env)
         int admitted = stepaf_transport_admitted(env, ops);
         int usable = admitted && info_transport(env, ops, reason);
         if (!admitted)
-            snprintf(reason, sizeof reason, "STEPAF_TRANSPORTS does not list it");
+            snprintf(reason, sizeof reason, "%s", info_not_listed(env));
         json_array_append_new(transports, json_pack("{s:s, s:b, s:o}", "name", ops->name, "usable",
                                                     usable, "detail", json_text(reason)));
     }

@@ -65,13 +65,19 @@ int info_transport(const struct stepaf_env *env, const struct stepaf_transport_o
     return usable;
 }
 
+const char *info_not_listed(const struct stepaf_env *env)
+{
+    return *env->transports ? "STEPAF_TRANSPORTS does not list it"
+                            : "it is used only where STEPAF_TRANSPORTS lists it";
+}
+
 void info_transports(const struct stepaf_env *env)
 {
     for (int i = 0; stepaf_transports[i]; i++) {
         const struct stepaf_transport_ops *ops = stepaf_transports[i];
         char reason[INFO_TRANSPORT_TEXT] = "";
         if (!stepaf_transport_admitted(env, ops)) {
-            printf("%-8s not used: STEPAF_TRANSPORTS does not list it\n", ops->name);
+            printf("%-8s not used: %s\n", ops->name, info_not_listed(env));
         } else if (!info_transport(env, ops, reason)) {
             printf("%-8s cannot be used: %s\n", ops->name, reason);
         } else {

@@ -99,8 +99,10 @@ STEPAF_API stepaf_status_t stepaf_batch_answer(stepaf_batch_h batch, int index,
 /** Answer @a batch: write @a tensors to the pull destinations of the attention rank, and notify it.
  *  @param tensors    as many as the batch expects, in the same order and with the same keys; each
  *                    at most the expected bytes, 0 included. Sources remain the caller's and must
- *                    not change while they are sent. Sources in GPU memory must be complete, as for
- *                    stepaf_start.
+ *                    not change while they are sent. The receive buffers of @a batch are valid
+ *                    sources, also with STEPAF_RESPOND_RELEASE: the attention rank overwrites them
+ *                    only after the answer has arrived. Sources in GPU memory must be complete, as
+ *                    for stepaf_start.
  *  @param flags      STEPAF_RESPOND_RELEASE, or 0.
  *  @param request_p  NULL, or a request to wait for before the sources are overwritten. With NULL,
  *                    the sources may be overwritten once the next batch of the same plan and slot
@@ -160,9 +162,10 @@ STEPAF_API stepaf_status_t stepaf_confirm(stepaf_batch_h batch);
  *  @param results_p  NULL, or a result for each batch, as for stepaf_respond; STEPAF_ERR_HANDLE for
  *                    a NULL entry, STEPAF_ERR_KEY if a tensor's key is not declared here.
  *  @return STEPAF_OK if all answers were sent, where NULL entries do not count; otherwise the first
- *  failure, which does not stop the others. With nothing sent: STEPAF_ERR_INVALID (no batches, no tensors, or too many);
- *  STEPAF_ERR_SIZE (a tensor has fewer rows than the batches together); STEPAF_ERR_HANDLE (without
- *  @a rows, one of the batches is released, so the rows of the following batches are not known).
+ *  failure, which does not stop the others. With nothing sent: STEPAF_ERR_INVALID (no batches, no
+ *  tensors, or too many); STEPAF_ERR_SIZE (a tensor has fewer rows than the batches together);
+ *  STEPAF_ERR_HANDLE (without @a rows, one of the batches is released, so the rows of the following
+ *  batches are not known).
  *
  *  Does not block. */
 STEPAF_API stepaf_status_t stepaf_respond_many(const stepaf_batch_h *batches, int n_batches,

@@ -41,7 +41,8 @@ typedef struct stepaf_params {
     stepaf_role_t role;
     stepaf_progress_mode_t progress;
     stepaf_threads_t threads;
-    const char *split; /* as STEPAF_SPLIT, which it overrides: "attn=4,ffn=2[,interleave]" */
+    const char *split; /* as STEPAF_SPLIT, which it overrides: "attn=4,ffn=2[,interleave]"; NULL or
+                        * empty: STEPAF_SPLIT */
 } stepaf_params_t;
 
 /** Join the job: find the other ranks and agree on roles. Collective, one exchange.

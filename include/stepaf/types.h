@@ -67,7 +67,7 @@ enum {
 
 /** Timeout that stands for the setting STEPAF_TIMEOUT_US (10 s unless set). Timeouts are in
  *  microseconds. 0 polls once. Any negative value means this default. */
-#define STEPAF_TIMEOUT_DEFAULT ((int64_t)-1)
+#define STEPAF_TIMEOUT_DEFAULT (-INT64_C(1))
 
 /** A tensor that the caller passes: its key and its bytes. @a data points to memory that is
  *  registered with the context (see stepaf/memory.h), and may be NULL only if @a bytes is 0. The

@@ -191,10 +191,11 @@ stepaf_status_t stepaf_batch_query(stepaf_batch_h handle, stepaf_batch_info_t *i
     return status;
 }
 
-static stepaf_status_t no_tensor(int index)
+/* @a what: that the batch has no such tensor. */
+static stepaf_status_t no_tensor(const char *what, int index)
 {
     return stepaf_error_set(STEPAF_ERR_INVALID, STEPAF_PHASE_NONE,
-                            "the batch has no tensor %d, or info_p is NULL", index);
+                            "the batch %s %d, or info_p is NULL", what, index);
 }
 
 stepaf_status_t stepaf_batch_tensor(stepaf_batch_h handle, int index, stepaf_tensor_info_t *info_p)
@@ -206,7 +207,7 @@ stepaf_status_t stepaf_batch_tensor(stepaf_batch_h handle, int index, stepaf_ten
         return status;
     const struct stepaf_remote_plan *remote = batch->remote;
     if ((unsigned)index >= remote->n_push || !info_p) {
-        status = no_tensor(index);
+        status = no_tensor("has no pushed tensor", index);
     } else {
         const struct stepaf_remote_plan_push *push = &remote->push[index];
         status = stepaf_fill_tensor(push->key, push->key->id,
@@ -226,7 +227,7 @@ stepaf_status_t stepaf_batch_answer(stepaf_batch_h handle, int index, stepaf_ten
         return status;
     const struct stepaf_remote_plan *remote = batch->remote;
     if ((unsigned)index >= remote->n_pull || !info_p) {
-        status = no_tensor(index);
+        status = no_tensor("expects no answer", index);
     } else {
         const struct stepaf_remote_plan_pull *pull = &remote->pull[index];
         status =

@@ -6,6 +6,7 @@
 #include <dlfcn.h>
 #include <limits.h>
 #include <link.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -18,11 +19,12 @@ struct library {
     const char *file; /* by the version that belongs to this one */
     const char *entry;
     const char *package; /* what to ask configure for */
+    const char *direct;  /* what programs call that are linked against archives */
 };
 
 static const struct library libraries[] = {
-    [STEPAF_ENV_BOOT_mpi] = {STEPAF_MPI_SONAME, "stepaf_init_mpi_world", "MPI"},
-    [STEPAF_ENV_BOOT_pmix] = {STEPAF_PMIX_SONAME, "stepaf_init_pmix", "PMIx"},
+    [STEPAF_ENV_BOOT_mpi] = {STEPAF_MPI_SONAME, "stepaf_init_mpi_world", "MPI", "stepaf_init_mpi"},
+    [STEPAF_ENV_BOOT_pmix] = {STEPAF_PMIX_SONAME, "stepaf_init_pmix", "PMIx", "stepaf_init_pmix"},
 };
 
 /* Whether the object is an MPI library: all of them are called libmpi-something. */
@@ -85,6 +87,16 @@ static void *open_library(const struct library *library)
     return opened ? opened : dlopen(library->file, RTLD_NOW | RTLD_LOCAL);
 }
 
+/* Whether the stepaf_init that is found in @a scope is of this object. */
+static bool is_own_init(void *scope)
+{
+    const void *found = dlsym(scope, "stepaf_init");
+    Dl_info own, other;
+
+    return found && dladdr((const void *)(uintptr_t)&stepaf_boot_choose, &own) &&
+           dladdr(found, &other) && own.dli_fbase == other.dli_fbase;
+}
+
 stepaf_status_t stepaf_boot_load(int choice, stepaf_boot_init_t *init_p)
 {
     const struct library *library = &libraries[choice];
@@ -94,6 +106,12 @@ stepaf_status_t stepaf_boot_load(int choice, stepaf_boot_init_t *init_p)
         return stepaf_error_set(STEPAF_ERR_BOOT, STEPAF_PHASE_INIT,
                                 "cannot load the bootstrap for %s: %.300s", library->package,
                                 dlerror());
+    /* What the program exports comes before what the opened library depends on. */
+    if (!is_own_init(RTLD_DEFAULT) && !is_own_init(opened))
+        return stepaf_error_set(STEPAF_ERR_BOOT, STEPAF_PHASE_INIT,
+                                "%s brings a second libstepaf: a program that is linked against "
+                                "archives calls %s instead of stepaf_init(NULL, ...)",
+                                library->file, library->direct);
     union { /* ISO C has no conversion of the one to the other; POSIX says that they are alike */
         void *symbol;
         stepaf_boot_init_t init;

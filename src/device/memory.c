@@ -148,7 +148,7 @@ stepaf_status_t stepaf_device_check_host(const void *base, size_t bytes)
         step = left < LOOK_PAGES * page ? left : LOOK_PAGES * page;
         if (mincore(first + at, step, resident) && errno == ENOMEM)
             return stepaf_error_set(STEPAF_ERR_INVALID, STEPAF_PHASE_NONE,
-                                    "there is no memory at some place from %zu bytes on",
+                                    "a page is not mapped, %zu bytes after the start or later",
                                     at < before ? 0 : at - before);
     }
     return STEPAF_OK;

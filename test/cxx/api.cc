@@ -88,6 +88,18 @@ static_assert(stepaf::timeout(std::chrono::microseconds::max()).count() == INT64
 static_assert(stepaf::timeout(std::chrono::duration<unsigned char>(255)).count() == 255000000);
 static_assert(stepaf::timeout_default.count() == STEPAF_TIMEOUT_DEFAULT);
 
+/* What std::span has, and its stand-in before C++20. */
+static void test_spans()
+{
+    int numbers[] = {1, 2, 3, 4};
+    stepaf::span<int> all(numbers);
+    CHECK(all.front() == 1 && all.back() == 4);
+    CHECK(all.first(2).size() == 2 && all.first(2).back() == 2);
+    CHECK(all.last(3).size() == 3 && all.last(3).front() == 2);
+    CHECK(all.subspan(1).size() == 3 && all.subspan(1).front() == 2 && all.subspan(4).empty());
+    CHECK(all.subspan(1, 2).back() == 3);
+}
+
 /* What polls, with no slot free and no answer there: a timeout of 0, or one that has passed. */
 static void test_polls(stepaf::context &ctx, stepaf::plan &plan, stepaf::request &pending)
 {
@@ -228,6 +240,9 @@ static void ffn(stepaf_boot_t *boot)
     CHECK(batch.query().n_tensors == 1 && batch.query().attention_rank == 0);
     CHECK(batch.answer(0).key == Y && batch.answer(0).max_bytes == N * sizeof(float));
     CHECK(batch.try_tensor(1).error() == STEPAF_ERR_INVALID);
+    CHECK(std::strstr(stepaf_last_error()->text, "has no pushed tensor 1"));
+    CHECK(batch.try_answer(1).error() == STEPAF_ERR_INVALID);
+    CHECK(std::strstr(stepaf_last_error()->text, "expects no answer 1"));
     throws<stepaf::error>(STEPAF_ERR_INVALID, [&] { batch.respond({}); });
     CHECK(batch);
     twice(batch, ys);
@@ -297,5 +312,6 @@ static void ffn(stepaf_boot_t *boot)
 
 int main()
 {
+    test_spans();
     return run_pair(attention, ffn);
 }

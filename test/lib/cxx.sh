@@ -22,7 +22,7 @@ build_and_run()
     shift 3
     programs=$((programs + 1))
     # shellcheck disable=SC2086
-    $compiler -std="$standard" -O2 "$@" -Wall -Wextra -Wpedantic -Wshadow -Werror \
+    $compiler -std="$standard" -O2 "$@" -Wall -Wextra -Wpedantic -Wshadow -Wold-style-cast -Werror \
         -I"$top_builddir/include" -I"$top_srcdir/include" "$top_srcdir/test/cxx/$name.cc" \
         -o "$directory/$name" -L"$libraries" -Wl,-rpath,"$libraries" -lstepaf &&
         said=$(timeout -k 5 60 "$directory/$name" 2>&1) && return

@@ -43,3 +43,20 @@ sed -n '/^\.\\" program/,/^\.EE/p' "$top_srcdir/man/stepaf_cxx.7" |
     sed '/^\./d; s/\\-/-/g; s/\\e/\\/g' >"$directory/manual.cc"
 [ -s "$directory/manual.cc" ] || { echo "stepaf_cxx.7 has no program"; exit 1; }
 printf 'layer 0: 2\nlayer 1: 4\nlayer 2: 6\n' | example "$directory/manual.cc" 2 attn=1,ffn=1
+
+# The manual's own line links its program. A stand-in for pkg-config names the libraries of this build.
+line=$(sed -n '/program\.cc/{s/\\-/-/g;p;}' "$top_srcdir/man/stepaf_cxx.7")
+case $line in
+mpicxx\ *) ;;
+*) echo "stepaf_cxx.7: \"$line\" does not link MPI"; exit 1 ;;
+esac
+if command -v mpicxx >/dev/null; then
+    includes=$(cd "$top_builddir/include" && pwd) sources=$(cd "$top_srcdir/include" && pwd)
+    cat >"$directory/pkg-config" <<END
+#!/bin/sh
+echo "-I$includes -I$sources -L$libraries -Wl,-rpath,$libraries -lstepaf_mpi -lstepaf"
+END
+    chmod +x "$directory/pkg-config"
+    mv "$directory/manual.cc" "$directory/program.cc"
+    (cd "$directory" && PATH=$directory:$PATH sh -c "$line -o by_line") || { echo "stepaf_cxx.7: $line: FAILED"; exit 1; }
+fi

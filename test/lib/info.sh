@@ -72,6 +72,9 @@ without()
     setting=LD_LIBRARY_PATH=$directory${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
     expect 0 -t
     has '^shm +can'
+    has "^$1 +not used: it is used only where STEPAF_TRANSPORTS lists it\$"
+    export STEPAF_TRANSPORTS=shm
+    expect 0 -t
     has "^$1 +not used: STEPAF_TRANSPORTS does not list it\$"
     export STEPAF_TRANSPORTS=shm,$1
     expect 0 -t

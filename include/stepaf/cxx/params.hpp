@@ -34,7 +34,7 @@ class params
         c_.threads = threads;
         return *this;
     }
-    /** @param split  as STEPAF_SPLIT; not copied. */
+    /** @param split  as STEPAF_SPLIT, which holds if this is NULL or empty; not copied. */
     params &split(const char *split) noexcept
     {
         c_.field_mask |= STEPAF_PARAM_SPLIT;

@@ -52,9 +52,16 @@ class span
     constexpr T *end() const noexcept { return data_ + size_; }
     constexpr T &operator[](std::size_t i) const noexcept { return data_[i]; }
     constexpr T &front() const noexcept { return data_[0]; }
+    constexpr T &back() const noexcept { return data_[size_ - 1]; }
+    constexpr span first(std::size_t n) const noexcept { return {data_, n}; }
+    constexpr span last(std::size_t n) const noexcept { return {data_ + (size_ - n), n}; }
+    constexpr span subspan(std::size_t offset) const noexcept
+    {
+        return {data_ + offset, size_ - offset};
+    }
     constexpr span subspan(std::size_t offset, std::size_t n) const noexcept
     {
-        return {data_ + offset, n};
+        return n == static_cast<std::size_t>(-1) ? subspan(offset) : span(data_ + offset, n);
     }
 
   private:

@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Which bootstrap a process is given by what it finds itself in. */
+#include "config.h"
+
+#include <dlfcn.h>
 #include <stdlib.h>
 
 #include "base/error.h"
@@ -97,6 +100,25 @@ static void without_a_launcher_it_says_how_to_start(void)
     unsetenv("STEPAF_BOOT");
 }
 
+/* This program is linked against an archive of the library, and a launcher's shared library brings
+ * libstepaf with it. */
+static void a_second_libstepaf_is_refused(void)
+{
+    static const char *const files[] = {".libs/" STEPAF_MPI_SONAME, ".libs/" STEPAF_PMIX_SONAME};
+    static const int choices[] = {STEPAF_ENV_BOOT_mpi, STEPAF_ENV_BOOT_pmix};
+    static const char *const calls[] = {"stepaf_init_mpi ", "stepaf_init_pmix "};
+
+    for (int i = 0; i < 2; i++) {
+        stepaf_boot_init_t init = NULL;
+        if (!dlopen(files[i], RTLD_NOW | RTLD_LOCAL)) /* then it is found by its name */
+            continue;
+        CU_ASSERT_EQUAL(stepaf_boot_load(choices[i], &init), STEPAF_ERR_BOOT);
+        CU_ASSERT_PTR_NULL(init);
+        UNIT_CONTAINS(stepaf_last_error()->text, "brings a second libstepaf");
+        UNIT_CONTAINS(stepaf_last_error()->text, calls[i]);
+    }
+}
+
 /* Of this library's own only, and nothing is changed where there is none. */
 static void a_bootstrap_to_keep(void)
 {
@@ -133,6 +155,7 @@ int main(void)
         {"a setting is stronger", a_setting_is_stronger},
         {"without a launcher it says how to start", without_a_launcher_it_says_how_to_start},
         {"a bootstrap to keep", a_bootstrap_to_keep},
+        {"a second libstepaf is refused", a_second_libstepaf_is_refused},
         CU_TEST_INFO_NULL,
     };
     return unit_run(tests);

@@ -304,6 +304,57 @@ static void a_child_may_join_another_job(void)
     stepaf_boot_local_destroy(local);
 }
 
+/* ---- answers from the receive buffers ---- */
+
+enum { ECHOES = 200 };
+
+static bool is_filled(const uint8_t *bytes, int round)
+{
+    for (int at = 0; at < PAIR_BYTES; at++)
+        if (bytes[at] != (uint8_t)(round + at))
+            return false;
+    return true;
+}
+
+/* Each batch is answered from its own receive buffer, and released by the answer. The next push
+ * goes to the same buffer as soon as it may. */
+static int echo(const stepaf_boot_t *boot, void *arg)
+{
+    stepaf_tensor_info_t info = {.size = sizeof(info)};
+    struct pair_rank rank;
+    stepaf_request_h request;
+    stepaf_batch_h batch;
+
+    setenv("STEPAF_TRANSPORTS", arg, 1);
+    if (pair_open(&rank, boot, "inline"))
+        return 1;
+    RANK_CHECK(boot, stepaf_commit(rank.ctx) == STEPAF_OK);
+    for (int round = 0; round < ECHOES && rank.ffn; round++) {
+        if (pair_receive(&rank, &batch))
+            return 1;
+        RANK_CHECK(boot, stepaf_batch_tensor(batch, 0, &info) == STEPAF_OK);
+        stepaf_tensor_t answer = {PAIR_PULLED, info.data, info.bytes};
+        RANK_CHECK(boot,
+                   stepaf_respond(batch, &answer, 1, STEPAF_RESPOND_RELEASE, NULL) == STEPAF_OK);
+    }
+    for (int round = 0; round < ECHOES && !rank.ffn; round++) {
+        for (int at = 0; at < PAIR_BYTES; at++)
+            rank.memory[at] = (uint8_t)(round + at);
+        RANK_CHECK(boot, stepaf_start(rank.plan, &request) == STEPAF_OK);
+        RANK_CHECK(boot, stepaf_wait(request, STEPAF_TIMEOUT_DEFAULT) == STEPAF_OK);
+        RANK_CHECK(boot, is_filled(rank.memory + PAIR_BYTES, round));
+    }
+    RANK_CHECK(boot, stepaf_barrier(rank.ctx, STEPAF_GROUP_WORLD, STEPAF_TIMEOUT_DEFAULT) == 0);
+    stepaf_finalize(rank.ctx);
+    return 0;
+}
+
+static void receive_buffers_are_sources(void)
+{
+    ranks_expect_processes(2, echo, "shm");
+    ranks_expect_processes(2, echo, "tcp");
+}
+
 int main(void)
 {
     CU_TestInfo tests[] = {
@@ -313,6 +364,7 @@ int main(void)
         {"handles of a context that is gone are bad", handles_of_a_context_that_is_gone_are_bad},
         {"handles are bad in a child", handles_are_bad_in_a_child},
         {"a child may join another job", a_child_may_join_another_job},
+        {"receive buffers are sources", receive_buffers_are_sources},
         CU_TEST_INFO_NULL,
     };
     return unit_run(tests);
