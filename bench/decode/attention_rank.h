@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What an attention rank does: keep its microbatches in flight, each waiting for FFN ranks while
+/* The work of an attention rank: keep its microbatches in flight. While some wait for FFN ranks,
  * others compute attention. */
 #ifndef DECODE_ATTENTION_RANK_H
 #define DECODE_ATTENTION_RANK_H
@@ -10,11 +10,11 @@
 #include "spans.h"
 #include "words.h"
 
-/* Where a microbatch is. */
+/* State of a microbatch. */
 struct flight {
-    int layer; /* that is in flight */
+    int layer; /* the layer in flight */
     int past_prompts;
-    int parked; /* it goes on after the next commit */
+    int parked; /* it continues after the next commit */
     int64_t step_begin_ns;
     struct exchange_times times;
 };
@@ -27,21 +27,21 @@ struct attention_rank {
     struct flight *flights;
     struct words words;
     struct replicas *replicas;
-    int *order; /* microbatches in flight, the one that was sent first in front */
+    int *order; /* microbatches in flight, the one sent first in front */
     int n_order;
     int64_t *busy_until_ns;     /* by FFN rank, for measure_slowest */
-    stepaf_request_h *requests; /* of these, in the same order */
+    stepaf_request_h *requests; /* these microbatches, in the same order */
     struct stats stats;
     struct spans spans;
 };
 
-/* Make exchanges and plans; before commit, after wire_declare. */
+/* Make exchanges and plans. Call before commit, after wire_declare. */
 int attention_rank_create(stepaf_context_h ctx, struct attention_side *side,
                           const struct layout *layout, const struct options *options,
                           struct attention_rank *rank_p, struct trouble *trouble);
 void attention_rank_destroy(struct attention_rank *rank);
 
-/* Decode all sequences; after commit. */
+/* Decode all sequences. Call after commit. */
 int attention_rank_run(struct attention_rank *rank, struct trouble *trouble);
 
 #endif

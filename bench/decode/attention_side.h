@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* An attention rank's own: its sequences, dealt into microbatches, and the model that they run
- * through. Knows nothing of how FFNs are reached. */
+/* The part of an attention rank that does not depend on how FFNs are reached: its sequences,
+ * dealt into microbatches, and the model that they run through. */
 #ifndef DECODE_ATTENTION_SIDE_H
 #define DECODE_ATTENTION_SIDE_H
 
@@ -14,7 +14,7 @@ struct attention_side {
     struct model model;
     struct sequence *sequences;
     int n_sequences;
-    struct microbatch *microbatches; /* those that have sequences */
+    struct microbatch *microbatches; /* the microbatches that have sequences */
     int n_microbatches;
 };
 
@@ -23,7 +23,7 @@ int attention_side_create(const struct job *job, const struct attention_weights 
                           struct attention_side *side_p, struct reason *reason);
 void attention_side_destroy(struct attention_side *side);
 
-/* Compare the sequences that have a reference with it. */
+/* Compare the sequences that have a reference with that reference. */
 void attention_side_verify(const struct attention_side *side, struct verify_result *result_p);
 
 #endif

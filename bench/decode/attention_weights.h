@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What an attention rank needs of a model, in float32: all but the FFNs. Matrices are
- * [output, input], row by row. */
+/* The weights that an attention rank needs, in float32: all but the FFNs. Matrices are [output,
+ * input], row by row. */
 #ifndef DECODE_ATTENTION_WEIGHTS_H
 #define DECODE_ATTENTION_WEIGHTS_H
 

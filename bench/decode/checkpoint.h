@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A model directory's weights: one safetensors file, or shards and their index. Files are mapped
- * when a tensor in them is first asked for, so that a rank touches only what its role needs. */
+/* A model directory's weights: one safetensors file, or shards and their index. A file is mapped
+ * when a tensor in it is first requested, so that a rank touches only what its role needs. */
 #ifndef DECODE_CHECKPOINT_H
 #define DECODE_CHECKPOINT_H
 
@@ -18,7 +18,7 @@ struct tensor_part {
     char name[TENSOR_NAME_MAX];
     int64_t rows; /* whole shape that the tensor must have */
     int64_t cols;
-    int64_t row_first; /* part that is wanted */
+    int64_t row_first; /* part to read */
     int64_t row_count;
     int64_t col_first;
     int64_t col_count;
@@ -27,7 +27,7 @@ struct tensor_part {
 int checkpoint_open(const char *dir, struct checkpoint **checkpoint_p, struct reason *reason);
 void checkpoint_close(struct checkpoint *checkpoint);
 
-/* Check that the tensor that @a part names is there, with that shape and a known dtype. */
+/* Check that the tensor that @a part names exists with that shape and a known dtype. */
 int checkpoint_check(struct checkpoint *checkpoint, const struct tensor_part *part,
                      struct reason *reason);
 
@@ -38,7 +38,7 @@ int checkpoint_read(struct checkpoint *checkpoint, const struct tensor_part *par
 /* Fail if some tensor belongs to a layer that a model of @a layers layers does not have. */
 int checkpoint_check_layers(const struct checkpoint *checkpoint, int layers, struct reason *reason);
 
-/* Bytes of the files that were read so far. */
+/* Bytes of the files read so far. */
 uint64_t checkpoint_bytes_read(const struct checkpoint *checkpoint);
 
 #endif

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Stored numbers to float32. */
+/* Conversion of stored numbers to float32. */
 #ifndef DECODE_CONVERT_H
 #define DECODE_CONVERT_H
 
@@ -18,10 +18,10 @@ size_t convert_bytes(enum safetensors_dtype dtype);
 void convert_to_float(enum safetensors_dtype dtype, const uint8_t *stored, size_t count,
                       float *values_p);
 
-/* Whether none of them is infinite or no number. */
+/* Whether all of them are finite. */
 int convert_all_finite(const float *values, size_t count);
 
-/* One half-precision number. */
+/* Convert one half-precision number. */
 float convert_half(uint16_t half);
 
 #endif

@@ -7,23 +7,23 @@
 
 #include "ffn_weights.h"
 
-/* Rows as they come from attention. */
+/* Rows as they arrive from attention. */
 struct ffn_input {
     int rows;
     int chosen;           /* experts of each row; unused in a dense layer */
     const float *hidden;  /* [rows, hidden] */
-    const int32_t *ids;   /* [rows, chosen]; those that are not this part's are passed over */
+    const int32_t *ids;   /* [rows, chosen]; experts outside this part are skipped */
     const float *weights; /* [rows, chosen] */
 };
 
-/* Memory for the values in between. */
+/* Memory for intermediate values. */
 struct ffn_work;
 
 int ffn_work_create(const struct model_config *config, int max_rows, struct ffn_work **work_p,
                     struct reason *reason);
 void ffn_work_destroy(struct ffn_work *work);
 
-/* out = what this part adds to the rows: [rows, hidden]. */
+/* Compute out, the contribution of this part to the rows: [rows, hidden]. */
 void ffn_run(const struct ffn_weights *weights, int layer, const struct ffn_input *input,
              int hidden, float *out_p, struct ffn_work *work);
 

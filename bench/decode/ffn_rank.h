@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What an FFN rank does: answer batches as they come, from any attention rank, until all have
- * said good-bye or one is lost. */
+/* The work of an FFN rank: answer batches in order of arrival, from any attention rank, until
+ * all have said good-bye or one is lost. */
 #ifndef DECODE_FFN_RANK_H
 #define DECODE_FFN_RANK_H
 
@@ -13,7 +13,7 @@
 #include "summary.h"
 #include "wire.h"
 
-/* An answer that is ready, and when it may go: at once, unless there is --ffn-delay-us. */
+/* An answer that is ready, and when it may be sent: immediately, unless --ffn-delay-us is given. */
 struct answer {
     stepaf_batch_h batch;
     int attention_rank;
@@ -36,8 +36,8 @@ struct ffn_rank {
     struct wire_reply *replies;       /* [attention ranks, microbatches] */
     struct wire_reply *words_replies; /* [attention ranks] */
     struct roll roll;
-    stepaf_batch_h *batches; /* [attention ranks]: taken at once */
-    struct answer *delayed;  /* ring of what is not due yet, in order */
+    stepaf_batch_h *batches; /* [attention ranks]: received in one call */
+    struct answer *delayed;  /* ring of answers that are not due yet, in order */
     size_t max_delayed;
     size_t first_delayed;
     size_t n_delayed;
@@ -45,22 +45,22 @@ struct ffn_rank {
     struct spans spans;
 };
 
-/* Make buffers; before commit. */
+/* Make buffers. Call before commit. */
 int ffn_rank_create(stepaf_context_h ctx, const struct model_config *config,
                     const struct ffn_weights *weights, const struct layout *layout,
                     const struct options *options, struct ffn_rank *rank_p,
                     struct trouble *trouble);
 void ffn_rank_destroy(struct ffn_rank *rank);
 
-/* Serve until the job is done; after commit. */
+/* Serve until the job is done. Call after commit. */
 int ffn_rank_run(struct ffn_rank *rank, struct trouble *trouble);
 
-/* Serve one batch: compute it and answer it, or keep the answer until it is due. Once a rank is
+/* Serve one batch: compute and answer it, or keep the answer until it is due. Once a rank is
  * known to be lost, answers say so instead. */
 int ffn_serve(struct ffn_rank *rank, stepaf_batch_h batch, struct trouble *trouble);
 
-/* Send the delayed answers that are due. *timeout_us_p, how long to wait for batches, shrinks to
- * when the next one is. */
+/* Send the delayed answers that are due. Shortens *timeout_us_p, how long to wait for batches,
+ * to the time until the next one is due. */
 int ffn_serve_due(struct ffn_rank *rank, int64_t *timeout_us_p, struct trouble *trouble);
 
 #endif

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What there is to do, as every rank reads it from the options and the model's small files. */
+/* The job's work, as every rank reads it from the options and the model's small files. */
 #ifndef DECODE_JOB_H
 #define DECODE_JOB_H
 
@@ -15,17 +15,17 @@ struct job {
     struct tokenizer *tokenizer; /* NULL: ids only */
     struct reference_file references;
     struct prompt *prompts;
-    int **owned_ids; /* of the prompts that are not a reference's; by prompt */
+    int **owned_ids; /* of the prompts that are not from the reference; by prompt */
     int n_prompts;
-    int sequences; /* to decode at once */
-    int tokens;    /* to make for each */
+    int sequences; /* to decode concurrently */
+    int tokens;    /* new tokens for each */
     int ignore_eos;
 };
 
 int job_load(const struct options *options, struct job *job_p, struct reason *reason);
 void job_free(struct job *job);
 
-/* A number that is the same on ranks that have the same job. */
+/* A number that is equal on ranks with the same job. */
 uint64_t job_digest(const struct job *job, const struct options *options);
 
 /* The prompt of sequence @a index. */

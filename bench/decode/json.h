@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* JSON that is not trusted: every field is asked for with its type and its range. */
+/* Untrusted JSON: every field is read with a type and a range. */
 #ifndef DECODE_JSON_H
 #define DECODE_JSON_H
 
@@ -10,16 +10,16 @@
 
 #include "reason.h"
 
-/* Read @a path, at most @a max_bytes of it, as one JSON object. The caller ends *root_p with
+/* Read @a path, at most @a max_bytes of it, as one JSON object. The caller releases *root_p with
  * json_decref. */
 int json_object_load(const char *path, size_t max_bytes, json_t **root_p, struct reason *reason);
 
-/* Parse @a bytes bytes as one JSON object; @a what names them in sentences. */
+/* Parse @a bytes bytes as one JSON object; @a what names them in messages. */
 int json_object_parse(const char *text, size_t bytes, const char *what, json_t **root_p,
                       struct reason *reason);
 
-/* Fields of @a object, which sentences call @a what. An absent field, or one that is null, is
- * *value_p = fallback if @a optional, else an error. *value_p is set only on success. */
+/* Get fields of @a object, which messages call @a what. For an absent or null field *value_p =
+ * fallback if @a optional; otherwise that is an error. *value_p is set only on success. */
 struct json_field {
     const json_t *object;
     const char *what;
@@ -33,11 +33,11 @@ int json_get_number(struct json_field field, double min, double max, double fall
                     double *value_p, struct reason *reason);
 int json_get_bool(struct json_field field, int fallback, int *value_p, struct reason *reason);
 
-/* The text belongs to the object. */
+/* Get a text, which belongs to the object. */
 int json_get_text(struct json_field field, const char *fallback, const char **value_p,
                   struct reason *reason);
 
-/* An array of numbers in [min, max], *values_p for free(). At most @a max_count; an absent
+/* Get an array of numbers in [min, max], *values_p for free(). At most @a max_count; an absent
  * optional array is NULL with count 0. */
 int json_get_ints(struct json_field field, int64_t min, int64_t max, size_t max_count,
                   int **values_p, size_t *count_p, struct reason *reason);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* How sequences are dealt over attention ranks and their microbatches: sequence s belongs to
- * attention rank s mod A, there to microbatch (s / A) mod M. Pure; every rank computes the same. */
+ * attention rank s mod A, there to microbatch (s / A) mod M. Pure; every rank computes the same
+ * layout. */
 #ifndef DECODE_LAYOUT_H
 #define DECODE_LAYOUT_H
 
@@ -28,7 +29,7 @@ static inline int layout_max_sequences(const struct layout *layout)
     return (layout->sequences + dealt - 1) / dealt;
 }
 
-/* Rows that any step of any microbatch has at most. */
+/* The maximum number of rows of any step of any microbatch. */
 static inline int layout_max_rows(const struct layout *layout)
 {
     int most = layout_max_sequences(layout);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Where the time of an exchange went. */
+/* Breakdown of the time of an exchange. */
 #ifndef DECODE_MEASURE_H
 #define DECODE_MEASURE_H
 
@@ -20,9 +20,10 @@ struct exchange_times {
 void measure_add(const struct exchange_times *times, const stepaf_timeline_t *slowest,
                  struct layer_stats *stats);
 
-/* The timeline of the FFN rank that answered last; -1 if none has. To be called for every exchange,
- * in the order of their answers: @a busy_until_ns holds for each FFN rank when the last one came, 0
- * at first. While an FFN rank was at work on an earlier exchange, a later one was in its queue. */
+/* Return the timeline of the FFN rank that answered last; -1 if none has. Call for every
+ * exchange, in the order of their answers. @a busy_until_ns holds for each FFN rank when its
+ * last answer arrived, 0 at first: while an FFN rank worked on an earlier exchange, a later one
+ * was in its queue. */
 int measure_slowest(stepaf_request_h request, int ffn_ranks, int64_t *busy_until_ns,
                     stepaf_timeline_t *slowest_p);
 

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The attention side's part of a model at work: embedding, attention, router, next token. */
+/* The attention side's computation: embedding, attention, router, next token. */
 #ifndef DECODE_MODEL_H
 #define DECODE_MODEL_H
 
 #include "attention.h"
 #include "sequence.h"
 
-/* How a token follows from logits, and who wants to know of it. */
+/* How to choose a token from logits, and whom to notify of the token. */
 struct sampling {
     double temperature; /* 0: the most likely token */
     uint64_t seed;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What config.json says of a model, checked. */
+/* The checked contents of a model's config.json. */
 #ifndef DECODE_MODEL_CONFIG_H
 #define DECODE_MODEL_CONFIG_H
 
@@ -11,7 +11,7 @@
 enum {
     MODEL_MAX_LAYERS = 512,
     MODEL_MAX_EXPERTS = 4096,
-    MODEL_MAX_CHOSEN = 64, /* experts a token */
+    MODEL_MAX_CHOSEN = 64, /* maximum experts per token */
     MODEL_MAX_EOS = 8
 };
 
@@ -40,17 +40,17 @@ struct model_config {
     uint8_t sparse[MODEL_MAX_LAYERS]; /* layer i has experts */
 };
 
-/* Read @a dir/config.json. A directory that is not there is a bad input of its own. */
+/* Read @a dir/config.json. A missing directory is reported as an error of its own. */
 int model_config_load(const char *dir, struct model_config *config_p, struct reason *reason);
 
-/* The same from JSON that is parsed already; @a what names it in sentences. Pure. */
+/* The same from parsed JSON; @a what names it in messages. Pure. */
 int model_config_parse(const json_t *root, const char *what, struct model_config *config_p,
                        struct reason *reason);
 
 /* Number of sparse layers. */
 int model_config_sparse_layers(const struct model_config *config);
 
-/* Whether the FFN part can be cut into @a parts: each needs an expert, or a column. */
+/* Whether the FFN part can be cut into @a parts: each part needs an expert, or a column. */
 int model_config_check_parts(const struct model_config *config, int parts, struct reason *reason);
 
 int model_config_is_eos(const struct model_config *config, int id);

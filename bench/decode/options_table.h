@@ -36,7 +36,7 @@ enum option_key {
 
 extern const struct argp_option options_table[];
 
-/* What --help says before and after the table. */
+/* Text of --help before and after the table. */
 extern const char options_doc[];
 
 #endif

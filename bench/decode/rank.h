@@ -31,17 +31,17 @@ static inline int rank_is_attention(const struct rank *rank)
     return rank->place.role == STEPAF_ATTENTION;
 }
 
-/* Become a member: *rank gets a context, and its place among all. Collective; on failure every
- * rank has the same reason. */
+/* Become a member: *rank gets a context and its place among all ranks. Collective; on failure
+ * every rank has the same reason. */
 int rank_join(struct rank *rank);
 
-/* Read weights, make buffers and plans, and commit. Collective, likewise. */
+/* Read weights, make buffers and plans, and commit. Collective, as above. */
 int rank_prepare(struct rank *rank);
 
-/* Decode. Not 0 with *trouble_p if it could not be brought to its end. */
+/* Decode. Returns nonzero with *trouble_p if decoding could not be completed. */
 int rank_run(struct rank *rank, struct trouble *trouble_p);
 
-/* Put together what all ranks have, and show it: tables, files. Collective, likewise. */
+/* Merge the results of all ranks, and show them: tables, files. Collective, as above. */
 int rank_report(struct rank *rank);
 
 void rank_leave(struct rank *rank);

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Why the program cannot go on: one sentence, and the exit code that belongs to it. */
+/* Why the program cannot continue: one sentence and its exit code. */
 #ifndef DECODE_REASON_H
 #define DECODE_REASON_H
 
 enum {
     REASON_TEXT_MAX = 512,
     CODE_OK = 0,
-    CODE_FAILED = 1,   /* something went wrong on the way */
-    CODE_BAD_INPUT = 2 /* options or files that cannot be used */
+    CODE_FAILED = 1,   /* a failure at run time */
+    CODE_BAD_INPUT = 2 /* unusable options or files */
 };
 
 struct reason {
@@ -23,7 +23,7 @@ int reason_bad_input(struct reason *reason_p, const char *format, ...)
 int reason_failed(struct reason *reason_p, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 
-/* The same for want of memory. */
+/* The same for lack of memory. */
 int reason_no_memory(struct reason *reason_p);
 
 #endif

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The file of --verify: prompts, and what an independent implementation made of them. */
+/* The file of --verify: prompts, and the output of an independent implementation for them. */
 #ifndef DECODE_REFERENCE_H
 #define DECODE_REFERENCE_H
 

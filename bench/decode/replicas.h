@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Which FFN ranks have which part of the experts, who of them lives, and the commits by which a
- * lost one is left and one that returns is taken in. With --replicas R, FFN rank f of F has part f
- * mod (F / R). */
+/* Replicated FFN ranks: which rank has which part of the experts, which ranks are alive, and the
+ * commits that leave out a lost rank and admit a returning one. With --replicas R, FFN rank f of
+ * F has part f mod (F / R). */
 #ifndef DECODE_REPLICAS_H
 #define DECODE_REPLICAS_H
 
 #include "lost.h"
 
-/* An FFN rank, as an attention rank has known it. */
+/* The history of an FFN rank, as an attention rank has seen it. */
 struct replica {
     int lives;
     int n_lost, n_back; /* how often */
@@ -23,14 +23,14 @@ struct replicas {
     int ffn_ranks;
     int parts;
     int hold;            /* a commit is wanted, by this rank or by another one */
-    unsigned turn;       /* exchanges, each of which asks the next ones */
-    int64_t held_ns;     /* when the last commit was through */
-    int64_t asked_again; /* parts that another FFN rank had to be asked for */
+    unsigned turn;       /* exchanges; each one starts its search at the next FFN rank */
+    int64_t held_ns;     /* when the last commit completed */
+    int64_t asked_again; /* parts for which another FFN rank had to be asked */
     struct replica *ranks;
     stepaf_member_state_t *states; /* by world rank */
 };
 
-/* FFN rank @a f's part. */
+/* Return FFN rank @a f's part. */
 static inline int replicas_part(int ffn_ranks, int n, int f)
 {
     return f % (ffn_ranks / n);
@@ -40,16 +40,17 @@ int replicas_create(stepaf_context_h ctx, int n, struct replicas **replicas_p,
                     struct reason *reason);
 void replicas_destroy(struct replicas *replicas);
 
-/* See who lives, and whether that wants a commit. Costs little where there is nothing new. */
+/* Check which ranks are alive, and whether a commit is needed. Cheap where nothing has changed. */
 void replicas_look(struct replicas *replicas);
 
-/* A living FFN rank that has @a part, whose turn it is; -1 if there is none. */
+/* Return the next live FFN rank, round-robin, that has @a part; -1 if there is none. */
 int replicas_choose(struct replicas *replicas, int part);
 
-/* Both roles, at the same time: leave who is lost, and take in who asks to return. */
+/* Commit, in both roles at the same time: leave out lost ranks and admit ranks that ask to
+ * return. */
 int replicas_commit(stepaf_context_h ctx, struct trouble *trouble);
 
-/* At an attention rank, after replicas_commit. */
+/* Call at an attention rank, after replicas_commit. */
 void replicas_resume(struct replicas *replicas);
 
 #endif

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* An FFN rank's roll of the attention ranks: who is at work, who has stopped, who is gone. */
+/* An FFN rank's list of the attention ranks: which are at work, have stopped, or are gone. */
 #ifndef DECODE_ROLL_H
 #define DECODE_ROLL_H
 
@@ -8,7 +8,7 @@
 #include "reason.h"
 
 struct roll_entry {
-    int64_t heard_ns; /* of it last */
+    int64_t heard_ns; /* time of its last message */
     int stopped;      /* has no more rows */
     int gone;         /* has said good-bye, or is lost */
     int held;         /* has nothing in flight, and will commit */
@@ -29,11 +29,11 @@ void roll_heard(struct roll *roll, int rank, int64_t now_ns);
 void roll_stop(struct roll *roll, int rank);
 void roll_leave(struct roll *roll, int rank);
 
-/* It will commit; and all have, at @a now_ns. */
+/* Note that it will commit; returns whether all have, at @a now_ns. */
 void roll_hold(struct roll *roll, int rank);
 void roll_resume(struct roll *roll, int64_t now_ns);
 
-/* A rank at work that was not heard of since @a since_ns; -1 if there is none. */
+/* Return a rank at work with no message since @a since_ns; -1 if there is none. */
 int roll_silent(const struct roll *roll, int64_t since_ns);
 
 #endif

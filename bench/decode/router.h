@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Which experts a row goes to, and how much each counts. */
+/* The choice of experts for each row, and their weights. */
 #ifndef DECODE_ROUTER_H
 #define DECODE_ROUTER_H
 

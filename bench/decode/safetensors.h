@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The safetensors format: 8 bytes that give the header's length, the header in JSON, the data.
- * Pure: looks at bytes in memory, and trusts none of them. */
+ * Pure: reads untrusted bytes in memory. */
 #ifndef DECODE_SAFETENSORS_H
 #define DECODE_SAFETENSORS_H
 
@@ -50,15 +50,15 @@ struct safetensors {
     json_t *header; /* owns the names */
 };
 
-/* Parse the header of a file of @a bytes bytes; @a what names it in sentences. Checks that every
- * tensor's extent lies in the file, has the size that its dtype and shape say, overlaps no other,
- * and that together they are all of the data. */
+/* Parse the header of a file of @a bytes bytes; @a what names it in messages. Checks that every
+ * tensor's extent lies in the file, has the size that its dtype and shape require, overlaps no
+ * other, and that all extents together cover the data. */
 int safetensors_parse(const uint8_t *file, uint64_t bytes, const char *what,
                       struct safetensors *st_p, struct reason *reason);
 
 void safetensors_free(struct safetensors *st);
 
-/* Find a tensor by its name; NULL if there is none. */
+/* Find a tensor by its name; returns NULL if there is none. */
 const struct safetensors_entry *safetensors_find(const struct safetensors *st, const char *name);
 
 const char *safetensors_dtype_name(enum safetensors_dtype dtype);

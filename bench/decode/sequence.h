@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* One text in the making: its ids, its cache, and what --verify wants to know of it. */
+/* A sequence being decoded: its ids, its cache, and the data that --verify compares. */
 #ifndef DECODE_SEQUENCE_H
 #define DECODE_SEQUENCE_H
 
 #include "attention.h"
 
-/* Ids to go on from; kept by the caller. */
+/* Ids to continue from; kept by the caller. */
 struct prompt {
     const int *ids;
     int count;
@@ -15,13 +15,13 @@ struct prompt {
 struct sequence {
     int index; /* in the whole batch */
     const struct prompt *prompt;
-    int *ids;  /* the prompt's, then those made */
+    int *ids;  /* the prompt's, then the generated ones */
     int count; /* so far */
-    int limit; /* when to stop */
+    int limit; /* limit of ids */
     int finished;
     struct kv_cache cache;
     int cached;       /* positions in the cache */
-    float *logits;    /* after the prompt's last token; NULL unless it is to be verified */
+    float *logits;    /* after the prompt's last token; NULL unless verified */
     int32_t *experts; /* chosen for that token: [layers, experts_chosen] */
     float *expert_weights;
 };
@@ -31,7 +31,7 @@ int sequence_create(const struct model_config *config, const struct prompt *prom
                     int tokens, struct sequence *sequence_p, struct reason *reason);
 void sequence_destroy(struct sequence *sequence);
 
-/* Positions of which the keys and values are still to be computed. */
+/* Positions whose keys and values are not computed yet. */
 static inline int sequence_pending(const struct sequence *sequence)
 {
     return sequence->finished ? 0 : sequence->count - sequence->cached;

@@ -5,7 +5,7 @@
 
 #include "options.h"
 
-/* Returns the exit code; prints everything, the reason of a failure too. */
+/* Run. Prints everything, including the reason of a failure; returns the exit code. */
 int single_run(const struct options *options);
 
 #endif

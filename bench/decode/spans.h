@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What a rank was doing when, for --trace: the newest of it. */
+/* The newest activities of a rank with their times, for --trace. */
 #ifndef DECODE_SPANS_H
 #define DECODE_SPANS_H
 
@@ -10,8 +10,8 @@
 
 enum span_kind {
     SPAN_ATTENTION, /* attention rank: computing a layer of a microbatch */
-    SPAN_WAIT,      /* attention rank: standing still */
-    SPAN_EXCHANGE,  /* attention rank: rows are on their way, to the FFN ranks and back */
+    SPAN_WAIT,      /* attention rank: idle */
+    SPAN_EXCHANGE,  /* attention rank: rows are in flight, to the FFN ranks and back */
     SPAN_FFN,       /* FFN rank: computing a batch */
     SPAN_KINDS
 };
@@ -26,11 +26,11 @@ struct span {
     int32_t peer; /* SPAN_FFN: the attention rank; else -1 */
 };
 
-/* A ring; without room, and without cost, if there is no --trace. */
+/* A ring; without entries, and without cost, if --trace is not given. */
 struct spans {
     struct span *ring;
     size_t capacity;
-    size_t count; /* ever added */
+    size_t count; /* total number added */
 };
 
 int spans_create(size_t capacity, struct spans *spans_p, struct reason *reason);

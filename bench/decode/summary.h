@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What all ranks have to say in the end, put together. */
+/* The results of all ranks, merged. */
 #ifndef DECODE_SUMMARY_H
 #define DECODE_SUMMARY_H
 
@@ -11,7 +11,7 @@
 
 enum { SUMMARY_HOST_MAX = HOST_NAME_MAX + 1, SUMMARY_TRANSPORTS_MAX = 192 };
 
-/* Where and what a rank is. */
+/* The location and role of a rank. */
 struct place {
     int32_t world;
     int32_t role;  /* stepaf_role_t */
@@ -24,7 +24,7 @@ struct place {
     uint64_t bytes_read;                     /* of the weights */
 };
 
-/* What an FFN rank measures over the whole run. */
+/* Measurements of an FFN rank over the whole run. */
 struct ffn_stats {
     int64_t batches;
     int64_t rows;
@@ -34,7 +34,7 @@ struct ffn_stats {
     int64_t end_ns;
 };
 
-/* One rank's part; steps, layers and sequences follow it in its blob. */
+/* One rank's part; steps, layers and sequences follow in its blob. */
 struct rank_record {
     struct place place;
     int32_t n_layers;
@@ -82,7 +82,7 @@ void summary_put_attention(struct blob *blob, const struct place *place,
                            const struct attention_side *side, const struct stats *stats);
 void summary_put_ffn(struct blob *blob, const struct place *place, const struct ffn_stats *stats);
 
-/* Take in a rank's part; all, then summary_finish. */
+/* Add a rank's part; after all of them, call summary_finish. */
 int summary_take(struct summary *summary, const void *bytes, size_t length, struct reason *reason);
 void summary_finish(struct summary *summary);
 

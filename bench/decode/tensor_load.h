@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Tensors of a checkpoint into memory of their own. */
+/* Copies of a checkpoint's tensors in memory of their own. */
 #ifndef DECODE_TENSOR_LOAD_H
 #define DECODE_TENSOR_LOAD_H
 
@@ -20,7 +20,7 @@ struct tensor_part tensor_whole(int64_t rows, int64_t cols, const char *format, 
     __attribute__((format(printf, 3, 4)));
 
 /* Load @a n parts one after the other into one block, *values_p for free(). Shapes are checked
- * before memory is asked for, so that no config can ask for more than the files hold. */
+ * before memory is allocated, so that no config can request more than the files hold. */
 int tensor_load(const struct loader *loader, const struct tensor_part *parts, int n,
                 float **values_p);
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The first sequence's text, shown as it is made. */
+/* The first sequence's text, shown while it is generated. */
 #ifndef DECODE_TEXT_H
 #define DECODE_TEXT_H
 
@@ -11,10 +11,10 @@
 struct text_stream {
     FILE *file;
     const struct tokenizer *tokenizer; /* NULL: ids are shown as numbers */
-    int sequence;                      /* which one is shown */
+    int sequence;                      /* which sequence is shown */
 };
 
-/* Show one token. Control characters, which could upset a terminal, show as \xNN. */
+/* Show one token. Control characters, which could corrupt a terminal, show as \xNN. */
 void text_put(const struct text_stream *stream, int id);
 
 /* Show the whole prompt. */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Byte-level tokenizers without merges: one id for each byte, and some for special texts. Other
- * kinds are recognized and refused; their prompts come as ids. */
+ * kinds are recognized and rejected; their prompts must be given as ids. */
 #ifndef DECODE_TOKENIZER_H
 #define DECODE_TOKENIZER_H
 
@@ -10,23 +10,23 @@
 
 struct tokenizer;
 
-/* Read @a dir/tokenizer.json, whose ids must be below @a vocab. A tokenizer of another kind, or
- * none at all, is *tokenizer_p NULL, and *why_not, a text for free(), says so; a file that
+/* Read @a dir/tokenizer.json, whose ids must be below @a vocab. If the tokenizer is of another
+ * kind or missing, *tokenizer_p is NULL and *why_not, a text for free(), says why; a file that
  * contradicts itself is an error. */
 int tokenizer_load(const char *dir, int vocab, struct tokenizer **tokenizer_p, char **why_not,
                    struct reason *reason);
 
-/* The same from JSON that is parsed already. Pure. */
+/* The same from parsed JSON. Pure. */
 int tokenizer_parse(const json_t *root, const char *what, int vocab, struct tokenizer **tokenizer_p,
                     char **why_not, struct reason *reason);
 
 void tokenizer_free(struct tokenizer *tokenizer);
 
-/* The ids of @a text: *ids_p for free(). */
+/* Get the ids of @a text: *ids_p for free(). */
 int tokenizer_encode(const struct tokenizer *tokenizer, const char *text, size_t bytes, int **ids_p,
                      size_t *count_p, struct reason *reason);
 
-/* The bytes of @a id; they belong to the tokenizer. 0 bytes for an id without text. */
+/* Get the bytes of @a id, which belong to the tokenizer. 0 bytes for an id without text. */
 size_t tokenizer_decode(const struct tokenizer *tokenizer, int id, const char **text_p);
 
 #endif

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* --trace: all ranks' doings in one file that chrome://tracing and Perfetto show. */
+/* --trace: the activities of all ranks in one file for chrome://tracing and Perfetto. */
 #ifndef DECODE_TRACE_FILE_H
 #define DECODE_TRACE_FILE_H
 
@@ -9,7 +9,7 @@
 #include "spans.h"
 #include "summary.h"
 
-/* Put this rank's spans, and the newest of the library's records, into *blob. */
+/* Put this rank's spans and the newest of the library's records into *blob. */
 int trace_put(stepaf_context_h ctx, const struct place *place, const struct spans *spans,
               struct blob *blob, struct reason *reason);
 

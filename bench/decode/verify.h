@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* How what was made compares with the reference. */
+/* Comparison of the output with the reference. */
 #ifndef DECODE_VERIFY_H
 #define DECODE_VERIFY_H
 
@@ -7,14 +7,14 @@
 #include "sequence.h"
 
 #define VERIFY_LOGITS_LIMIT 1e-3 /* relative L2 error of the logits after the prompt */
-#define VERIFY_MARGIN_LIMIT 1e-3 /* closer than this the reference itself is a toss-up */
+#define VERIFY_MARGIN_LIMIT 1e-3 /* below this margin the reference itself is a toss-up */
 #define VERIFY_GAP_LIMIT 1e-5    /* the same for the choice of experts */
 
-/* Counts over sequences; ranks send it to each other as it is. */
+/* Counts over sequences; ranks send the structure to each other unchanged. */
 struct verify_result {
     int64_t sequences;
     int64_t sequences_equal;
-    int64_t tokens; /* compared: up to a toss-up that fell the other way */
+    int64_t tokens; /* compared: up to a toss-up with another outcome */
     int64_t tokens_equal;
     int64_t tossups;
     int64_t experts;
@@ -22,7 +22,7 @@ struct verify_result {
     int64_t expert_tossups;
     double logits_error;  /* largest */
     double weight_error;  /* largest difference of an expert's weight */
-    char difference[192]; /* the first one, in words; "" if there is none */
+    char difference[192]; /* text of the first difference; "" if there is none */
 };
 
 /* Compare a finished sequence with its reference, and add the outcome to *result. */
@@ -32,7 +32,7 @@ void verify_sequence(const struct model_config *config, const struct reference *
 /* Add @a other to *result. */
 void verify_merge(struct verify_result *result, const struct verify_result *other);
 
-/* Whether all that could be compared is equal, and the logits near enough. */
+/* Whether all that could be compared is equal, and the logits are close enough. */
 int verify_passed(const struct verify_result *result);
 
 #endif

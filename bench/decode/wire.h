@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What attention ranks and FFN ranks say to each other: the tensors of a microbatch, and a few
+/* The protocol between attention ranks and FFN ranks: the tensors of a microbatch, and control
  * words. Both sides declare the same keys. */
 #ifndef DECODE_WIRE_H
 #define DECODE_WIRE_H
@@ -28,11 +28,11 @@ struct wire_header {
 enum { WIRE_MAGIC = 0x41464431 };
 
 enum {
-    WIRE_ROWS = 1,  /* rows of a layer: add up your experts */
-    WIRE_STOP = 2,  /* this attention rank has no more rows: have all? */
+    WIRE_ROWS = 1,  /* rows of a layer: apply your experts */
+    WIRE_STOP = 2,  /* this attention rank has no more rows: have all finished? */
     WIRE_BYE = 3,   /* it knows that all have stopped */
     WIRE_ABORT = 4, /* it stops because a rank is lost */
-    WIRE_HOLD = 5   /* it has nothing in flight, and will commit: as soon as all do, so will you */
+    WIRE_HOLD = 5   /* it has nothing in flight and will commit; you too, once all say this */
 };
 
 /* Pulled with every answer. */
@@ -47,16 +47,16 @@ enum {
     WIRE_GOING_ON = 0,
     WIRE_ALL_STOPPED = 1,
     WIRE_RANK_LOST = 2, /* there is no sum */
-    WIRE_HOLDING = 3    /* it goes on, and some attention rank wants to commit */
+    WIRE_HOLDING = 3    /* it continues, and some attention rank wants to commit */
 };
 
-/* Key of tensor @a tensor of microbatch @a microbatch. Words without rows have a microbatch of
- * their own, WIRE_WORDS, with only a header and a reply. */
+/* Return the key of tensor @a tensor of microbatch @a microbatch. Words without rows have a
+ * microbatch of their own, WIRE_WORDS, with only a header and a reply. */
 enum { WIRE_WORDS = -1 };
 uint64_t wire_push_key(int microbatch, int tensor);
 uint64_t wire_pull_key(int microbatch, int tensor);
 
-/* Pushed tensors of a microbatch of this model. */
+/* Return the pushed tensors of a microbatch of this model. */
 static inline int wire_pushes(const struct model_config *config)
 {
     return config->experts ? WIRE_PUSHES : WIRE_IDS;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What an attention rank says without rows: that it has stopped, and why. */
+/* Messages of an attention rank without rows: that it has stopped, and why. */
 #ifndef DECODE_WORDS_H
 #define DECODE_WORDS_H
 
@@ -16,17 +16,18 @@ struct words {
     struct wire_reply *replies; /* [ffn_ranks] */
 };
 
-/* Make the plan; before commit, after wire_declare. Its memory is the context's. */
+/* Make the plan. Call before commit, after wire_declare. Its memory belongs to the context. */
 int words_create(struct replicas *replicas, struct words *words_p, struct trouble *trouble);
 
-/* Say that this rank has no more rows, until every FFN rank knows that no attention rank has. */
+/* Tell the FFN ranks that this rank has no more rows, until each of them knows that no attention
+ * rank has any. */
 int words_stop(struct words *words, int64_t timeout_us, struct trouble *trouble);
 
-/* With nothing in flight: commit with all others, which leaves lost FFN ranks and takes in those
- * that return. */
+/* Commit with all other ranks, which leaves out lost FFN ranks and admits returning ones. Call
+ * with nothing in flight. */
 int words_hold(struct words *words, int64_t timeout_us, struct trouble *trouble);
 
-/* Tell the FFN ranks that are left that rank @a lost is lost. Does what it can. */
+/* Tell the remaining FFN ranks that rank @a lost is lost. Best effort. */
 void words_abort(struct words *words, int lost);
 
 #endif

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What operations that are complete with some of their answers take, and what they take while an
- * FFN rank that they can do without is stopped. */
+/* Two measurements: the time of operations that complete with some of their answers, and that
+ * time while an FFN rank that they can do without is stopped. */
 #ifndef PERF_ANSWERS_H
 #define PERF_ANSWERS_H
 

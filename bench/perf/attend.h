@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The attention side's loop, the same for every contender: fill the window, then always wait for
- * the oldest operation and start it anew. Inlined with its callbacks, so that it costs nothing
- * beside what it measures. */
+/* The attention side's loop, the same for every contender: fill the window, then repeatedly wait
+ * for the oldest operation and start it again. Inlined with its callbacks, so that the loop adds
+ * no cost to the measurement. */
 #ifndef PERF_ATTEND_H
 #define PERF_ATTEND_H
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* MPI as a contender: persistent point-to-point messages, one for each tensor and pair of ranks,
- * on the library's buffers. Where a stage sends no tensor one way, a message of no bytes does
- * what the library's notification does. */
+ * on the library's buffers. Where a stage sends no tensor in one direction, a message of zero
+ * bytes replaces the library's notification. */
 #ifndef PERF_BASELINE_MPI_H
 #define PERF_BASELINE_MPI_H
 

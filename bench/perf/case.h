@@ -37,23 +37,23 @@ struct perf_case {
     int scatter;
     size_t push_bytes; /* of all push tensors, before they are cut into slices */
     size_t pull_bytes;
-    uint64_t op_bytes; /* that one operation of one attention rank moves, both ways */
+    uint64_t op_bytes; /* bytes that one operation of one attention rank moves, both ways */
 };
 
 /* Describe row @a row for @a attn and @a ffn ranks. Cannot fail: the options were checked. */
 void perf_case_make(const struct perf_options *options, int row, int attn, int ffn,
                     struct perf_case *case_p);
 
-/* The bytes of @a tensor that FFN rank @a f gets or gives, and where they start in it: all of
+/* Return the bytes of @a tensor that FFN rank @a f gets or gives, and their offset in it: all of
  * them, or with scatter its share of the rows. @a offset_p may be NULL. */
 size_t perf_case_slice(const struct perf_case *c, const struct perf_tensor *tensor, int f,
                        size_t *offset_p);
 
-/* The largest slice of @a tensor: its rows and bytes. @a rows_p may be NULL. */
+/* Return the largest slice of @a tensor: its rows and bytes. @a rows_p may be NULL. */
 size_t perf_case_largest(const struct perf_case *c, const struct perf_tensor *tensor,
                          int64_t *rows_p);
 
-/* Whether FFN rank @a f takes part: with scatter, one without rows does not. */
+/* Return whether FFN rank @a f takes part: with scatter, one without rows does not. */
 int perf_case_active(const struct perf_case *c, int f);
 
 #endif

@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Bytes that look random and that the receiver can compute for itself: what was sent where. */
+/* Pseudorandom bytes that the receiver can compute for itself from the sender and the
+ * destination. */
 #ifndef PERF_CHECK_H
 #define PERF_CHECK_H
 
 #include <stddef.h>
 #include <stdint.h>
 
-/* Whose bytes: every field changes all of them. */
+/* The seed of some bytes: every field changes all of them. */
 struct perf_origin {
     int attn;          /* attention rank of the operation */
     int ffn;           /* FFN rank; -1 where all get the same bytes */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Stamps for latencies. The smallest operations take a few hundred nanoseconds, so that the
- * processor's counter is read directly where it runs at a constant rate (some 10 ns); elsewhere
- * clock_gettime serves. All contenders of a run are timed alike. */
+/* Time stamps for latencies. The smallest operations take a few hundred nanoseconds: stamps read
+ * the CPU's counter directly where it runs at a constant rate (some 10 ns), elsewhere
+ * clock_gettime. All contenders of a run are timed alike. */
 #ifndef PERF_CLOCK_H
 #define PERF_CLOCK_H
 
@@ -32,7 +32,7 @@ static inline uint64_t perf_ticks(void)
 /* Choose the counter or clock_gettime, and measure the rate (20 ms). */
 void perf_clock_init(void);
 
-/* What a stamp costs, ns: for the options block. */
+/* Cost of a stamp, ns: for the options block. */
 double perf_clock_stamp_ns(void);
 
 #endif

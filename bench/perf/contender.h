@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What takes turns in a row: the library, MPI, and the floor, each with the same pattern. */
+/* What takes turns in a row: the library, MPI and the floor, each with the same pattern. */
 #ifndef PERF_CONTENDER_H
 #define PERF_CONTENDER_H
 
@@ -15,7 +15,7 @@ struct perf_block {
 
 struct perf_contender {
     void *self;
-    /* Take this rank's part in a block; -1 with a sentence. */
+    /* Run this rank's part of a block; -1 with a sentence. */
     int (*run)(void *self, struct perf_block *block);
 };
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Why something failed: one sentence, kept until a rank prints it. */
+/* The reason of a failure: one sentence, kept until a rank prints it. */
 #ifndef PERF_FAIL_H
 #define PERF_FAIL_H
 
@@ -10,14 +10,14 @@
 /* Exit codes of the program. */
 enum { PERF_EXIT_OK = 0, PERF_EXIT_FAILED = 1, PERF_EXIT_USAGE = 2 };
 
-/* Remember a sentence. */
+/* Record a sentence. */
 void perf_fail_set(const char *format, ...) __attribute__((format(printf, 1, 2)));
 
-/* The same, and -1, for the caller to return in turn: in sight of the compiler, as functions that
- * set their outputs only on success are called everywhere. */
+/* Record a sentence and evaluate to -1, for the caller to return. A macro, so that the compiler
+ * sees the -1: functions that set their outputs only on success are called everywhere. */
 #define perf_fail(...) (perf_fail_set(__VA_ARGS__), -1)
 
-/* For a library call that failed in this thread just now: the library's sentence. */
+/* For a library call that failed in this thread just now: record the library's sentence. */
 void perf_fail_set_status(stepaf_status_t status, const char *call);
 
 static inline int perf_fail_status(stepaf_status_t status, const char *call)
@@ -26,10 +26,10 @@ static inline int perf_fail_status(stepaf_status_t status, const char *call)
     return -1;
 }
 
-/* Whether what was remembered last is the loss of a peer: the ranks can agree on nothing then. */
+/* Return whether the last recorded failure is the loss of a peer: the ranks cannot agree then. */
 int perf_fail_is_loss(void);
 
-/* The sentence that was remembered last; "" if none was. */
+/* Return the last recorded sentence; "" if there is none. */
 const char *perf_fail_text(void);
 
 #endif

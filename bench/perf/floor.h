@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The floor: what the same pattern costs where nothing but it is done. Each tensor is one memcpy
- * straight into the receiver's buffer, then a flag in a cache line of its own says so; the
+/* The floor: the cost of the same pattern with nothing but the necessary work. Each tensor is
+ * one memcpy straight into the receiver's buffer, then a flag in a cache line of its own; the
  * receiver spins on the flag. No queue, no checks, no deadlines, no lost peers. */
 #ifndef PERF_FLOOR_H
 #define PERF_FLOOR_H
@@ -13,10 +13,10 @@
 #include "job.h"
 #include "place.h"
 
-/* What this rank does with one peer for one place of the window, worked out beforehand. */
+/* The work of this rank with one peer for one place of the window, computed in advance. */
 struct perf_lane {
     uint32_t *in, *out; /* flags: the peer's and this rank's */
-    uint32_t count;     /* attention: operations started; FFN: taken */
+    uint32_t count;     /* attention: operations started; FFN: received */
     int n_copies;
     struct {
         void *to;
@@ -30,7 +30,7 @@ struct perf_floor {
     const struct perf_place *place;
     const struct perf_buffers *buffers; /* sources */
     int recv_each;
-    unsigned spins; /* polls before a waiting rank gives way */
+    unsigned spins; /* polls before a waiting rank yields */
     char *map;
     size_t map_bytes;
     /* Offsets in the map, by attention rank, FFN rank and place. */
@@ -40,8 +40,8 @@ struct perf_floor {
     int n_peers;             /* attention: active FFN ranks; FFN: attention ranks, or 0 */
 };
 
-/* Share memory between all ranks. Collective; -1 with a sentence on every rank, as where they are
- * not on one node. */
+/* Share memory between all ranks. Collective; -1 with a sentence on every rank, also where they
+ * are not on one node. */
 int perf_floor_open(struct perf_job *job, const struct perf_options *options,
                     const struct perf_case *c, const struct perf_place *place,
                     const struct perf_buffers *buffers, struct perf_floor *floor_p);
