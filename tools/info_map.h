@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The map's parts: what a rank does, and the ways to become one. */
+/* The parts of the map: the body of a rank, and the ways to start ranks. */
 #ifndef STEPAF_TOOLS_INFO_MAP_H
 #define STEPAF_TOOLS_INFO_MAP_H
 
@@ -7,18 +7,19 @@
 
 #include "info.h"
 
-/* One rank's life from its context to the context's end. World rank 0 prints the map. Return 0,
- * with a sentence on standard error, if something failed. */
+/* Run one rank from its context's creation to its end. World rank 0 prints the map. Returns 0,
+ * with a sentence on standard error, on failure. */
 int info_map_rank(stepaf_context_h ctx);
 
-/* Roles by STEPAF_SPLIT or STEPAF_ROLE, and without these the first ranks attend. */
+/* Take roles from STEPAF_SPLIT or STEPAF_ROLE; without these the first ranks are attention
+ * ranks. */
 void info_map_params(int rank, int attention_ranks, stepaf_params_t *params_p);
 
-/* Whether a launcher of MPI programs has started this process; and its job's map. */
+/* Whether an MPI launcher has started this process; and the map of its job. */
 int info_map_is_launched(void);
 int info_map_launched(void);
 
-/* Processes forked here. */
+/* Fork the ranks here. */
 int info_map_fork(const struct info_job *job);
 
 #endif

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* How many ranks there are, and where they go. */
+/* The number of ranks, and their placement on hosts. */
 #ifndef RUN_LAYOUT_H
 #define RUN_LAYOUT_H
 
@@ -11,10 +11,11 @@ struct run_layout {
     struct run_hosts hosts; /* none: the launcher's choice, or this machine */
     int ranks;
     int nodes;    /* 0: the launcher's choice */
-    int per_node; /* ranks on each node; 0: not said */
+    int per_node; /* ranks on each node; 0: not given */
 };
 
-/* -1 with a sentence; *layout_p is unchanged then. Its hosts are the caller's to free. */
+/* Make the layout. Returns -1 with a sentence; *layout_p is unchanged then. The caller frees its
+ * hosts. */
 int run_layout_make(const struct run_options *options, const struct run_launcher *launcher,
                     char *const *environment, struct run_layout *layout_p);
 

@@ -4,7 +4,7 @@
 
 #include <argp.h>
 
-/* Options that have no letter. */
+/* Options without a letter. */
 enum {
     KEY_INTERLEAVE = 256,
     KEY_PER_NODE,
@@ -22,7 +22,7 @@ enum {
     KEY_DRY_RUN
 };
 
-/* What --help shows, ended by an empty entry. */
+/* The options for --help, ended by an empty entry. */
 extern const struct argp_option run_option_table[];
 
 #endif

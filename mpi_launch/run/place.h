@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Where a rank of a node belongs: its cores, its GPU, its RDMA devices, and where a progress thread
- * would sit. */
+/* The place of a rank on its node: its cores, its GPU, its RDMA devices, and the cores for a
+ * progress thread. */
 #ifndef RUN_PLACE_H
 #define RUN_PLACE_H
 
@@ -19,26 +19,26 @@ struct run_place_query {
     int devices; /* one GPU for each rank */
     int local;
     int local_ranks;
-    int quota;           /* cores' worth of time that the control group leaves; 0: no limit */
+    int quota;           /* CPU time that the control group allows, in cores; 0: no limit */
     const char *visible; /* CUDA_VISIBLE_DEVICES; NULL: not set */
     const char *xml;     /* an hwloc export instead of this machine; NULL: this one */
 };
 
 struct run_place {
-    char cores[RUN_LIST_MAX];    /* to bind to, as a list; "": not bound */
+    char cores[RUN_LIST_MAX];    /* to bind to, as a list; "": do not bind */
     char progress[RUN_LIST_MAX]; /* for a progress thread; "": the library's choice */
-    char device[RUN_DEVICE_MAX]; /* for CUDA_VISIBLE_DEVICES; "": as it is */
+    char device[RUN_DEVICE_MAX]; /* for CUDA_VISIBLE_DEVICES; "": unchanged */
     char nics[RUN_NICS_MAX];     /* for STEPAF_NET_DEVICES; "": the library's choice */
     char nics_why[RUN_WHY_MAX];
     char warning[RUN_WARNINGS_MAX][160];
     int n_warnings;
 };
 
-/* Find it. What cannot be had is a warning, and left as it is; -1 with a sentence only if there is
- * no topology to look at. */
+/* Find the place. A part that is not available causes a warning, and is left unchanged; returns
+ * -1 with a sentence only if there is no topology. */
 int run_place_find(const struct run_place_query *query, struct run_place *place_p);
 
-/* Cores of this machine that this process may run on; at least 1. */
+/* Return the number of this machine's cores that this process may run on; at least 1. */
 int run_place_count_cores(void);
 
 #endif

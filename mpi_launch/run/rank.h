@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Which rank of its node, and of the job, this process is: what launchers put into the
- * environment. */
+/* This process's rank in its node and in the job, from the launchers' environment variables. */
 #ifndef RUN_RANK_H
 #define RUN_RANK_H
 
@@ -10,10 +9,10 @@ struct run_rank {
     int world;       /* under srun, or by ssh; -1: not known */
 };
 
-/* Never fails: a value that is no number counts as not there. */
+/* Find the rank. Never fails: a value that is not a number counts as absent. */
 void run_rank_find(char *const *environment, struct run_rank *rank_p);
 
-/* Entry @a index of a list such as "4(x2),3"; 0 if the list is bad or ends before that. */
+/* Return entry @a index of a list such as "4(x2),3"; 0 if the list is bad or shorter. */
 int run_rank_tasks(const char *list, int index);
 
 #endif

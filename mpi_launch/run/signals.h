@@ -5,9 +5,9 @@
 
 #include <signal.h>
 
-/* Block the ends of children, and the signals that are to end a job, but those that this process was
- * started to ignore, as by nohup; returns a descriptor to read them from, or -1 with errno.
- * *before_p: the mask before. */
+/* Block SIGCHLD and the signals that end a job, except signals that this process was started to
+ * ignore, as by nohup. Return a file descriptor to read them from, or -1 with errno. *before_p:
+ * the mask before. */
 int run_signals_open(sigset_t *before_p);
 
 #endif

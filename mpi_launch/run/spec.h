@@ -37,7 +37,7 @@ enum { RUN_SPEC_MAX = 64 + RUN_PROGRAMS_MAX * 48 };
 
 void run_spec_format(const struct run_spec *spec, char *text_p, size_t capacity);
 
-/* -1 with a sentence. */
+/* Returns -1 with a sentence. */
 int run_spec_parse(const char *text, struct run_spec *spec_p);
 
 #endif

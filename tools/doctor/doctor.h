@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* stepaf_doctor: checks of what decides whether a machine, and a pair of machines, will do.
+/* stepaf_doctor: checks whether a machine, and a pair of machines, is fit for the library.
  *
- * A check is a row of table.c and a function, which says what it has found: once, or once for each
- * device. Everything that it reads is below a root, which tests bring along, and may be garbage.
- * What cannot be read is unknown, never passed. What a check tries, rather than reads, a test's
- * root says in its directory "tried". */
+ * A check is a row of table.c and a function, which reports its finding: once, or once for each
+ * device. Everything that a check reads is below a root, which tests provide, and may be
+ * garbage. Anything unreadable is reported as unknown, never as passed. Results of checks that
+ * try something, rather than read, come from the directory "tried" of a test's root. */
 #ifndef STEPAF_TOOLS_DOCTOR_H
 #define STEPAF_TOOLS_DOCTOR_H
 
@@ -17,10 +17,10 @@
 enum doctor_state { DOCTOR_PASSED, DOCTOR_WARNED, DOCTOR_FAILED, DOCTOR_UNKNOWN, DOCTOR_STATES };
 
 enum {
-    DOCTOR_TEXT = 320,               /* what was found, and what mends it */
+    DOCTOR_TEXT = 320,               /* what was found, and the remedy */
     DOCTOR_NAME = 64,                /* of a device or a file */
-    DOCTOR_HOST = HOST_NAME_MAX + 3, /* as the kernel's file has it: with an end of line */
-    DOCTOR_NAMES = 128               /* that are looked at in one directory */
+    DOCTOR_HOST = HOST_NAME_MAX + 3, /* as in the kernel's file: with an end of line */
+    DOCTOR_NAMES = 128               /* read from one directory */
 };
 
 struct doctor;
@@ -29,8 +29,8 @@ struct doctor_check {
     const char *name;
     const char *group;
     void (*look)(struct doctor *doctor);
-    const char *why;  /* it matters */
-    const char *mend; /* a command, unless what was found has one of its own; "" if there is none */
+    const char *why;  /* why the check matters */
+    const char *mend; /* a command, unless the finding has one of its own; "" if there is none */
 };
 
 struct doctor_finding {
@@ -38,12 +38,12 @@ struct doctor_finding {
     enum doctor_state state;
     char what[DOCTOR_TEXT];
     char mend[DOCTOR_TEXT];
-    char where[DOCTOR_TEXT]; /* hosts, where there are several and it is not true of all; else "" */
+    char where[DOCTOR_TEXT]; /* the hosts, if the finding holds for some of several only; else "" */
 };
 
 struct doctor {
     const char *root;                 /* "" for this machine */
-    const struct doctor_check *check; /* that looks now */
+    const struct doctor_check *check; /* the current check */
     struct doctor_finding *findings;
     size_t n;
 };
@@ -54,84 +54,84 @@ struct doctor_names {
     char name[DOCTOR_NAMES][DOCTOR_NAME];
 };
 
-/* table.c: the end has no name. Those of ranks (and nobody else) have no function. */
+/* table.c: the last entry has no name. Only checks that compare ranks have no function. */
 extern const struct doctor_check doctor_checks[];
 const struct doctor_check *doctor_find(const char *name);
-/* Do what a name or a group stands for: all if @a n is 0. */
+/* Run the checks of a name or a group: all if @a n is 0. */
 void doctor_run(struct doctor *doctor, const char *const *names, size_t n);
 int doctor_named(const struct doctor_check *check, const char *const *names, size_t n);
 
-/* say.c: add a finding of the current check. What is not printable ASCII becomes a question mark.
- * The program ends where there is no memory. */
+/* say.c: add a finding of the current check. Characters other than printable ASCII become
+ * question marks. The program exits if memory runs out. */
 void doctor_say(struct doctor *doctor, enum doctor_state state, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
-/* What mends the last finding, in place of what the table has. */
+/* Set the remedy of the last finding, in place of the table's. */
 void doctor_mend(struct doctor *doctor, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 struct doctor_finding *doctor_add(struct doctor *doctor, const struct doctor_check *check);
 void doctor_clean(char *text);
 const char *doctor_state_name(enum doctor_state state);
 
-/* read.c: the beginning of a small file, without blanks at its end. The length, or -1 if it cannot
- * be read. Paths begin with "/", below the root. */
+/* read.c: read the beginning of a small file, without blanks at its end. Return the length, or
+ * -1 if the file cannot be read. Paths begin with "/", below the root. */
 int doctor_read(const struct doctor *doctor, char *text, size_t capacity, const char *format, ...)
     __attribute__((format(printf, 4, 5)));
-/* A file that is one whole number. */
+/* Read a file that is one whole number. */
 int doctor_read_number(const struct doctor *doctor, long long *number_p, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 int doctor_exists(const struct doctor *doctor, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
-/* The last part of what a symbolic link names. */
+/* Read the last component of a symbolic link's target. */
 int doctor_read_link(const struct doctor *doctor, char *name, size_t capacity, const char *format,
                      ...) __attribute__((format(printf, 4, 5)));
-/* A directory, sorted. False if it cannot be read. Names with characters that no device has are
- * left out, since names become parts of commands. */
+/* Read a directory, sorted. Returns false if it cannot be read. Names with characters that no
+ * device has are left out, since names become parts of commands. */
 int doctor_list(const struct doctor *doctor, struct doctor_names *names_p, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
-/* A line "NAME: value" of a file of /proc: its value. */
+/* Read the value of a line "NAME: value" of a file of /proc. */
 int doctor_read_field(const struct doctor *doctor, char *value, size_t capacity, const char *path,
                       const char *name);
-/* Both limits that /proc/self/limits has: -1 is unlimited. */
+/* Read both limits of a line of /proc/self/limits: -1 is unlimited. */
 int doctor_read_limit(const struct doctor *doctor, const char *name, long long *soft_p,
                       long long *hard_p);
-/* Whether this is a test's root, and then what "tried" has for @a name. */
+/* Return whether this is a test's root, and then the entry of "tried" for @a name. */
 int doctor_is_test(const struct doctor *doctor);
 int doctor_read_tried(const struct doctor *doctor, char *text, size_t capacity, const char *name);
-/* A whole number and nothing else. */
+/* Parse a whole number without any other characters. */
 int doctor_parse(const char *text, long long *number_p);
 
-/* facts.c: what several checks ask. */
+/* facts.c: facts that several checks need. */
 int doctor_has_capability(const struct doctor *doctor, int capability); /* -1: not known */
 int doctor_cpus(const struct doctor *doctor, struct stepaf_cpus *cpus_p);
 int doctor_kernel_at_least(const struct doctor *doctor, int major, int minor); /* -1: not known */
-/* cgroup.c: a file of the control group that this process is in, and of those above it: call with
- * level 0, 1, ... until 0 comes back, which is the end. -1: the groups are not known, and nothing
- * can be said. 1 with text "" where this level has no such file. */
+/* cgroup.c: read a file of this process's control group, and of those above it: call with level
+ * 0, 1, ... until 0 is returned, which is the end. Returns -1 if the groups are not known.
+ * Returns 1 with text "" where the level has no such file. */
 int doctor_read_cgroup(const struct doctor *doctor, const char *controller, int level,
                        const char *name_v1, const char *name_v2, char *text, size_t capacity);
 
-/* The values that the environment gives the settings; false, with the library's sentence, if one is
+/* Read the settings from the environment; returns false, with the library's sentence, if one is
  * bad. */
 int doctor_load_settings(struct stepaf_env *env_p);
-/* The machine's name. */
+/* Get the machine's name. */
 void doctor_host(const struct doctor *doctor, char *name, size_t capacity);
 
 /* pci.c: devices of the PCI bus. */
 int doctor_gpus(const struct doctor *doctor, struct doctor_names *gpus_p); /* -1: not known */
 int doctor_nic_pci(const struct doctor *doctor, const char *device, char *address, size_t capacity);
 
-/* report.c, json.c: the findings, for people or for programs. False if they cannot be written,
- * of which a sentence is on standard error. */
+/* report.c, json.c: print the findings, for people or for programs. Return false, with a
+ * sentence on standard error, if they cannot be written. */
 struct doctor_about {
     const char *hosts; /* "h1, h2" */
     int n_hosts;
     int n_ranks;  /* 0 without a launcher */
-    int with_all; /* why it matters what has passed */
+    int with_all; /* explain also why the passed checks matter */
 };
 int doctor_report(const struct doctor *doctor, const struct doctor_about *about);
 int doctor_json(const struct doctor *doctor, const struct doctor_about *about);
 void doctor_print_list(void);
-/* Whether all has been written; if not, says so on standard error. */
+/* Return whether all output has been written; if not, say so on standard error. */
 int doctor_flush(void);
 size_t doctor_count(const struct doctor *doctor, enum doctor_state state);
 
