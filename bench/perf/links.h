@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Which transports a run may use, and which its links really use. */
+/* The transports that a run may use, and those that its links use in fact. */
 #ifndef PERF_LINKS_H
 #define PERF_LINKS_H
 
@@ -8,11 +8,11 @@
 
 enum { PERF_LINKS_MAX = 96 };
 
-/* Put --transport into the environment, where every context of the run finds it; before any is
- * made. What the environment said otherwise is kept for the report. -1 with a sentence. */
+/* Put --transport into the environment, where every context of the run finds it. Call before any
+ * context is made. The previous value is kept for the report. -1 with a sentence. */
 int perf_links_ask(struct perf_options *options);
 
-/* The setting that is in force: "" admits all transports. */
+/* The setting in force: "" admits all transports. */
 const char *perf_links_setting(void);
 
 /* Name the transports of all links of all ranks, each once: "shm;cma", "shm;cma + tcp;eth0".

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The floor of libfabric inside: between ofi.c, which works messages out and meets, ofi_fabric.c,
- * which opens libfabric, and ofi_run.c, the loops. */
+/* Internals of the floor of libfabric: shared by ofi.c, which plans messages and connects,
+ * ofi_fabric.c, which opens libfabric, and ofi_run.c, the loops. */
 #ifndef PERF_OFI_STATE_H
 #define PERF_OFI_STATE_H
 
@@ -14,15 +14,15 @@
 #include "ofi.h"
 #include "parts.h"
 
-enum { PERF_OFI_ADDRESS = 256, PERF_OFI_DEPTH = 512 /* writes under way, as the library's */ };
+enum { PERF_OFI_ADDRESS = 256, PERF_OFI_DEPTH = 512 /* writes in flight, as the library's */ };
 
-/* What is written for one place of the window. */
+/* The writes for one place of the window. */
 struct perf_ofi_message {
     struct perf_parts parts;
     uint64_t to[PERF_MAX_PUSH];
 };
 
-/* The next one of an endless sequence of messages, of which each stage of each turn has one for
+/* The next message of an endless sequence, in which each stage of each turn has one message for
  * each place. */
 struct perf_ofi_turn {
     unsigned place;
@@ -32,12 +32,12 @@ struct perf_ofi_turn {
 struct perf_ofi_conn {
     fi_addr_t address;
     uint64_t key, base;
-    struct perf_ofi_message *messages;                         /* by place */
-    unsigned *n_in;                                            /* writes of what comes, by place */
+    struct perf_ofi_message *messages; /* by place */
+    unsigned *n_in;                    /* writes of incoming messages, by place */
     int in_parts[PERF_MAX_STAGES], out_parts[PERF_MAX_STAGES]; /* else an empty write */
-    struct perf_ofi_turn in, out; /* of what is coming; FFN: of the next answer */
+    struct perf_ofi_turn in, out; /* of the incoming message; FFN: of the next answer */
     unsigned landed;              /* writes of it */
-    uint64_t arrived, taken;      /* messages of the peer's, ever; taken: answered, or waited for */
+    uint64_t arrived, taken;      /* messages of the peer, total; taken: answered, or waited for */
     uint64_t left;                /* FFN: messages to come in this block */
 };
 
@@ -69,26 +69,26 @@ struct perf_ofi {
     struct fid_ep *ep;
     struct fid_mr *mr;
     int recv_each;
-    unsigned spins; /* looks before a rank gives way */
+    unsigned spins; /* polls before a rank yields */
     unsigned under_way;
     struct perf_ofi_op *ops, *free_op;
     int n_conns;
     struct perf_ofi_conn *conns; /* by rank of the other role */
     int n_used;
-    struct perf_ofi_conn **used; /* that take part: all but FFN ranks that get no slice */
+    struct perf_ofi_conn **used; /* that take part: all but FFN ranks without a slice */
     struct perf_ofi_message *messages;
     unsigned *n_in;
 };
 
-/* What a rank tells of its endpoint. */
+/* What a rank sends to its peers about its endpoint. */
 struct perf_ofi_end {
     uint32_t address_bytes;
     uint8_t address[PERF_OFI_ADDRESS];
-    uint64_t key, base; /* where the block of tensors begins, for who writes to it */
+    uint64_t key, base; /* address of the block of tensors, for writers */
 };
 
-/* Open libfabric by @a provider; "": the first. -1 with a sentence; what was opened stays for
- * perf_ofi_fabric_close. */
+/* Open libfabric with @a provider; "": the first one. -1 with a sentence; what was opened stays
+ * for perf_ofi_fabric_close. */
 int perf_ofi_fabric_open(struct perf_ofi *ofi, const char *provider, struct perf_ofi_end *end_p);
 void perf_ofi_fabric_close(struct perf_ofi *ofi);
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the command line asks for. */
+/* The parsed command line. */
 #ifndef PERF_OPTIONS_H
 #define PERF_OPTIONS_H
 
@@ -9,7 +9,7 @@
 
 #include "sizes.h"
 
-/* The tests: name, what one operation is. */
+/* The tests: name, and what one operation is. */
 #define PERF_TEST_MAP(_)                                                                    \
     _(PERF_AF, "af", "push out, FFN ranks respond, pulls land")                             \
     _(PERF_PUSH, "push", "push only, complete when every FFN rank has released")            \
@@ -39,11 +39,11 @@ struct perf_options {
     enum perf_test test;
     struct {
         uint64_t procs;               /* 0: under a launcher */
-        uint64_t listen;              /* the port where another process comes; 0: none does */
-        const char *connect;          /* the host of the one that listens; NULL */
-        const char *split;            /* NULL: by the environment or the launcher */
-        const char *transport;        /* NULL: by the environment */
-        const char *transport_before; /* what the environment said instead; NULL if nothing */
+        uint64_t listen;              /* the port that another process connects to; 0: none */
+        const char *connect;          /* the host of the listening process; NULL */
+        const char *split;            /* NULL: from the environment or the launcher */
+        const char *transport;        /* NULL: from the environment */
+        const char *transport_before; /* the environment's value, overridden; NULL if none */
         const char *batch_file;       /* NULL: one test */
     } job;
     int n_rows;
@@ -54,15 +54,15 @@ struct perf_options {
     struct {
         uint64_t iters, warmup, rounds;
         uint64_t max_time_s; /* per row and contender; 0: no bound */
-        int64_t timeout_us;  /* of each wait; -1: the library's setting */
-        int forever;         /* rows are measured again until a signal comes */
+        int64_t timeout_us;  /* limit of each wait; -1: the library's setting */
+        int forever;         /* measure the rows again until a signal arrives */
     } run;
     uint64_t keys;    /* of --startup */
-    uint64_t answers; /* that complete an operation, to be measured so; 0: all, and as usual */
-    uint64_t corrupt; /* every so many answers have a byte wrong; 0: none */
+    uint64_t answers; /* answers that complete an operation, to be measured; 0: all, as usual */
+    uint64_t corrupt; /* one of so many answers has a wrong byte; 0: none */
     struct {
         int mem;
-        uint64_t graph_ops;  /* operations of a captured graph; 0: they are enqueued one by one */
+        uint64_t graph_ops;  /* operations of a captured graph; 0: enqueue one by one */
         uint64_t stream_ops; /* and then so many between two events */
         int load;
         uint64_t spare_sms; /* multiprocessors without the load */
@@ -76,19 +76,20 @@ struct perf_options {
     } output;
 };
 
-/* Parse the command line. -1 with a sentence; under a launcher, where ranks agree on it later,
- * nothing is printed then. --help and the like end the process; @a rank 0 alone says what was asked
- * for. */
+/* Parse the command line. Returns -1 with a sentence; under a launcher, where ranks agree on the
+ * failure later, nothing is printed then. --help and the like end the process; only @a rank 0
+ * prints their output. */
 int perf_options_parse(int argc, char **argv, int launched, int rank,
                        struct perf_options *options_p);
 
-/* The same for the command line with the @a n_words words of one line of --batch behind it, whose
- * options override; those of the whole job are refused there. The words have to stay while the
- * options do. */
+/* The same for the command line followed by the @a n_words words of one line of --batch, whose
+ * options override; options of the whole job are rejected there. The words must outlive the
+ * options. */
 int perf_options_parse_line(int argc, char **argv, int n_words, char **words,
                             struct perf_options *options_p);
 
-/* Deadline of the library's waits by --timeout or STEPAF_TIMEOUT_US, s; 0: neither is given. */
+/* Return the deadline of the library's waits from --timeout or STEPAF_TIMEOUT_US, s; 0: neither
+ * is given. */
 double perf_options_wait_s(const struct perf_options *options);
 
 const char *perf_test_name(enum perf_test test);

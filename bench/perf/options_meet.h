@@ -5,9 +5,9 @@
 #include "job.h"
 #include "options.h"
 
-/* Whether every rank could read its command line and its @a n tests, for which this one says @a rc,
- * and all were given the same one as far as they have to be: ranks that go different ways would
- * wait for each other for ever. Collective; -1 with a sentence on every rank. */
+/* Check that every rank could read its command line and its @a n tests, for which this rank
+ * reports @a rc, and that all were given the same options where required: ranks with different
+ * options would wait for each other for ever. Collective; -1 with a sentence on every rank. */
 int perf_options_meet(struct perf_job *job, int n, const struct perf_options *options, int rc);
 
 #endif

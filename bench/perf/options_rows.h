@@ -4,7 +4,7 @@
 
 #include "options.h"
 
-/* The size options as they were given. */
+/* The size options as given. */
 struct perf_row_input {
     struct perf_sizes size, push_size, pull_size;
     struct perf_shapes shapes;
@@ -14,12 +14,12 @@ struct perf_row_input {
 /* Fill options->rows; -1 with a sentence. */
 int perf_rows_make(const struct perf_row_input *input, struct perf_options *options);
 
-/* Whether the options go together; -1 with a sentence. */
+/* Check that the options are consistent; -1 with a sentence. */
 int perf_options_agree(const struct perf_options *options);
 
-/* What --report shows is in a file as well, of the same name if none is given. The name stays as
- * long as the options do, which is until the process ends. -1 with a sentence, also where two files
- * have the same name. */
+/* Name the JSON file that --report is made from, unless one is given: as the report, with .json.
+ * The name lives as long as the options, until the process ends. -1 with a sentence, also where
+ * two files have the same name. */
 int perf_options_name(struct perf_options *options);
 
 #endif

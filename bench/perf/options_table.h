@@ -4,7 +4,7 @@
 
 #include <argp.h>
 
-/* Options that have no letter. */
+/* Options without a letter. */
 enum {
     KEY_PROCS = 256,
     KEY_SPLIT,
@@ -49,7 +49,7 @@ enum {
 /* Options below a heading are one group, in the order of --help. */
 enum { GROUP_RANKS = 1, GROUP_TENSORS, GROUP_OPERATIONS, GROUP_GPU, GROUP_PROOF, GROUP_OUTPUT };
 
-/* What --help shows, ended by an empty entry. */
+/* The options for --help, ended by an empty entry. */
 extern const struct argp_option perf_option_table[];
 
 #endif

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Who is where and what: roles and groups as the library sees them, hosts, cores. */
+/* The place of each rank: roles and groups as the library sees them, hosts, cores. */
 #ifndef PERF_PLACE_H
 #define PERF_PLACE_H
 
@@ -12,9 +12,9 @@
 /* One rank, as gathered from all. */
 struct perf_rank {
     char host[HOST_NAME_MAX + 1];
-    char cores[40];   /* its affinity as a list: "0-3,8"; cut off with "..." */
+    char cores[40];   /* its affinity as a list: "0-3,8"; truncated with "..." */
     cpu_set_t cpus;   /* the same as a set */
-    uint64_t node_id; /* same for ranks that share memory and process ids */
+    uint64_t node_id; /* equal for ranks that share memory and process ids */
     int pid;
     int role;  /* stepaf_role_t */
     int index; /* within its role's group */
@@ -28,11 +28,10 @@ struct perf_place {
     int *ffn_world;
     struct perf_rank *ranks; /* by world rank */
     int one_node;
-    int crowded; /* more ranks than cores on this node: a waiting rank must give way */
+    int crowded; /* more ranks than cores on this node: a waiting rank must yield */
 };
 
-/* What the library is asked for at each init: the --split, or where the tool makes
- * the ranks itself a default. */
+/* The parameters of each init: the --split, or a default where the tool makes the ranks itself. */
 void perf_place_params(const struct perf_options *options, stepaf_params_t *params_p);
 
 /* Join the job once to learn roles and groups. Collective; -1 with a sentence on every rank, and

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* One row of the table: measured by contenders that take turns, so that noise meets them alike. */
+/* One row of the table: measured by contenders that take turns, so that noise affects them
+ * alike. */
 #ifndef PERF_ROW_H
 #define PERF_ROW_H
 
@@ -22,39 +23,39 @@ struct perf_result {
     char transport[PERF_LINKS_MAX]; /* of all links */
     const char *floor_name;         /* what the floor is */
     const char *floor_word;         /* in one word: "memcpy", "tcp;spin", "verbs", "ofi", "ucx" */
-    const char *floor_wait;         /* and how it waits; "" where that is no question */
+    const char *floor_wait;         /* how it waits; "" where there is no choice */
     uint64_t iters;                 /* timed operations of each attention rank */
     int has[PERF_WHO_LAST];
     struct perf_stats stats[PERF_WHO_LAST]; /* us, over all attention ranks */
-    double us_per_op[PERF_WHO_LAST];        /* elapsed time by operations: of the slowest rank */
+    double us_per_op[PERF_WHO_LAST]; /* elapsed time divided by operations: of the slowest rank */
     double ops_per_s; /* of all attention ranks together; ours, or the floor's in its own test */
     double gb_per_s;
     double posts_per_op; /* of an attention rank: one for each FFN rank and stage */
     int checked;
     uint64_t checked_ops;
     uint64_t wrong_bytes; /* over all ranks */
-    /* for a file, at rank 0: NULL where none was asked for */
+    /* for a file, at rank 0: NULL if none was requested */
     struct perf_spread *spread[PERF_WHO_LAST];
     struct perf_peer *peers; /* by attention rank and FFN rank */
     /* of tensors in GPU memory */
     int loaded;        /* beside a kernel that fills the GPUs */
     uint64_t unit_ops; /* operations of a sample */
     const char *gpu;   /* what rank 0's is called */
-    double copies_us;  /* of what has to go by host memory: copy engines alone; 0: none */
-    double wire_us;    /* median of the same bytes by plain TCP, where links go by that; 0: none */
+    double copies_us;  /* tensors that go through host memory: copy engines alone; 0: none */
+    double wire_us;    /* median of the same bytes over plain TCP, where links use it; 0: none */
     struct {
-        double host_us[PERF_WHO_LAST]; /* median of what the calls for an operation take the host */
-        double thread_us; /* what the library's thread works for one, where that is most */
+        double host_us[PERF_WHO_LAST]; /* median of the host's time in the calls for an operation */
+        double thread_us;              /* work of the library's thread per operation, the largest */
     } cpu;
 };
 
-/* Of what the result's main columns are. */
+/* The contender of the result's main columns. */
 static inline enum perf_who perf_result_main(const struct perf_result *r)
 {
     return r->has[PERF_OURS] ? PERF_OURS : PERF_FLOOR_LOOP;
 }
 
-/* Tensor bytes that all attention ranks together move with @a who, 10^9 a second. */
+/* Tensor bytes that all attention ranks together move with @a who, in 10^9 a second. */
 static inline double perf_result_gb_per_s(const struct perf_result *r, enum perf_who who)
 {
     double us = r->us_per_op[who];
@@ -75,7 +76,7 @@ int perf_row_run(struct perf_job *job, const struct perf_options *options,
                  const struct perf_place *place, int row, struct perf_trace *trace,
                  struct perf_result *result_p);
 
-/* Free what a result has for a file. */
+/* Free the parts of a result that are for a file. */
 void perf_result_free(struct perf_result *r);
 
 /* The block sizes of a row whose operations take @a op_us each. Pure. */
@@ -86,7 +87,7 @@ struct perf_schedule {
 void perf_schedule_make(const struct perf_options *options, unsigned window, double op_us,
                         struct perf_schedule *schedule_p);
 
-/* Operations before those: what was asked for, as far as a fifth of the time goes. Pure. */
+/* Warm-up operations: the number requested, limited to a fifth of the time. Pure. */
 uint64_t perf_schedule_warmup(const struct perf_options *options, double op_us);
 
 /* Round @a ops up to a multiple of @a window, at least one. */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A row while it is measured: between row.c, which does that, and row_merge.c, which makes a result
- * of what all ranks have measured. */
+/* A row while it is measured: shared by row.c, which measures, and row_merge.c, which makes a
+ * result of all ranks' measurements. */
 #ifndef PERF_ROW_STATE_H
 #define PERF_ROW_STATE_H
 
@@ -15,14 +15,14 @@
 
 struct perf_mpi;
 
-/* All that a row needs while it is measured. */
+/* The state of a row while it is measured. */
 struct perf_row {
     struct perf_job *job;
     const struct perf_options *options;
     const struct perf_place *place;
     struct perf_case c;
     struct perf_lib lib;
-    struct perf_buffers own; /* where there is no library: the floor's own test */
+    struct perf_buffers own; /* without the library: the floor's own test */
     struct perf_mpi *mpi;
     struct perf_floor floor;
     struct perf_tcp tcp;      /* the floor where links are TCP */
@@ -31,10 +31,10 @@ struct perf_row {
     struct perf_ucx *ucx;     /* or UCX's */
     char transport[PERF_LINKS_MAX];
     struct perf_contender contenders[PERF_WHO_LAST]; /* run is NULL where there is none */
-    double *samples[PERF_WHO_LAST]; /* in ticks; perf_row_merge makes microseconds of them */
+    double *samples[PERF_WHO_LAST]; /* in ticks; perf_row_merge converts them to microseconds */
     uint64_t n_samples;
     double elapsed_ticks[PERF_WHO_LAST];
-    double op_us; /* of the slowest contender, the last time that it was looked at; 0: unknown */
+    double op_us; /* of the slowest contender, when last measured; 0: unknown */
     struct perf_schedule schedule;
     uint64_t checked_ops;
 };

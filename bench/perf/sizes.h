@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Sizes and shapes as they are written on the command line. Pure: no I/O, nothing global but the
+/* Sizes and shapes in the notation of the command line. Pure: no I/O, no global state but the
  * sentence of a failure (fail.h). */
 #ifndef PERF_SIZES_H
 #define PERF_SIZES_H
@@ -34,10 +34,10 @@ struct perf_shapes {
  * a sentence; *sizes_p is unchanged then. */
 int perf_sizes_parse(const char *text, struct perf_sizes *sizes_p);
 
-/* Parse a list such as "128x7168,64x5120". The same way. */
+/* Parse a list such as "128x7168,64x5120". Returns as above. */
 int perf_shapes_parse(const char *text, struct perf_shapes *shapes_p);
 
-/* Parse an element type's name, such as "bf16". The same way. */
+/* Parse an element type's name, such as "bf16". Returns as above. */
 int perf_dtype_parse(const char *text, stepaf_dtype_t *dtype_p);
 
 /* The bytes of @a shape in elements of @a dtype; -1 with a sentence if they are more than a key

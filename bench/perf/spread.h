@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* How samples are spread, over their values and over the rounds in which they were taken. Pure. */
+/* The distribution of samples, over their values and over the rounds in which they were taken.
+ * Pure. */
 #ifndef PERF_SPREAD_H
 #define PERF_SPREAD_H
 
@@ -16,14 +17,14 @@ struct perf_spread {
     uint64_t bins[PERF_SPREAD_BINS];
 };
 
-/* The bin of a sample: what is too small or too large is in the first or the last. */
+/* Return the bin of a sample: the first or last bin for values out of range. */
 int perf_spread_bin(double sample);
 
-/* Where bin @a bin begins. */
+/* Return the lower end of bin @a bin. */
 double perf_spread_from(int bin);
 
-/* Of the samples of @a n_ranks ranks, those of rank i from offsets[i] (in bytes) on, in @a n_rounds
- * rounds of equal length each. NULL: out of memory. */
+/* Make the distribution of the samples of @a n_ranks ranks, those of rank i from offsets[i] (in
+ * bytes) on, in @a n_rounds rounds of equal length each. NULL: out of memory. */
 struct perf_spread *perf_spread_make(const double *samples, const size_t *offsets, int n_ranks,
                                      uint64_t n_rounds);
 

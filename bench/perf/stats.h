@@ -13,7 +13,7 @@ struct perf_stats {
     double stddev_pct; /* of the population, as a percentage of the average */
 };
 
-/* The smallest of @a n ascending samples that a share of at least @a share of them does not
+/* Return the smallest of @a n ascending samples that at least a share @a share of them does not
  * exceed ("nearest rank"); 0 if n is 0. */
 double perf_percentile(const double *sorted, size_t n, double share);
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The floor of TCP: what the same pattern costs by plain sockets between the very processes, one
- * connection for each pair of ranks. Messages have no heads, as both ends know their order and
- * sizes: a message is the tensors that one rank has for the other, or one byte where there is
- * none, sent and received in place by as few system calls as the socket's buffers allow. No
+/* The floor of TCP: the cost of the same pattern with plain sockets between the same processes,
+ * one connection for each pair of ranks. Messages have no headers, as both ends know their order
+ * and sizes: a message is the tensors that one rank has for the other, or one byte where there
+ * is none, sent and received in place by as few system calls as the socket's buffers allow. No
  * queues, no checks, no deadlines, no lost peers. */
 #ifndef PERF_TCP_H
 #define PERF_TCP_H
@@ -14,9 +14,9 @@
 #include "parts.h"
 #include "place.h"
 
-/* How a rank waits that has nothing to do: asking its sockets over and over, or asleep in the
- * kernel; and by which congestion control data goes: the system's, or Reno, read in pieces.
- * Which is faster depends on size, cores, network and machine. */
+/* How an idle rank waits: polling its sockets, or asleep in the kernel; and the congestion
+ * control: the system's, or Reno, read in pieces. Which is faster depends on size, cores,
+ * network and machine. */
 enum perf_tcp_way {
     PERF_TCP_SPIN,
     PERF_TCP_BLOCK,
@@ -25,22 +25,22 @@ enum perf_tcp_way {
     PERF_TCP_WAYS
 };
 
-/* One direction of a connection: how far it has come in the endless sequence of messages, of which
- * each stage of each turn has one for each place. */
+/* The state of one direction of a connection in the endless sequence of messages, in which each
+ * stage of each turn has one message for each place. */
 struct perf_tcp_flow {
-    uint64_t due, done; /* messages, ever */
-    size_t at;          /* bytes of the next one that are through */
+    uint64_t due, done; /* messages, total */
+    size_t at;          /* bytes of the next one transferred */
     unsigned place;     /* of the next one */
     int stage;
     const struct perf_parts *parts;  /* by place */
     int with_parts[PERF_MAX_STAGES]; /* else one byte */
 };
 
-enum { PERF_TCP_PIECE = 128 << 10 }; /* of what is received at once, with Reno */
+enum { PERF_TCP_PIECE = 128 << 10 }; /* of one receive, with Reno */
 
 struct perf_tcp_conn {
     int fd;
-    uint64_t left; /* FFN: messages to come in this block */
+    uint64_t left; /* FFN: messages outstanding in this block */
     struct perf_tcp_flow in, out;
 };
 
@@ -51,17 +51,17 @@ struct perf_tcp {
     int recv_each;
     enum perf_tcp_way way;
     char congestion[16]; /* the system's own */
-    unsigned spins;      /* looks before a rank that spins gives way */
+    unsigned spins;      /* polls before a spinning rank yields */
     int n_conns;
-    int n_used; /* conns[0..n_used-1] take part: all but FFN ranks that get no slice */
+    int n_used; /* conns[0..n_used-1] take part: all but FFN ranks without a slice */
     struct perf_tcp_conn *conns;
     struct perf_parts *parts; /* of all connections, places and directions */
     struct pollfd *polls;
     unsigned backlog; /* connections that have something to send */
 };
 
-/* Connect, and find out which way of waiting is the faster one for this case. Tensors go from and
- * to @a buffers. Collective; -1 with a sentence on every rank. */
+/* Connect, and determine the faster way of waiting for this case. Tensors are sent from and
+ * received in @a buffers. Collective; -1 with a sentence on every rank. */
 int perf_tcp_open(struct perf_job *job, const struct perf_options *options,
                   const struct perf_case *c, const struct perf_place *place,
                   const struct perf_buffers *buffers, struct perf_tcp *tcp_p);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What tracing costs: two contexts, one that traces and one that does not, take turns with the
- * same operations in the same processes. */
+/* The cost of tracing: two contexts, one with and one without tracing, take turns with the same
+ * operations in the same processes. */
 #ifndef PERF_TRACE_COST_H
 #define PERF_TRACE_COST_H
 

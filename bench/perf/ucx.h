@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The floor of UCX: what the same pattern costs by plain active messages of UCP between the very
- * processes: one worker of the bench's own in each rank, by UCX's own choice of transports as the
- * library's. A message is the tensors that one rank has for the other, each an active message that
- * is brought to its place; where there is none, an empty one. It is there when as many have come.
- * No tokens, no checks, no deadlines, no lost peers. */
+/* The floor of UCX: the cost of the same pattern with plain active messages of UCP between the
+ * same processes: one worker of the bench's own in each rank, on the transports that UCX
+ * chooses, as for the library. A message is the tensors that one rank has for the other, each an
+ * active message that is delivered to its place; without tensors, an empty one. A message is
+ * complete when all its active messages have arrived. No tokens, no checks, no deadlines, no
+ * lost peers. */
 #ifndef PERF_UCX_H
 #define PERF_UCX_H
 
@@ -15,10 +16,11 @@
 
 struct perf_ucx;
 
-/* Whether this build can: it has UCX's headers. */
+/* Whether this build has the contender: it has UCX's headers. */
 int perf_ucx_built(void);
 
-/* Connect. Tensors go from and to @a buffers. Collective; -1 with a sentence on every rank. */
+/* Connect. Tensors are sent from and received in @a buffers. Collective; -1 with a sentence on
+ * every rank. */
 int perf_ucx_open(struct perf_job *job, const struct perf_options *options,
                   const struct perf_case *c, const struct perf_place *place,
                   const struct perf_buffers *buffers, struct perf_ucx **ucx_p);

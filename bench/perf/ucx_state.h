@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The floor of UCX inside: between ucx.c, which works messages out and meets, ucx_worker.c, which
- * opens UCX, and ucx_run.c, the loops. */
+/* Internals of the floor of UCX: shared by ucx.c, which plans messages and connects,
+ * ucx_worker.c, which opens UCX, and ucx_run.c, the loops. */
 #ifndef PERF_UCX_STATE_H
 #define PERF_UCX_STATE_H
 
@@ -9,24 +9,24 @@
 #include "parts.h"
 #include "ucx.h"
 
-/* Up to so many bytes a message is a header alone, with a copy of them: UCX has a shorter way for
- * that. */
+/* Up to this many bytes a message is a header alone, with a copy of them: UCX has a shorter path
+ * for that. */
 enum { PERF_UCX_ADDRESS = 2048, PERF_UCX_ID = 0, PERF_UCX_SMALL = 512 };
 
-/* What an active message begins with. */
+/* The header of an active message. */
 struct perf_ucx_head {
     uint32_t sender; /* its index in its role */
     uint16_t place, part;
 };
 
-/* The next one of an endless sequence of messages, of which each stage of each turn has one for
+/* The next message of an endless sequence, in which each stage of each turn has one message for
  * each place. */
 struct perf_ucx_turn {
     unsigned place;
     int stage;
 };
 
-/* What is sent, or comes, for one place of the window. */
+/* What is sent or received for one place of the window. */
 struct perf_ucx_message {
     struct perf_parts out, in;
     struct perf_ucx_head heads[PERF_MAX_PUSH];
@@ -38,10 +38,10 @@ struct perf_ucx_conn {
     ucp_ep_h ep;
     struct perf_ucx_message *messages;                         /* by place */
     int in_parts[PERF_MAX_STAGES], out_parts[PERF_MAX_STAGES]; /* else an empty message */
-    struct perf_ucx_turn in, out; /* of what is coming; FFN: of the next answer */
+    struct perf_ucx_turn in, out; /* of the incoming message; FFN: of the next answer */
     unsigned landed;              /* parts of it */
-    uint64_t arrived, taken;      /* messages of the peer's, ever; taken: answered, or waited for */
-    uint64_t left;                /* FFN: messages to come in this block */
+    uint64_t arrived, taken;      /* messages of the peer, total; taken: answered, or waited for */
+    uint64_t left;                /* FFN: messages outstanding in this block */
 };
 
 /* UCX, looked up as the library does. */
@@ -76,17 +76,17 @@ struct perf_ucx {
     ucp_context_h context;
     ucp_worker_h worker;
     int recv_each;
-    unsigned spins; /* looks before a rank gives way */
+    unsigned spins; /* polls before a rank yields */
     unsigned under_way;
     ucs_status_t failed;
     int n_conns;
     struct perf_ucx_conn *conns; /* by rank of the other role */
     int n_used;
-    struct perf_ucx_conn **used; /* that take part: all but FFN ranks that get no slice */
+    struct perf_ucx_conn **used; /* that take part: all but FFN ranks without a slice */
     struct perf_ucx_message *messages;
 };
 
-/* What a rank tells of its worker. */
+/* What a rank sends to its peers about its worker. */
 struct perf_ucx_end {
     uint32_t bytes;
     uint8_t address[PERF_UCX_ADDRESS];
@@ -98,7 +98,7 @@ void perf_ucx_worker_close(struct perf_ucx *ucx);
 /* Make an endpoint to a peer's worker. */
 int perf_ucx_worker_connect(struct perf_ucx *ucx, const struct perf_ucx_end *end, ucp_ep_h *ep_p);
 
-/* ucx_run.c: what UCX calls for a message. */
+/* ucx_run.c: UCX's callback for a message. */
 ucs_status_t perf_ucx_take(void *arg, const void *header, size_t header_bytes, void *data,
                            size_t bytes, const ucp_am_recv_param_t *param);
 

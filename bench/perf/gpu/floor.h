@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The floor of bandwidth: what a copy engine does where nothing but copies is asked for. Each
- * attention rank copies its tensors straight into memory of the FFN ranks that CUDA has mapped. */
+/* The floor of bandwidth: copy engines with nothing but copies to do. Each attention rank copies
+ * its tensors straight into memory of the FFN ranks that CUDA has mapped. */
 #ifndef PERF_GPU_FLOOR_H
 #define PERF_GPU_FLOOR_H
 
@@ -18,11 +18,12 @@ struct perf_gpu_floor {
     size_t microbatch;                  /* bytes of one microbatch in it */
 };
 
-/* Share memory. Collective; -1 with a sentence on every rank, as where they are not on one node. */
+/* Share memory. Collective; -1 with a sentence on every rank, also where they are not on one
+ * node. */
 int perf_gpu_floor_open(struct perf_gpu *gpu, const struct perf_case *c,
                         const struct perf_buffers *buffers, struct perf_gpu_floor *floor_p);
 
-/* Collective: memory ends when nobody has it mapped any more. */
+/* Collective: memory is freed when no rank has it mapped any more. */
 void perf_gpu_floor_close(struct perf_gpu_floor *floor);
 
 /* perf_gpu_enqueue_t. */

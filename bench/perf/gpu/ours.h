@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The library's part in a row on GPUs: a context and a stream plan for each microbatch. */
+/* The library as a contender on GPUs: a context, and a stream plan for each microbatch. */
 #ifndef PERF_GPU_OURS_H
 #define PERF_GPU_OURS_H
 
@@ -9,10 +9,10 @@
 #include "perf/buffers.h"
 #include "perf/gpu/device.h"
 
-/* What --check enqueues beside one microbatch's operations. */
+/* What --check enqueues in addition to one microbatch's operations. */
 struct perf_gpu_proof {
-    struct perf_gpu_pieces out; /* made before they are sent */
-    struct perf_gpu_pieces in;  /* verified when they have come */
+    struct perf_gpu_pieces out; /* generated before they are sent */
+    struct perf_gpu_pieces in;  /* verified when they have arrived */
 };
 
 struct perf_gpu_lib {
@@ -22,8 +22,8 @@ struct perf_gpu_lib {
     struct perf_buffers buffers; /* in GPU memory */
     void *own;                   /* cudaMalloc's, where the memory is not the library's */
     stepaf_plan_h plans[PERF_GPU_STREAMS];
-    /* One way and with slots to spare, answers are waited for beside the copies: a kernel between
-     * two of them would stop the copy engine. NULL: in the stream itself. */
+    /* In tests with one direction and several slots, a separate stream waits for answers: a
+     * kernel between two copies would stop the copy engine. NULL: wait in the stream itself. */
     cudaStream_t waits[PERF_GPU_STREAMS];
     cudaEvent_t began, waited;
     struct perf_gpu_proof *proofs; /* with --check, by microbatch */
@@ -35,20 +35,20 @@ struct perf_gpu_lib {
 int perf_gpu_lib_open(struct perf_gpu *gpu, const struct perf_case *c, struct perf_gpu_lib *lib_p);
 void perf_gpu_lib_close(struct perf_gpu_lib *lib);
 
-/* Enqueue this rank's part in @a ops operations, a multiple of the depth. -1 with a sentence. */
+/* Enqueue this rank's part of @a ops operations, a multiple of the depth. -1 with a sentence. */
 int perf_gpu_lib_enqueue(void *self, unsigned m, uint64_t ops, cudaStream_t stream);
 
 /* The same with fresh bytes for each operation, verified where they land. */
 int perf_gpu_lib_enqueue_checked(void *self, unsigned m, uint64_t ops, cudaStream_t stream);
 
-/* Whether all plans are still well; -1 with the library's sentence. */
+/* Whether all plans are still without an error; -1 with the library's sentence. */
 int perf_gpu_lib_status(void *self);
 
-/* Work out what is to be made and verified, after the commit. -1 with a sentence. */
+/* Set up what is generated and verified, after the commit. -1 with a sentence. */
 int perf_gpu_proof_open(struct perf_gpu_lib *lib);
 void perf_gpu_proof_close(struct perf_gpu_lib *lib);
 
-/* Read how many bytes were wrong: streams must be empty. -1 with a sentence. */
+/* Read the number of wrong bytes: streams must be empty. -1 with a sentence. */
 int perf_gpu_proof_read(const struct perf_gpu_lib *lib, uint64_t *wrong_bytes_p);
 
 #endif

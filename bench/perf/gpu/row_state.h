@@ -16,7 +16,7 @@ enum perf_gpu_way { PERF_GPU_DIRECT, PERF_GPU_PINNED, PERF_GPU_PROXY, PERF_GPU_W
 struct perf_gpu_samples {
     double *unit; /* attention: of each unit of each stream, for one operation */
     size_t n_unit;
-    double *host; /* the same, but what the calls took the host */
+    double *host; /* the same for the host's time in the calls */
     size_t n_host;
     double elapsed_us;
 };
@@ -28,7 +28,7 @@ struct perf_gpu_row {
     struct perf_gpu_lib lib;
     struct perf_gpu_nccl *nccl;  /* NULL: no baseline */
     unsigned ways;               /* bits of enum perf_gpu_way: of all links */
-    struct perf_gpu_floor floor; /* of one of the two floors gpu is NULL */
+    struct perf_gpu_floor floor; /* of one of the two floors, gpu is NULL */
     struct perf_gpu_bare bare;
     double copies_us; /* of the bare floor */
     struct perf_gpu_wire wire;
@@ -39,7 +39,7 @@ struct perf_gpu_row {
     struct perf_gpu_side checked;
     struct perf_gpu_samples samples[PERF_WHO_LAST];
     double unit_us;         /* about, of the slowest */
-    double load_us;         /* for how long a load is begun; 0.0: none */
+    double load_us;         /* duration that a load is started with; 0.0: none */
     int units;              /* timed, of a chunk */
     uint64_t chunks;        /* of each contender */
     uint64_t timed_units;   /* of each stream and contender */

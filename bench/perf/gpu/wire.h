@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What streams by way of the host are to be compared with: the same bytes between the same
- * processes by plain TCP, from host memory to host memory, where that is what the library's links
- * go by. */
+/* The reference for streams through the host: the same bytes between the same processes over
+ * plain TCP, from host memory to host memory, where the library's links use TCP. */
 #ifndef PERF_GPU_WIRE_H
 #define PERF_GPU_WIRE_H
 
@@ -24,10 +23,11 @@ int perf_gpu_wire_open(struct perf_gpu *gpu, const struct perf_case *c, uint64_t
                        struct perf_gpu_wire *wire_p);
 void perf_gpu_wire_close(struct perf_gpu_wire *wire);
 
-/* @a ops operations more, as far as there is room. Collective; -1 with a sentence on every rank. */
+/* Run @a ops more operations, as far as there is space for them. Collective; -1 with a sentence
+ * on every rank. */
 int perf_gpu_wire_run(struct perf_gpu_wire *wire, uint64_t ops);
 
-/* The median, us, on rank 0. Collective; -1 with a sentence. */
+/* Return the median, us, on rank 0. Collective; -1 with a sentence. */
 int perf_gpu_wire_merge(struct perf_gpu_wire *wire, double *us_p);
 
 #endif
