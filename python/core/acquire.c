@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* From whatever describes memory to a tensor, and from tensors to the library's arrays. */
+/* Conversions: from any object that describes memory to a tensor, and from tensors to the
+ * library's arrays. */
 #include <dlfcn.h>
 #include <string.h>
 
 #include "core.h"
 
-/* The driver knows to which GPU an address belongs; it is loaded if there is GPU memory at all. */
+/* The driver knows to which GPU an address belongs; it is loaded if any GPU memory exists. */
 int stepaf_py_gpu_of(const void *data)
 {
     enum { DEVICE_ORDINAL = 9 }; /* CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL */
@@ -81,7 +82,8 @@ out:
     return tensor;
 }
 
-/* By DLPack, without synchronization: operations are ordered on the stream that they are given. */
+/* Import by DLPack, without synchronization: operations are ordered on the stream that they are
+ * given. */
 static tensor_obj *of_dlpack(PyObject *object)
 {
     PyObject *device = PyObject_CallMethod(object, "__dlpack_device__", NULL);
@@ -112,7 +114,7 @@ out:
     return tensor;
 }
 
-/* Bytes and shape by CUDA's array interface; the element type is known by its size alone. */
+/* Bytes and shape by CUDA's array interface; of the element type only the size is known. */
 static tensor_obj *of_cuda_array(PyObject *object, PyObject *array)
 {
     PyObject *data = PyMapping_GetItemString(array, "data");
@@ -126,7 +128,7 @@ static tensor_obj *of_cuda_array(PyObject *object, PyObject *array)
     unsigned long long address;
     int readonly;
 
-    PyErr_Clear(); /* strides need not be there */
+    PyErr_Clear(); /* strides are optional */
     if (!text || !PyArg_ParseTuple(data, "Kp", &address, &readonly)) {
         (void)PyErr_Format(PyExc_TypeError, "a malformed __cuda_array_interface__");
         goto out;
@@ -182,7 +184,7 @@ tensor_obj *stepaf_py_acquire(PyObject *object)
         Py_INCREF(object);
         return tensor;
     }
-    /* cupy's arrays have the buffer protocol as well, which is refused, or would say host memory. */
+    /* cupy's arrays also have the buffer protocol, which fails, or would report host memory. */
     if (PyObject_CheckBuffer(object) && !PyObject_HasAttrString(object, "__cuda_array_interface__"))
         return of_buffer(object);
     tensor_obj *torchs = stepaf_py_of_torch(object);

@@ -10,7 +10,7 @@ PyObject *stepaf_py_batch(context_obj *ctx, stepaf_batch_h handle)
     batch_obj *batch = hold ? PyObject_New(batch_obj, stepaf_py_batch_type) : NULL;
 
     if (!batch) {
-        /* Whoever has sent it is told, rather than left to wait. */
+        /* The sender is notified, rather than left waiting. */
         (void)LIB(release)(handle);
         if (hold) {
             hold->ended = true;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The headers' enumerators, as they were compiled: Python copies none of them. */
+/* The headers' enumerators, as compiled: Python has no copy of them. */
 #include "core.h"
 
 #ifndef STEPAF_PACKAGE_VERSION

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Contexts: their life, and what all of their methods have in common. */
+/* Contexts: their life cycle, and code shared by all of their methods. */
 #include <stdlib.h>
 #include <time.h>
 
@@ -59,7 +59,7 @@ static int context_init(context_obj *self, PyObject *args, PyObject *kwargs)
     return 0;
 }
 
-/* After this no memory of the context's is there any more, nor is any of others' written to. */
+/* After this the context's memory no longer exists, and foreign memory is no longer written to. */
 static void leave_job(context_obj *ctx)
 {
     stepaf_context_h handle = ctx->handle;
@@ -85,11 +85,12 @@ void stepaf_py_export_end(context_obj *ctx)
         leave_job(ctx);
 }
 
-/* Threads that wait see that the context is closing, at the end of a piece of their wait. A barrier
- * or a commit does not wait in pieces: it is ended by the library, when this rank leaves the job. */
+/* Waiting threads notice at the end of a piece of their wait that the context is closing. A
+ * barrier or a commit does not wait in pieces: the library ends it when this rank leaves the
+ * job. */
 static void await_others(context_obj *ctx, bool force)
 {
-    /* Others may begin to read the memory, or end, meanwhile. */
+    /* Other threads may begin or end reads of the memory meanwhile. */
     while (ctx->n_inside > (force || !ctx->n_exports ? ctx->n_long : 0) &&
            ctx->forks == stepaf_py_forks) {
         Py_BEGIN_ALLOW_THREADS;
@@ -108,8 +109,8 @@ static PyObject *context_close(context_obj *self, PyObject *args)
         Py_RETURN_NONE;
     self->closing = true;
     await_others(self, force);
-    /* Another thread may have closed it by now. Memory that others read by its address has to stay:
-     * then the end of the last export leaves the job. */
+    /* Another thread may have closed it by now. Memory that others read by its address must
+     * stay: the end of the last export then leaves the job. */
     if (self->handle && (force || !self->n_exports))
         leave_job(self);
     Py_RETURN_NONE;
@@ -119,7 +120,7 @@ static void context_dealloc(context_obj *self)
 {
     PyTypeObject *type = Py_TYPE(self);
 
-    /* No tensor, plan, request or batch is left: each has a reference. */
+    /* No tensor, plan, request or batch exists any more: each holds a reference. */
     if (self->handle)
         leave_job(self);
     Py_XDECREF(self->keys);

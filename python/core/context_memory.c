@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Contexts: memory that they allocate, and memory of others that they know. */
+/* Contexts: the memory that they allocate, and foreign memory that is registered. */
 #include "core.h"
 
 PyObject *stepaf_py_done_long(const context_obj *ctx, stepaf_status_t status)
@@ -112,7 +112,7 @@ static PyObject *context_free(context_obj *self, PyObject *tensor)
                      hold->exports);
         return NULL;
     }
-    hold->ended = true; /* nobody shall begin to use it meanwhile */
+    hold->ended = true; /* no thread may begin to use it meanwhile */
     UNLOCKED(self, true, status = LIB(free)(self->handle, hold->base));
     hold->ended = !status;
     return stepaf_py_done(status);

@@ -19,7 +19,7 @@ void stepaf_py_key(const context_obj *ctx, uint64_t key, struct typed_key *typed
     }
 }
 
-/* Without it, only the comparison of types and shapes is left out. */
+/* Without it, only the comparison of types and shapes is skipped. */
 static void keep_key(context_obj *ctx, uint64_t key, const stepaf_key_params_t *params)
 {
     struct typed_key typed = {.key = key, .dtype = (int)params->dtype, .ndim = (int)params->ndim};
@@ -48,7 +48,7 @@ static PyObject *context_declare(context_obj *self, PyObject *args)
         return NULL;
     params.dtype = (stepaf_dtype_t)dtype;
     params.mem_kind = (stepaf_mem_kind_t)mem_kind;
-    params.depth = (unsigned)depth; /* one that is negative is too large */
+    params.depth = (unsigned)depth; /* a negative one is too large */
     params.field_mask |= depth ? STEPAF_KEY_DEPTH : 0;
     if (shape != Py_None) {
         params.ndim = stepaf_py_shape(shape, params.shape);

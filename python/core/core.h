@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The parts of stepaf._core: the library's functions, holds on memory, and the Python types. All
- * of it runs with the interpreter lock, except between release and acquire of stepaf_py_unlock. */
+ * code runs with the interpreter lock, except between release and acquire of stepaf_py_unlock. */
 #ifndef STEPAF_PY_CORE_H
 #define STEPAF_PY_CORE_H
 
@@ -23,8 +23,9 @@
 #include <stepaf/timeline.h>
 #include <stepaf/trace.h>
 
-/* Every function of the library that is called. The table has their types from the headers; the
- * addresses are looked up when the library is loaded, so none has to be there to build this. */
+/* Every library function that is called. The table takes their types from the headers; the
+ * addresses are looked up when the library is loaded, so that building does not require the
+ * library. */
 /* clang-format off */
 #define LIBRARY_MAP(_) \
     _(alloc) _(barrier) _(batch_answer) _(batch_query) _(batch_tensor) _(cancel) \
@@ -53,8 +54,8 @@ struct library {
 extern struct library stepaf_py_lib;
 #define LIB(name_) (*stepaf_py_lib.name_##_)
 
-/* How often this process is a fork of one that had loaded the library. What was made before a fork
- * belongs to the parent. */
+/* The number of forks between the process that loaded the library and this one. Objects made
+ * before a fork belong to the parent. */
 extern unsigned stepaf_py_forks;
 
 PyObject *stepaf_py_load(PyObject *module, PyObject *path);
@@ -64,16 +65,16 @@ PyObject *stepaf_py_load(PyObject *module, PyObject *path);
 /* Raise the exception of @a status, with the details of the thread's last failure. */
 void *stepaf_py_raise(stepaf_status_t status);
 
-/* The same for a poll that found nothing, or another failure without details of its own. */
+/* The same for a poll without a result, or for a failure without details of its own. */
 void *stepaf_py_raise_plain(stepaf_status_t status);
 
-/* Raise the exception of @a status with a sentence of this module's. */
+/* Raise the exception of @a status with a sentence of this module. */
 void *stepaf_py_refuse(stepaf_status_t status, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 
 PyObject *stepaf_py_set_errors(PyObject *module, PyObject *args);
 
-/* None, or the exception of @a status. */
+/* Return None, or the exception of @a status. */
 PyObject *stepaf_py_done(stepaf_status_t status);
 
 /* ---- contexts ---- */
@@ -83,22 +84,22 @@ struct hold;
 typedef struct {
     PyObject_HEAD stepaf_context_h handle; /* NULL: not initialized, or finalized */
     unsigned forks;
-    bool was_open;        /* it is not opened a second time: tensors of the first would be valid */
-    bool closing;         /* no call may begin any more, and those that wait end */
+    bool was_open;        /* cannot be opened again: old tensors would become valid */
+    bool closing;         /* no new call may begin, and waiting calls return */
     unsigned n_inside;    /* threads in the library without the interpreter lock */
-    unsigned n_long;      /* of those, in calls that can keep the context's lock for long */
-    unsigned n_exports;   /* of the context's memory, to others who read it by address */
-    struct hold *dropped; /* allocations that nobody refers to any more */
+    unsigned n_long;      /* of those, in calls that can hold the context's lock for long */
+    unsigned n_exports;   /* exports of the context's memory, to readers by address */
+    struct hold *dropped; /* allocations without references */
     struct hold *registered;
     int64_t timeout_us; /* the default */
     PyObject *keys;     /* {key: the bytes of its struct typed_key}; NULL: no key is declared */
 } context_obj;
 
-/* Whether @a ctx can be called; if not, the exception is set. */
+/* Check that @a ctx can be called; returns false with the exception set if not. */
 bool stepaf_py_is_open(context_obj *ctx);
 
-/* Whether @a ctx is in a job, and this process is not a fork of the one that joined it: then its
- * memory is there. */
+/* Whether @a ctx is in a job, and this process is not a fork of the one that joined: its memory
+ * then exists. */
 static inline bool stepaf_py_is_there(const context_obj *ctx)
 {
     return ctx->handle && ctx->forks == stepaf_py_forks;
@@ -106,16 +107,16 @@ static inline bool stepaf_py_is_there(const context_obj *ctx)
 
 struct typed_key;
 
-/* The type and shape of a key, as it was declared through @a ctx; if it was not, they are not known. */
+/* Return the type and shape of a key declared through @a ctx; otherwise they are unknown. */
 void stepaf_py_key(const context_obj *ctx, uint64_t key, struct typed_key *typed_p);
 
-/* Free the allocations that nobody refers to any more. Only while nothing is in flight. */
+/* Free the allocations without references. Call only while nothing is in flight. */
 void stepaf_py_sweep(context_obj *ctx);
 
-/* An export has ended. The last one of a closed context lets it leave the job. */
+/* End an export. The last one of a closed context lets the context leave the job. */
 void stepaf_py_export_end(context_obj *ctx);
 
-/* Around a call that can keep the library from returning soon. */
+/* Enclose a call that can keep the library from returning soon. */
 PyThreadState *stepaf_py_unlock(context_obj *ctx, bool is_long);
 void stepaf_py_lock(context_obj *ctx, bool is_long, PyThreadState *state);
 
@@ -127,8 +128,8 @@ void stepaf_py_lock(context_obj *ctx, bool is_long, PyThreadState *state);
         stepaf_py_lock((ctx_), (is_long_), state_);                   \
     } while (0)
 
-/* Evaluate @a call_, which does not block but for the context's lock: with the interpreter lock,
- * unless another thread may keep the context's for long. */
+/* Evaluate @a call_, which blocks at most on the context's lock: with the interpreter lock,
+ * unless another thread may hold the context's lock for long. */
 #define BRIEFLY(ctx_, call_)                          \
     do {                                              \
         if (__builtin_expect((ctx_)->n_long != 0, 0)) \
@@ -137,20 +138,20 @@ void stepaf_py_lock(context_obj *ctx, bool is_long, PyThreadState *state);
             call_;                                    \
     } while (0)
 
-/* Signals that have come during a call that waits for other ranks: signals.c. */
+/* Signals during a call that waits for other ranks: signals.c. */
 struct signals {
     int fds[2];
-    int before; /* the interpreter's wakeup descriptor; -1: it had none */
+    int before; /* the interpreter's wakeup file descriptor; -1: it had none */
     bool is_on, stops;
     unsigned char heard[64];
     size_t n;
 };
 void stepaf_py_signals_begin(struct signals *signals);
-/* Let handlers run. False: one has raised an exception. */
+/* Run the handlers. Returns false if one has raised an exception. */
 bool stepaf_py_signals_end(struct signals *signals);
 
-/* Evaluate @a call_, which waits for other ranks, without the interpreter lock; SIGINT and SIGTERM
- * end it. *good_p_: false if a handler of a signal has raised an exception then. */
+/* Evaluate @a call_, which waits for other ranks, without the interpreter lock; SIGINT and
+ * SIGTERM end it. *good_p_: false if a signal handler has then raised an exception. */
 #define WAITING(ctx_, good_p_, call_)                  \
     do {                                               \
         struct signals signals_;                       \
@@ -159,10 +160,10 @@ bool stepaf_py_signals_end(struct signals *signals);
         *(good_p_) = stepaf_py_signals_end(&signals_); \
     } while (0)
 
-/* As stepaf_py_done, of a call that another thread's close may have ended. */
+/* As stepaf_py_done, for a call that another thread's close may have ended. */
 PyObject *stepaf_py_done_long(const context_obj *ctx, stepaf_status_t status);
 
-/* A wait in pieces, between which signals are looked at and the context may be closed. */
+/* A wait in pieces: between pieces, signals are checked and the context may be closed. */
 struct waiter {
     context_obj *ctx;
     int64_t deadline_ns;
@@ -170,26 +171,26 @@ struct waiter {
 
 struct waiter stepaf_py_waiter(context_obj *ctx, int64_t timeout_us);
 
-/* How long the next piece lasts. */
+/* Duration of the next piece. */
 int64_t stepaf_py_piece_us(const struct waiter *waiter);
 
-/* What to do with the result of a piece: -1, an exception is set; 0, another piece; 1, it is the
- * result of the whole. */
+/* Handle the result of a piece. Returns -1: an exception is set; 0: wait for another piece; 1:
+ * this is the result of the whole wait. */
 int stepaf_py_piece_done(const struct waiter *waiter, stepaf_status_t status);
 
-/* A timeout argument: None, or seconds. False: the exception is set. */
+/* Convert a timeout argument: None, or seconds. Returns false with the exception set on failure. */
 bool stepaf_py_timeout(PyObject *seconds, int64_t *timeout_us_p);
 
-/* An index of something, from -1 on. False: the exception is set. */
+/* Convert an index, from -1 on. Returns false with the exception set on failure. */
 bool stepaf_py_number(PyObject *object, int *number_p);
 
-/* Text of the library's, whose bytes may come from a setting, or be cut. */
+/* Convert a text of the library, which may contain arbitrary bytes of a setting or be truncated. */
 PyObject *stepaf_py_text(const char *text);
 
-/* Bytes of all elements of a shape. False: the exception is set. */
+/* Compute the bytes of all elements of a shape. Returns false with the exception set on failure. */
 bool stepaf_py_bytes(size_t item, int ndim, const int64_t *shape, size_t *bytes_p);
 
-/* Read a sequence of at most STEPAF_MAX_DIMS sizes; returns their number, or -1. */
+/* Read a sequence of at most STEPAF_MAX_DIMS sizes; return their number, or -1. */
 int stepaf_py_shape(PyObject *shape, int64_t *shape_p);
 
 /* ---- memory ---- */
@@ -197,34 +198,34 @@ int stepaf_py_shape(PyObject *shape, int64_t *shape_p);
 enum hold_kind {
     HOLD_BLOCK,   /* an allocation of the context */
     HOLD_BATCH,   /* the receive buffers of a batch */
-    HOLD_PLAN,    /* buffers that stay as long as the context */
-    HOLD_FOREIGN, /* memory of somebody else's, kept by an object or a buffer */
+    HOLD_PLAN,    /* buffers that live as long as the context */
+    HOLD_FOREIGN, /* foreign memory, kept alive by an object or a buffer */
 };
 
-/* What keeps a tensor's memory; all tensors of one memory share it. */
+/* The owner of a tensor's memory; all tensors of one memory share it. */
 struct hold {
     enum hold_kind kind;
     unsigned refs;
-    bool ended;       /* freed or released, or its object is */
-    unsigned exports; /* readers by address that cannot be told of the end */
+    bool ended;       /* freed, released, or its object is freed or released */
+    unsigned exports; /* readers by address, which cannot be notified of the end */
     context_obj *ctx; /* NULL for foreign memory */
     void *base;
     size_t bytes;
     stepaf_batch_h batch;
-    uint32_t epoch; /* of memory that the next commit ends; 0: of none */
+    uint32_t epoch; /* epoch of memory that the next commit ends; 0: none */
     PyObject *object;
     Py_buffer buffer;
     bool has_buffer;
-    struct hold *next; /* of those dropped or registered */
+    struct hold *next; /* in the list of those dropped or registered */
 };
 
 struct hold *stepaf_py_hold(enum hold_kind kind, context_obj *ctx);
 void stepaf_py_hold_drop(struct hold *hold);
 
-/* NULL, or why the memory is not there any more. */
+/* Return NULL, or why the memory no longer exists. */
 const char *stepaf_py_hold_end(const struct hold *hold);
 
-/* Whether the memory is still there; if not, the exception is set. */
+/* Check that the memory still exists; if not, the exception is set. */
 bool stepaf_py_hold_check(const struct hold *hold);
 
 typedef struct {
@@ -232,7 +233,7 @@ typedef struct {
     uint64_t key;
     char *data;
     size_t bytes;
-    int dtype;   /* stepaf_dtype_t; -1: none of the library's */
+    int dtype;   /* stepaf_dtype_t; -1: not a type of the library */
     size_t item; /* bytes of an element */
     int ndim;
     Py_ssize_t shape[STEPAF_MAX_DIMS];
@@ -249,7 +250,7 @@ tensor_obj *stepaf_py_tensor(struct hold *hold, void *data, size_t bytes, int dt
 PyObject *stepaf_py_tensor_from_info(struct hold *hold, const stepaf_tensor_info_t *info);
 PyObject *stepaf_py_tensor_shape(tensor_obj *self, void *closure);
 
-/* Somebody begins, or ends, to read the tensor by its address. */
+/* Begin or end a read of the tensor by its address. */
 void stepaf_py_export_begin(tensor_obj *tensor);
 void stepaf_py_unexport(tensor_obj *tensor);
 
@@ -257,11 +258,12 @@ int stepaf_py_getbuffer(tensor_obj *self, Py_buffer *view, int flags);
 void stepaf_py_releasebuffer(tensor_obj *self, Py_buffer *view);
 PyObject *stepaf_py_cuda_array(tensor_obj *self, void *closure);
 
-/* A tensor of whatever describes memory: a Tensor, a buffer, DLPack, or CUDA's array interface.
- * Returns a new reference; NULL: the exception is set. */
+/* Make a tensor of any object that describes memory: a Tensor, a buffer, DLPack, or CUDA's array
+ * interface. Returns a new reference; NULL with the exception set on failure. */
 tensor_obj *stepaf_py_acquire(PyObject *object);
 
-/* A tensor of one of torch's; NULL, without an exception: it is none, or not a usual one. */
+/* Make a tensor of one of torch's; NULL without an exception if the object is not one, or an
+ * unusual one. */
 tensor_obj *stepaf_py_of_torch(PyObject *object);
 
 /* DLPack: export, and import of a capsule. */
@@ -275,8 +277,8 @@ int stepaf_py_gpu_of(const void *data);
 /* Up to this many tensors are passed to the library without an allocation. */
 enum { FEW_TENSORS = 16 };
 
-/* A key, and of its tensors the element type: a stepaf_dtype_t, or -1, which is not known; and the
- * shape of the largest. */
+/* A key, with the element type of its tensors: a stepaf_dtype_t, or -1 if unknown; and the shape
+ * of the largest. */
 struct typed_key {
     uint64_t key;
     int dtype;
@@ -284,7 +286,7 @@ struct typed_key {
     int64_t shape[STEPAF_MAX_DIMS];
 };
 
-/* The key that the library describes an answer by. */
+/* Return the key in the library's description of an answer. */
 static inline void stepaf_py_key_of_info(const stepaf_tensor_info_t *info, struct typed_key *key_p)
 {
     key_p->key = info->key;
@@ -294,7 +296,8 @@ static inline void stepaf_py_key_of_info(const stepaf_tensor_info_t *info, struc
         key_p->shape[i] = info->shape[i];
 }
 
-/* Tensors as the library takes them, and what keeps them. Not to be copied. */
+/* An array of tensors for the library, and the objects that keep their memory alive. Must not be
+ * copied. */
 struct tensors {
     int n;
     stepaf_tensor_t *array;
@@ -303,17 +306,18 @@ struct tensors {
     tensor_obj *few_owners[FEW_TENSORS];
 };
 
-/* Read (key, tensor) pairs, or a mapping of them. False, with InvalidError set: a tensor's element
- * type or rows are not its key's, or one that is written is read-only. */
+/* Read (key, tensor) pairs, or a mapping of them. Returns false with InvalidError set if a
+ * tensor's element type or rows are not its key's, or a tensor to be written is read-only. */
 bool stepaf_py_tensors_of_pairs(struct tensors *tensors, context_obj *ctx, PyObject *pairs,
                                 bool is_written);
 
-/* Read tensors or None, whose keys are keys[i % n_keys]. A single tensor stands for itself. */
+/* Read tensors or None, whose keys are keys[i % n_keys]. A single tensor may be given without a
+ * list. */
 bool stepaf_py_tensors_of(struct tensors *tensors, PyObject *objects, const struct typed_key *keys,
                           int n_keys);
 void stepaf_py_tensors_free(struct tensors *tensors);
 
-/* A tuple of what keeps them. */
+/* Return a tuple of the objects that keep them alive. */
 PyObject *stepaf_py_tensors_keep(const struct tensors *tensors);
 
 /* ---- plans, requests, batches ---- */
@@ -326,12 +330,12 @@ typedef struct {
     uint32_t flags;
     unsigned depth;
     bool is_ffn;
-    bool is_starting; /* by start_async: its steps are one to other threads */
-    PyObject *pulls;  /* the tensors that receive, as planned; NULL at an FFN rank */
+    bool is_starting; /* by start_async: its steps are atomic for other threads */
+    PyObject *pulls;  /* the receiving tensors, as planned; NULL at an FFN rank */
     int n_keys;       /* of its pushes; at an FFN rank, of its answers to a peer */
     struct typed_key keys[STEPAF_MAX_TENSORS];
-    stepaf_request_h last; /* what was started last; NULL: nothing */
-    /* By slot: what start_async has started there and nobody has waited for; borrowed. */
+    stepaf_request_h last; /* the last started request; NULL: none */
+    /* By slot: the request of start_async that has not been waited for yet; borrowed. */
     struct request_obj *unwaited[STEPAF_MAX_DEPTH];
 } plan_obj;
 
@@ -340,7 +344,7 @@ typedef struct request_obj {
     PyObject *plan;  /* or NULL */
     PyObject *pulls; /* or NULL: an answer's request */
     stepaf_request_h handle;
-    int unwaited; /* where its plan has it so; -1: nowhere */
+    int unwaited; /* the slot in its plan's array; -1: none */
 } request_obj;
 
 typedef struct {
@@ -349,14 +353,14 @@ typedef struct {
     bool responded;
 } batch_obj;
 
-/* For types whose objects methods alone make. */
+/* For types whose objects are made by methods only. */
 PyObject *stepaf_py_no_new(PyTypeObject *type, PyObject *args, PyObject *kwargs);
 
 PyObject *stepaf_py_request(context_obj *ctx, PyObject *plan, PyObject *pulls,
                             stepaf_request_h handle);
 PyObject *stepaf_py_batch(context_obj *ctx, stepaf_batch_h handle);
 
-/* Keep the slot of @a request, which start_async has made, until it is waited for or gone. */
+/* Keep the slot of @a request, made by start_async, until the request is waited for or freed. */
 void stepaf_py_request_keep(request_obj *request);
 
 extern PyTypeObject *stepaf_py_context_type, *stepaf_py_plan_type, *stepaf_py_request_type,
@@ -372,12 +376,14 @@ extern PyMethodDef stepaf_py_context_setup[], stepaf_py_context_members[],
 extern PyMethodDef stepaf_py_plan_stream[];
 
 PyObject *stepaf_py_wait_any(PyObject *module, PyObject *args, PyObject *kwargs);
-/* measure(plan, n, ready): ([ns of start], [ns of wait]) of n operations by C. ready: waits begin
- * when the operation is complete, so that they have only the call; else they have all of it. */
+/* measure(plan, n, ready): ([ns of start], [ns of wait]) of n operations in C. With ready, a
+ * wait begins when the operation is complete, so that only the call is measured; otherwise the
+ * whole wait is. */
 PyObject *stepaf_py_measure(PyObject *module, PyObject *args);
 PyObject *stepaf_py_respond_many(PyObject *module, PyObject *args, PyObject *kwargs);
 
-/* A dictionary that the Python part fills: its classes of records, and what awaits a request. */
+/* A dictionary that the Python part fills: its record classes, and the function that awaits a
+ * request. */
 extern PyObject *stepaf_py_hooks;
 
 /* Call the hook @a name; steals a reference to @a args, a tuple or NULL. */

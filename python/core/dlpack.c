@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* DLPack, out and in. */
+/* DLPack export and import. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -20,7 +20,7 @@ static const struct {
 static const char used_old[] = "used_dltensor", used_new[] = "used_dltensor_versioned";
 static const char name_old[] = "dltensor", name_new[] = "dltensor_versioned";
 
-/* What is exported: both forms, and what they point to. */
+/* An export: both versions of the structure, and the arrays that they point to. */
 struct exported {
     dl_managed old;
     dl_versioned versioned;
@@ -35,7 +35,7 @@ static void export_drop(struct exported *exported)
     free(exported);
 }
 
-/* Consumers call this from any thread, with or without the interpreter lock, and also late. */
+/* Consumers call this from any thread, with or without the interpreter lock, at any time. */
 static void export_delete(struct exported *exported)
 {
     if (!Py_IsInitialized())
@@ -55,7 +55,7 @@ static void delete_versioned(dl_versioned *managed)
     export_delete(managed->manager);
 }
 
-/* A capsule that nobody has consumed. */
+/* A capsule without a consumer. */
 static void capsule_end(PyObject *capsule)
 {
     const char *name = PyCapsule_GetName(capsule);
@@ -106,7 +106,7 @@ static bool read_pair(PyObject *pair, int *first_p, int *second_p)
     return false;
 }
 
-/* Whether the request for another device, or for a copy, can be met. */
+/* Check whether a request for another device, or for a copy, can be met. */
 static bool can_export(const tensor_obj *self, PyObject *device, PyObject *copy)
 {
     int type, id;
@@ -198,7 +198,7 @@ static bool is_in_one_piece(const dl_tensor *dl)
     return true;
 }
 
-/* The capsule itself is what keeps the memory: nothing is taken out of it. */
+/* The capsule itself keeps the memory: nothing is taken out of it. */
 tensor_obj *stepaf_py_from_capsule(PyObject *capsule)
 {
     const char *name = PyCapsule_GetName(capsule);

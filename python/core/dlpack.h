@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The layout of DLPack 1.1, as far as it is needed here. */
+/* The part of the layout of DLPack 1.1 that is needed here. */
 #ifndef STEPAF_PY_DLPACK_H
 #define STEPAF_PY_DLPACK_H
 
@@ -30,7 +30,7 @@ typedef struct {
         uint8_t code, bits;
         uint16_t lanes;
     } dtype;
-    int64_t *shape, *strides; /* strides in elements; NULL: in one piece */
+    int64_t *shape, *strides; /* strides in elements; NULL: contiguous */
     uint64_t byte_offset;
 } dl_tensor;
 

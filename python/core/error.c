@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Failures become exceptions, a class for each status; the classes are made in Python. */
+/* Conversion of failures to exceptions, a class for each status; the classes are made in Python. */
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "core.h"
 
-/* {status: class}, and the class of a status that is not in it. */
+/* {status: class}, and the class for any other status. */
 static PyObject *classes, *base_class;
 
 PyObject *stepaf_py_set_errors(PyObject *module, PyObject *args)

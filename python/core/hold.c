@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What keeps memory: allocations, batches and other people's objects. */
+/* Owners of memory: allocations, batches and foreign objects. */
 #include <stdlib.h>
 
 #include "core.h"
@@ -19,7 +19,7 @@ struct hold *stepaf_py_hold(enum hold_kind kind, context_obj *ctx)
     return hold;
 }
 
-/* Nobody has this batch, nor a tensor of it: it goes back. */
+/* Nothing refers to this batch, nor to a tensor of it: release it. */
 static void give_back(const struct hold *hold)
 {
     if (!hold->ended && stepaf_py_is_there(hold->ctx))
@@ -33,7 +33,7 @@ void stepaf_py_hold_drop(struct hold *hold)
     if (--hold->refs)
         return;
     if (hold->kind == HOLD_BLOCK && !hold->ended && stepaf_py_is_there(ctx)) {
-        /* Peers may be writing there: it is freed when nothing is in flight. */
+        /* Peers may be writing there: free it when nothing is in flight. */
         hold->ctx = NULL;
         hold->next = ctx->dropped;
         ctx->dropped = hold;
@@ -76,7 +76,7 @@ void stepaf_py_sweep(context_obj *ctx)
 {
     struct hold *left = ctx->dropped, *next;
 
-    /* Others may drop more while the interpreter lock is free. */
+    /* Other threads may drop more while the interpreter lock is released. */
     ctx->dropped = NULL;
     for (struct hold *hold = left; hold; hold = next) {
         stepaf_status_t status = STEPAF_OK;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The library: opened and looked up when the package is imported. */
+/* Opening and lookup of the library when the package is imported. */
 #include <dlfcn.h>
 #include <pthread.h>
 
@@ -40,7 +40,8 @@ PyObject *stepaf_py_load(PyObject *module, PyObject *path)
     Dl_info info;
     (void)module;
 
-    /* Others would share the classes of exceptions, which end with the interpreter that made them. */
+    /* Subinterpreters would share the exception classes, which end with the interpreter that
+     * made them. */
     if (PyInterpreterState_GetID(PyInterpreterState_Get()) != 0) {
         PyErr_SetString(PyExc_ImportError, "stepaf is for the main interpreter alone");
         return NULL;
@@ -62,7 +63,7 @@ PyObject *stepaf_py_load(PyObject *module, PyObject *path)
     if (!stepaf_py_lib.version_ && pthread_atfork(NULL, NULL, forked))
         return PyErr_NoMemory();
     stepaf_py_lib = found.functions;
-    /* It is never closed again: contexts may have threads in it. */
+    /* The library is never closed: contexts may have threads in it. */
     if (!dladdr(found.symbols[0], &info) || !info.dli_fname)
         Py_RETURN_NONE;
     return PyUnicode_DecodeFSDefault(info.dli_fname);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Python's stable ABI, as of 3.9. Two things that it has had all the time are only in its headers
- * since 3.11: buffers, whose layout has not changed since 3.3, and fast calls. */
+/* Python's stable ABI, as of 3.9. Two parts of it are in its headers only since 3.11, although
+ * older versions have them: buffers, whose layout has not changed since 3.3, and fast calls. */
 #ifndef STEPAF_PY_LIMITED_H
 #define STEPAF_PY_LIMITED_H
 
@@ -43,11 +43,11 @@ PyAPI_FUNC(void) PyBuffer_Release(Py_buffer *view);
 #define METH_FASTCALL 0x0080
 #endif
 
-/* A method with keywords that takes its arguments without a tuple. */
+/* A method with keywords that receives its arguments without a tuple. */
 #define FAST_METHOD (METH_FASTCALL | METH_KEYWORDS)
 #define METHOD(function_) ((PyCFunction)(void (*)(void))(function_))
 
-/* Python takes names of arguments without const, and does not write there. */
+/* Python expects names of arguments without const, but does not write to them. */
 #define stepaf_py_parse(args_, kwargs_, format_, names_, ...)                                \
     PyArg_ParseTupleAndKeywords((args_), (kwargs_), (format_), (char **)(uintptr_t)(names_), \
                                 __VA_ARGS__)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Contexts: ranks, progress, and facts. */
+/* Contexts: ranks, progress, and information. */
 #include <stdlib.h>
 
 #include "core.h"
@@ -10,7 +10,7 @@ static PyObject *context_role(context_obj *self, PyObject *unused)
     return stepaf_py_is_open(self) ? PyLong_FromLong((long)LIB(role)(self->handle)) : NULL;
 }
 
-/* A fact that an argument asks for. */
+/* An item that an argument asks for. */
 static PyObject *fact(context_obj *self, PyObject *args, int (*call)(context_obj *self, int number))
 {
     int number;
@@ -100,7 +100,7 @@ static PyObject *context_progress(context_obj *self, PyObject *unused)
     Py_RETURN_NONE;
 }
 
-/* {name: value} of fields that are all of one kind. */
+/* Return {name: value} of fields that are all of one kind. */
 static PyObject *record(const char *const *names, const void *values, size_t n)
 {
     PyObject *dict = PyDict_New();

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the same calls take in C, for stepaf.bench: in the same process, by the same library. */
+/* The cost of the same calls in C, for stepaf.bench: in the same process, by the same library. */
 #include <time.h>
 
 #include "core.h"
@@ -21,8 +21,8 @@ static bool append(PyObject *list, int64_t ns)
     return done;
 }
 
-/* One operation: its start, and its wait once it is complete, or all of it where @a ready is not
- * set. */
+/* Time one operation: its start, and its wait once it is complete, or the whole wait if @a ready
+ * is not set. */
 static stepaf_status_t one(const plan_obj *plan, bool ready, int64_t *start_ns_p,
                            int64_t *wait_ns_p)
 {
@@ -44,7 +44,7 @@ static stepaf_status_t one(const plan_obj *plan, bool ready, int64_t *start_ns_p
     return status;
 }
 
-/* What a look at the clock takes: it is not part of the calls. */
+/* Cost of reading the clock, which is not part of the calls. */
 static int64_t clock_cost_ns(void)
 {
     enum { LOOKS = 1000 };

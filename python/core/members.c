@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Contexts: commits that change the members, and who they are. */
+/* Contexts: commits that change the members, and the list of members. */
 #include "core.h"
 
-/* _commit(lost, returning, leaving): what is -1 is as the settings say. */
+/* _commit(lost, returning, leaving): -1 takes the value of the settings. */
 static PyObject *context_commit(context_obj *self, PyObject *args)
 {
     int lost, returning, leaving;

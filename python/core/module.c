@@ -38,7 +38,7 @@ static PyObject *status_text(PyObject *module, PyObject *status)
                          LIB(status_text)((stepaf_status_t)number));
 }
 
-/* _raise(status): for tests, what a call that has this status raises. */
+/* _raise(status): for tests, raise the exception of a call with this status. */
 static PyObject *raise_status(PyObject *module, PyObject *status)
 {
     long number = PyLong_AsLong(status);

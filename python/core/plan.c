@@ -64,7 +64,7 @@ static stepaf_status_t start_waiting(plan_obj *self, stepaf_start_params_t *para
     return done < 0 ? STEPAF_INPROGRESS : status;
 }
 
-/* How many answers are enough, and for how long all are waited for; None: as the plan says. */
+/* How many answers are enough, and how long to wait for all of them; None: as the plan says. */
 static bool read_answers(PyObject *answers, PyObject *patience, stepaf_start_params_t *params)
 {
     if (answers != Py_None) {
@@ -135,8 +135,8 @@ static PyObject *plan_start(plan_obj *self, PyObject *const *args, Py_ssize_t n_
     return started(self, status, request);
 }
 
-/* What start_async has started last in the next slot, if it is still to be waited for. Slots are
- * used in turn. */
+/* Return the last request that start_async started in the next slot, if it is still to be waited
+ * for. Slots are used round-robin. */
 static request_obj *unwaited_next(const plan_obj *self)
 {
     int slot = -1;
@@ -147,7 +147,7 @@ static request_obj *unwaited_next(const plan_obj *self)
     return slot >= 0 && self->depth ? self->unwaited[((unsigned)slot + 1) % self->depth] : NULL;
 }
 
-/* Say who is late: a peer, or else whoever is to wait for the request. */
+/* Name what is late: a peer, or else whoever must wait for the request. */
 static void *refuse_unwaited(context_obj *ctx, stepaf_request_h request, bool is_timeout)
 {
     stepaf_context_h handle = ctx->handle;
@@ -164,8 +164,8 @@ static void *refuse_unwaited(context_obj *ctx, stepaf_request_h request, bool is
                             "the plan's next slot");
 }
 
-/* _start_kept(push, wait=, ...): as start, but the slot is kept until the request is waited for or
- * gone. */
+/* _start_kept(push, wait=, ...): as start, but the slot is kept until the request is waited for
+ * or freed. */
 static PyObject *plan_start_kept(plan_obj *self, PyObject *const *args, Py_ssize_t n_args,
                                  PyObject *names)
 {
@@ -230,7 +230,7 @@ static void plan_dealloc(plan_obj *self)
     PyTypeObject *type = Py_TYPE(self);
     context_obj *ctx = self->ctx;
 
-    /* One that is in flight stays with the context, until that is closed. */
+    /* A plan in flight stays with the context until the context is closed. */
     if (self->handle && ctx->handle && !ctx->closing && ctx->forks == stepaf_py_forks)
         BRIEFLY(ctx, (void)LIB(plan_destroy)(self->handle));
     Py_XDECREF(self->pulls);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Making plans, and stepaf_push_pull, which makes its own. */
+/* Creation of plans, and stepaf_push_pull, which makes its own plan. */
 #include <string.h>
 
 #include "core.h"
@@ -23,7 +23,7 @@ static plan_obj *make_plan(context_obj *ctx, bool is_ffn, uint32_t flags)
     return plan;
 }
 
-/* The plan, or the exception of its failure. */
+/* Return the plan, or raise the exception of its failure. */
 static plan_obj *made(plan_obj *plan, stepaf_status_t status)
 {
     if (status) {
@@ -39,7 +39,7 @@ static void add_key(plan_obj *plan, uint64_t key)
     stepaf_py_key(plan->ctx, key, &plan->keys[plan->n_keys++]);
 }
 
-/* _plan(push, pull, flags): an attention rank's. */
+/* _plan(push, pull, flags): make an attention rank's plan. */
 static PyObject *context_plan(context_obj *self, PyObject *args)
 {
     PyObject *push, *pull;
@@ -85,7 +85,7 @@ static bool read_keys(PyObject *keys, uint64_t *keys_p, int *n_p)
     return !PyErr_Occurred();
 }
 
-/* _plan_ffn(keys, answers, flags): an FFN rank's, on streams. */
+/* _plan_ffn(keys, answers, flags): make an FFN rank's plan, on streams. */
 static PyObject *context_plan_ffn(context_obj *self, PyObject *args)
 {
     uint64_t keys[STEPAF_MAX_TENSORS];

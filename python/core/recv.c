@@ -4,7 +4,7 @@
 
 enum { FEW_BATCHES = 64 };
 
-/* Receive in pieces; the first look keeps the interpreter lock. */
+/* Receive in pieces; the first poll keeps the interpreter lock. */
 static int receive(context_obj *ctx, stepaf_from_t from, uint32_t flags, int64_t timeout_us,
                    stepaf_batch_h *batches_p, int capacity)
 {
@@ -67,13 +67,13 @@ static PyObject *context_recv_list(context_obj *self, PyObject *args)
     for (int i = 0; i < n; i++) {
         PyObject *batch = Py_None;
         if (batches[i])
-            batch = stepaf_py_batch(self, batches[i]); /* NULL: it is released */
+            batch = stepaf_py_batch(self, batches[i]); /* NULL: released */
         else
             Py_INCREF(batch);
-        if (list && batch && !PyList_SetItem(list, i, batch)) /* which takes the reference */
+        if (list && batch && !PyList_SetItem(list, i, batch)) /* which steals the reference */
             continue;
         if (!list)
-            Py_XDECREF(batch); /* it is released, as nobody gets it */
+            Py_XDECREF(batch); /* release it, since no caller receives it */
         Py_XDECREF(list);
         list = NULL;
     }

@@ -44,7 +44,7 @@ static void let_slot_go(request_obj *request)
     request->unwaited = -1;
 }
 
-/* A look at the request, or a wait for it, has found this. */
+/* Process the result of a poll of, or a wait for, the request. */
 static void look_found(request_obj *request, stepaf_status_t status)
 {
     if (status != STEPAF_INPROGRESS && status != STEPAF_ERR_TIMEOUT)
@@ -64,7 +64,7 @@ static void request_dealloc(request_obj *self)
     Py_DECREF(type);
 }
 
-/* The rest of a wait that a first look did not end. */
+/* Continue a wait after a first poll without a result. */
 static stepaf_status_t wait_longer(request_obj *self, int64_t timeout_us, int *done_p)
 {
     struct waiter waiter = stepaf_py_waiter(self->ctx, timeout_us);
@@ -127,7 +127,7 @@ static PyObject *request_test(request_obj *self, PyObject *unused)
     return true_unless_in_progress(status);
 }
 
-/* An operation of the host's: what else cannot be canceled is a mistake. */
+/* For operations of the host only: canceling any other is a mistake. */
 static bool can_be_canceled(const request_obj *self)
 {
     return self->pulls && !(self->plan && (((plan_obj *)self->plan)->flags & STEPAF_PLAN_STREAM));
@@ -182,7 +182,7 @@ static PyObject *request_answers(request_obj *self, PyObject *unused)
     return status ? stepaf_py_raise(status) : list;
 }
 
-/* What one part of an operation is waited for by. */
+/* Return an awaitable for one part of an operation. */
 typedef stepaf_status_t wait_part_t(stepaf_request_h request, int index, int64_t timeout_us);
 
 static stepaf_status_t wait_rest(stepaf_request_h request, int index, int64_t timeout_us)
@@ -335,7 +335,7 @@ static PyObject *request_await(PyObject *self)
     return stepaf_py_hook("await", PyTuple_Pack(1, self));
 }
 
-/* Handles of requests of one context; those that are None are left out. */
+/* Collect handles of requests of one context; None is skipped. */
 static stepaf_request_h *read_requests(PyObject *list, Py_ssize_t n, context_obj **ctx_p)
 {
     stepaf_request_h *handles = PyMem_Calloc((size_t)n + 1, sizeof(stepaf_request_h));

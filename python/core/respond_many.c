@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Answering several batches at once. */
+/* Answers to several batches in one call. */
 #include "core.h"
 
 struct many {
@@ -56,7 +56,7 @@ static bool many_read(struct many *many, PyObject *list, PyObject *rows)
     return !PyErr_Occurred();
 }
 
-/* The keys of the answers are those that the first of the batches expects. */
+/* The keys of the answers are those that the first batch expects. */
 static int many_keys(const struct many *many, struct typed_key *keys)
 {
     Py_ssize_t i = 0;

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Signals in calls that wait for other ranks and cannot be made in pieces. A handler may do
- * anything, also with the context, so it runs when the call has ended; until then the signals come
- * here by the interpreter's wakeup descriptor, and those that mean to stop end the call. */
+ * anything, also with the context, so it runs when the call has returned. Until then signals
+ * arrive here through the interpreter's wakeup file descriptor, and those that ask the process
+ * to stop end the call. */
 #define _GNU_SOURCE 1 /* pipe2 */
 
 #include <fcntl.h>
@@ -10,8 +11,8 @@
 
 #include "core.h"
 
-/* set_wakeup_fd of the module signal: the descriptor before, or -2, and no exception: not in this
- * thread. */
+/* Call set_wakeup_fd of the module signal: return the previous file descriptor, or -2 without an
+ * exception in a thread that may not call it. */
 static int set_wakeup_fd(int fd)
 {
     PyObject *module = PyImport_ImportModule("signal");
@@ -27,7 +28,7 @@ static int set_wakeup_fd(int fd)
     return (int)number;
 }
 
-/* Take in the numbers of signals that have come. */
+/* Read the numbers of the signals that have arrived. */
 static void hear(struct signals *signals)
 {
     unsigned char numbers[64];
@@ -53,7 +54,7 @@ void stepaf_py_signals_begin(struct signals *signals)
 {
     *signals = (struct signals){.fds = {-1, -1}};
     if (pipe2(signals->fds, O_CLOEXEC | O_NONBLOCK) != 0)
-        return; /* the call is not ended, then */
+        return; /* then the call is not ended */
     signals->before = set_wakeup_fd(signals->fds[1]);
     signals->is_on = signals->before != -2;
     if (signals->is_on)

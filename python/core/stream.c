@@ -11,7 +11,7 @@ static bool is_usable(plan_obj *self)
     return self->handle != NULL;
 }
 
-/* An integer is a stream; what else there is, the Python part knows: None is the current one. */
+/* An integer is a stream; the Python part resolves anything else: None is the current one. */
 static bool read_stream(PyObject *object, stepaf_stream_t *stream_p)
 {
     PyObject *number;
@@ -119,8 +119,8 @@ static PyObject *plan_status(plan_obj *self, PyObject *unused)
     Py_RETURN_NONE;
 }
 
-/* A view of memory that the context keeps as long as the plan, or, with an epoch, until the next
- * commit. */
+/* Make a view of memory that the context keeps as long as the plan, or, with an epoch, until the
+ * next commit. */
 static PyObject *view_of(plan_obj *self, const stepaf_tensor_info_t *info, uint32_t epoch)
 {
     struct hold *hold = stepaf_py_hold(HOLD_PLAN, self->ctx);

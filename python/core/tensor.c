@@ -4,7 +4,7 @@
 
 PyTypeObject *stepaf_py_tensor_type;
 
-/* What is none of the library's types is known by its size alone. */
+/* Of a type that the library does not have, only the size is known. */
 static size_t item_bytes(int dtype, size_t bytes, int ndim, const int64_t *shape)
 {
     size_t n = 1;
@@ -51,7 +51,7 @@ PyObject *stepaf_py_tensor_from_info(struct hold *hold, const stepaf_tensor_info
     if (!tensor)
         return NULL;
     tensor->key = info->key;
-    /* What are not whole rows has one dimension, of bytes. */
+    /* Anything but whole rows has one dimension, of bytes. */
     if (info->ndim == 1 && info->bytes && (size_t)info->shape[0] == info->bytes) {
         tensor->dtype = tensor->item == 1 ? tensor->dtype : STEPAF_U8;
         tensor->item = 1;
@@ -130,7 +130,7 @@ static Py_ssize_t tensor_length(tensor_obj *self)
     return self->ndim ? self->shape[0] : 0;
 }
 
-/* A part of @a self in one piece, with the shape of @a ndim sizes. */
+/* Make a contiguous part of @a self, with the shape of @a ndim sizes. */
 static PyObject *part(tensor_obj *self, size_t offset, size_t bytes, int dtype, int ndim,
                       const int64_t *shape)
 {
@@ -139,7 +139,7 @@ static PyObject *part(tensor_obj *self, size_t offset, size_t bytes, int dtype, 
     if (!made)
         return NULL;
     made->key = self->key;
-    if (dtype < 0) { /* a part may have no element to tell */
+    if (dtype < 0) { /* an empty part has no element to identify it */
         Py_ssize_t stride = (Py_ssize_t)self->item;
         made->item = self->item;
         for (int i = ndim; i-- > 0; stride *= made->shape[i])
@@ -150,7 +150,7 @@ static PyObject *part(tensor_obj *self, size_t offset, size_t bytes, int dtype, 
     return (PyObject *)made;
 }
 
-/* Row i, or rows i to j. */
+/* Return row i, or rows i to j. */
 static PyObject *tensor_subscript(tensor_obj *self, PyObject *index)
 {
     int64_t shape[STEPAF_MAX_DIMS];
@@ -186,7 +186,7 @@ static PyObject *tensor_subscript(tensor_obj *self, PyObject *index)
                 is_slice ? self->ndim : self->ndim - 1, is_slice ? shape : shape + 1);
 }
 
-/* view(shape, dtype number): the same bytes, with another shape and type. */
+/* view(shape, dtype number): return the same bytes with another shape and type. */
 static PyObject *tensor_view(tensor_obj *self, PyObject *args)
 {
     int64_t shape[STEPAF_MAX_DIMS];

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Tensors as buffers, and by CUDA's array interface. */
+/* Export of tensors as buffers, and by CUDA's array interface. */
 #include "core.h"
 
-/* By which letter a buffer has elements of a type; those that Python has no letter for go by the
- * unsigned integer of their size. */
+/* The buffer format letter of each type; types without a letter in Python use the unsigned
+ * integer of their size. */
 static const struct element {
     const char *format, *typestr;
 } elements[STEPAF_DTYPE_LAST] = {
@@ -95,7 +95,7 @@ PyObject *stepaf_py_cuda_array(tensor_obj *self, void *closure)
                                             self->readonly ? Py_True : Py_False, "strides", Py_None,
                                             "version", 3, "stream", Py_None)
                             : NULL;
-    /* Who reads this keeps the tensor, but does not say when it has done. */
+    /* A reader keeps the tensor, but does not report the end of its reads. */
     if (array && !self->is_pinned) {
         self->is_pinned = true;
         stepaf_py_export_begin(self);

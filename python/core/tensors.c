@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Lists of tensors, as the library takes them. */
+/* Arrays of tensors for the library. */
 #include "core.h"
 
 static bool make_room(struct tensors *tensors, Py_ssize_t n)
@@ -33,7 +33,7 @@ void stepaf_py_tensors_free(struct tensors *tensors)
     tensors->owners = tensors->few_owners;
 }
 
-/* Bytes stand for anything, and so do elements of the right size that are none of the library's:
+/* Bytes match any type, and so do elements of the right size that are not a type of the library:
  * numpy has bf16 as unsigned integers, or as signed ones where torch has no others. */
 static bool has_type_of(const tensor_obj *tensor, const struct typed_key *key)
 {
@@ -62,8 +62,8 @@ static void refuse_type(const tensor_obj *tensor, const struct typed_key *key)
         (unsigned long long)key->key, LIB(dtype_name)((stepaf_dtype_t)key->dtype));
 }
 
-/* Only the first size may differ from the key's. What is bytes, or has another number of dimensions, has
- * been given its shape by somebody who knows. */
+/* Only the first size may differ from the key's. Bytes, or a tensor with another number of
+ * dimensions, have been shaped deliberately by the caller. */
 static bool has_rows_of(const tensor_obj *tensor, const struct typed_key *key)
 {
     if (key->ndim != tensor->ndim || !tensor->bytes || key->dtype == STEPAF_U8 ||
@@ -77,7 +77,7 @@ static bool has_rows_of(const tensor_obj *tensor, const struct typed_key *key)
 
 enum { SHAPE_TEXT = 24 * STEPAF_MAX_DIMS };
 
-/* Write a shape as Python does. */
+/* Write a shape in Python's notation. */
 static const char *shape_text(char *text, const int64_t *shape, int ndim)
 {
     int n = 0;
@@ -102,7 +102,7 @@ static void refuse_rows(const tensor_obj *tensor, const struct typed_key *key)
                            shape_text(keys, key->shape, key->ndim));
 }
 
-/* None is a tensor of no bytes; an integer, so many bytes of the planned source. */
+/* None is a tensor of no bytes; an integer is a number of bytes of the planned source. */
 static bool append(struct tensors *tensors, const struct typed_key *key, PyObject *object)
 {
     tensor_obj *tensor = NULL;
@@ -188,7 +188,7 @@ bool stepaf_py_tensors_of(struct tensors *tensors, PyObject *objects, const stru
     if (!done)
         return false;
     for (Py_ssize_t i = 0; done && i < n; i++) {
-        /* What reads an object may change the list. */
+        /* Reading an object may change the list. */
         PyObject *object = is_list    ? PyList_GetItem(objects, i)
                            : is_tuple ? PyTuple_GetItem(objects, i)
                                       : objects;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Tensors of torch, where it is loaded, read by their attributes: by DLPack it takes ten times as
- * long. What is unusual in any way goes that way nevertheless. */
+/* Tensors of torch, if it is loaded, read through their attributes: DLPack takes ten times as
+ * long. Unusual tensors go through DLPack nevertheless. */
 #include "core.h"
 
 static PyObject *tensor_type; /* torch.Tensor, once it is known */
@@ -15,7 +15,7 @@ static bool find_torch(void)
     if (type)
         dtypes = stepaf_py_hook("torch_dtypes", PyTuple_Pack(1, torch));
     if (!dtypes) {
-        PyErr_Clear(); /* not there, or not yet whole */
+        PyErr_Clear(); /* absent, or not yet initialized */
         Py_XDECREF(type);
         return false;
     }
@@ -88,6 +88,6 @@ out:
     Py_XDECREF(address);
     Py_XDECREF(sizes);
     if (!tensor)
-        PyErr_Clear(); /* DLPack says it in its own words */
+        PyErr_Clear(); /* DLPack reports this in its own words */
     return tensor;
 }

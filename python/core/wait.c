@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Leaving the interpreter lock, and waits in pieces. */
+/* Release of the interpreter lock, and waits in pieces. */
 #include <limits.h>
 #include <time.h>
 

@@ -6,7 +6,7 @@
 #include "harness.h"
 
 /* Bootstraps 0 to 3 are for contexts one at a time, LAST for the one with a missing rank, and
- * those between for as many contexts as a process may have. */
+ * the ones in between for as many contexts as a process may have. */
 enum {
     CONTEXTS_MAX = 64,
     FIRST_OF_MANY = 4,
@@ -18,11 +18,12 @@ extern char bad_split[64];
 
 stepaf_params_t bad_good_params(void);
 
-/* stepaf_init with bootstrap 0 must fail as @a want says; STEPAF_INPROGRESS: in any way. */
+/* Check that stepaf_init with bootstrap 0 fails with @a want; STEPAF_INPROGRESS: with any
+ * status. */
 bool bad_try(struct hs_job *job, const stepaf_params_t *params, stepaf_status_t want,
              const char *what);
 
-/* The same, and its sentence, at every rank, must contain @a words. */
+/* The same, and check that its sentence, at every rank, contains @a words. */
 void bad_try_saying(struct hs_job *job, const stepaf_params_t *params, stepaf_status_t want,
                     const char *words);
 

@@ -5,8 +5,8 @@
 
 #include "fixture.h"
 
-/* Plans: WHOLE pushes and pulls, PUSHED only pushes, DEEP has two slots. Unmade keys are declared
- * for tries that must fail. */
+/* Plans: WHOLE pushes and pulls, PUSHED only pushes, DEEP has two slots. Keys without plans are
+ * declared for attempts that must fail. */
 enum { WHOLE = 0, PUSHED = 1, DEEP = 2, SPARE = 3, BAD_PLANS = 4 };
 enum { BYTES = 128, PUSH = FX_PUSH_KEY, PULL = FX_PULL_KEY, NO_KEY = 7777, SHORT_US = 10000 };
 
@@ -17,7 +17,7 @@ static inline bool is_ffn(const struct hs_job *job)
     return job->role == STEPAF_FFN;
 }
 
-/* A function that takes a handle of some kind; the list ends with a name of NULL. */
+/* A function with a handle of some kind as argument; the list ends with a name of NULL. */
 enum { CONTEXT, PLAN, REQUEST, BATCH, KINDS };
 struct bad_call {
     int kind;
@@ -26,7 +26,7 @@ struct bad_call {
 };
 extern const struct bad_call bad_calls[]; /* bad_calls.c */
 
-/* What no refused call may change. */
+/* The state that no rejected call may change. */
 struct bad_state {
     stepaf_counters_t counters;
     uint32_t epoch;
@@ -34,7 +34,7 @@ struct bad_state {
 void bad_remember(struct hs_job *job, struct bad_state *state);
 void bad_unchanged(struct hs_job *job, const struct bad_state *state, const char *what);
 
-/* A good exchange of every plan, to see that all still works. */
+/* Make a good exchange of every plan, to check that all still works. */
 bool bad_good(struct hs_job *job);
 
 void bad_handles(struct hs_job *job); /* bad_handle.c */

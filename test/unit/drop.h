@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Messages that are to be dropped: one counter goes up, and nothing else changes at all. */
+/* Messages that must be dropped: one counter increases, and nothing else changes. */
 #ifndef STEPAF_TEST_DROP_H
 #define STEPAF_TEST_DROP_H
 
@@ -31,14 +31,14 @@ static inline bool is_dropped(struct fake_job *job, uint32_t peer, const struct 
            !memcmp(&counters, &job->ctx->counters, sizeof counters);
 }
 
-/* Tell @a msg_, which is to be dropped. */
+/* Deliver @a msg_, which must be dropped. */
 #define EXPECT_DROP(job_, peer_, msg_, how_)                 \
     do {                                                     \
         CU_ASSERT_TRUE(is_dropped(job_, peer_, msg_, how_)); \
         EXPECT_WHOLE(job_);                                  \
     } while (0)
 
-/* Tell @a msg_, which is not to be dropped. */
+/* Deliver @a msg_, which must not be dropped. */
 #define EXPECT_TAKEN(job_, peer_, msg_)                                                      \
     do {                                                                                     \
         stepaf_counters_t expect_counters = (job_)->ctx->counters;                           \

@@ -33,7 +33,7 @@ static stepaf_role_t role_of(const struct fake_boot *boot, int rank)
     return rank < boot->n_attention ? STEPAF_ATTENTION : STEPAF_FFN;
 }
 
-/* Init: the others say what this rank says, but for the role. */
+/* Init: the other ranks say what this rank says, except for the role. */
 static void others_introduction(const struct fake_boot *boot, int rank, const void *own,
                                 size_t own_bytes, struct stepaf_pack *pack)
 {
@@ -47,8 +47,8 @@ static void others_introduction(const struct fake_boot *boot, int rank, const vo
     stepaf_env_free(&env);
 }
 
-/* Commit: the others of this role declare the same, those of the other what the counterpart
- * does. */
+/* Commit: the other ranks of this role declare the same, those of the other role what the
+ * counterpart does. */
 static void others_declaration(const struct fake_boot *boot, int rank, const void *own,
                                size_t own_bytes, struct stepaf_pack *pack)
 {
@@ -71,7 +71,7 @@ static void others_declaration(const struct fake_boot *boot, int rank, const voi
     counterpart->commit.changed = changed;
 }
 
-/* After the connects: the first of the others has taken what this rank has, all the rest
+/* After the connects: the first of the other ranks has received this rank's data, all others
  * nothing. */
 static void others_report(const struct stepaf_agree_report *own, bool is_first,
                           struct stepaf_pack *pack)
@@ -156,7 +156,7 @@ struct fake_job *fake_open(stepaf_role_t role, int n_attention, int n_ffn)
     fake_must(job->ctx != NULL, "handle");
     job->ctx->clock.told_from = UINT64_MAX; /* answers are short, however long a test takes */
     stepaf_member_net_close(
-        job->ctx->job.members.net); /* the others are made up: they answer nobody */
+        job->ctx->job.members.net); /* the other ranks are emulated: they answer nobody */
     job->ctx->job.members.net = NULL;
     fake_transport_install(job);
     return job;
@@ -184,7 +184,7 @@ stepaf_status_t fake_commit(struct fake_job *job, struct fake_job *counterpart)
         struct stepaf_msg quiesced = {.type = STEPAF_MSG_QUIESCED, .seq = job->ctx->commit.n + 1};
         struct stepaf_msg ready = {.type = STEPAF_MSG_READY, .seq = job->ctx->epoch + 1};
         if (job->ctx->peers[p].link)
-            fake_say(job, p, &quiesced); /* behind what it has said before */
+            fake_say(job, p, &quiesced); /* after its earlier messages */
         fake_tell(job, p, &ready);
     }
     return stepaf_commit(job->handle);

@@ -12,7 +12,7 @@ struct fake_transport {
     struct fake_link *links; /* by peer */
     uint32_t n_peers;
     uint32_t split_peer; /* fake_split: the peer that one of two transports reaches */
-    bool is_for;         /* and this is that one */
+    bool is_for;         /* and this is that transport */
 };
 
 static void transport_close(struct stepaf_transport *base)
@@ -51,7 +51,7 @@ static stepaf_status_t transport_connect(struct stepaf_transport *base,
     return STEPAF_OK;
 }
 
-/* It is always the second peer that cannot be had. */
+/* The unreachable peer is always the second. */
 static stepaf_status_t transport_finish_connects(struct stepaf_transport *base, int64_t deadline_ns,
                                                  int wait_ms, uint32_t *peer_p, char *reason)
 {
@@ -183,7 +183,7 @@ static unsigned transport_progress(struct stepaf_transport *base, unsigned polls
     struct fake_job *job = ((struct fake_transport *)base)->job;
     unsigned n = job->ctx->epoch >= job->sayings_wait_for ? job->n_sayings : 0;
 
-    (void)polls; /* nobody else makes anything come meanwhile */
+    (void)polls; /* nothing else makes progress meanwhile */
     for (unsigned i = 0; i < n; i++)
         fake_tell(job, job->sayings[i].peer, &job->sayings[i].msg);
     if (n)
@@ -209,7 +209,7 @@ static unsigned transport_arm(struct stepaf_transport *base, int *fds_p, unsigne
     return 1;
 }
 
-/* Two, of which the second is given up. */
+/* Two, of which the second is declared lost. */
 static unsigned transport_count_rails(const struct stepaf_link *base,
                                       struct stepaf_rail_count *rails_p)
 {
@@ -309,7 +309,7 @@ void fake_take_gpu(struct fake_job *job)
         transport->links[p].base.ops = &ops;
 }
 
-/* Each registration and each template says whose it is. */
+/* Each registration and each template names its owner. */
 static stepaf_status_t split_reg_mem(struct stepaf_transport *transport, struct stepaf_mem *mem)
 {
     struct fake_job *job = ((struct fake_transport *)transport)->job;

@@ -19,10 +19,10 @@ struct pair_rank {
     bool ffn;
 };
 
-/* These return 0, or 1 and what was wrong is said. */
+/* These functions return 0, or 1 after printing what was wrong. */
 /* Join the job, up to the commit. @a progress: STEPAF_PROGRESS. */
 int pair_open(struct pair_rank *rank, const stepaf_boot_t *boot, const char *progress);
-/* At the FFN rank. */
+/* Call at the FFN rank. */
 int pair_receive(struct pair_rank *rank, stepaf_batch_h *batch_p);
 int pair_answer(struct pair_rank *rank, stepaf_batch_h batch);
 

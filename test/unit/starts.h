@@ -38,7 +38,7 @@ static inline void end(void)
     fake_close(counterpart);
 }
 
-/* Two tensors to each rank, none back. */
+/* Two tensors to each rank, no answer. */
 static inline stepaf_plan_h make_plan(uint32_t flags)
 {
     stepaf_tensor_t push[2] = {{PUSHED, memory, BYTES}, {ALSO, memory + 1000, 50}};

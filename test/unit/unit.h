@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The main part of every CUnit program here. */
+/* The common main part of every CUnit program. */
 #ifndef STEPAF_TEST_UNIT_H
 #define STEPAF_TEST_UNIT_H
 
@@ -11,8 +11,8 @@
 #include <CUnit/Basic.h>
 #include <CUnit/CUnit.h>
 
-/* Run @a tests (ended by CU_TEST_INFO_NULL) as one suite, named as the program; return main's exit
- * code. CUnit's own result does not say whether an assertion failed. */
+/* Run @a tests (ended by CU_TEST_INFO_NULL) as one suite, named as the program; return main's
+ * exit code. CUnit's own result does not say whether an assertion failed. */
 static inline int unit_run(CU_TestInfo *tests)
 {
     const char *suite = program_invocation_short_name;
@@ -28,15 +28,14 @@ static inline int unit_run(CU_TestInfo *tests)
     return failed;
 }
 
-/* Let hwloc have the plugin that reads machines from XML, which test/sanitize.sh keeps from all
- * tests. */
+/* Let hwloc load its XML plugin, which test/sanitize.sh disables for all tests. */
 static inline void unit_with_xml(void)
 {
     const char *rest = getenv("TEST_HWLOC_BLACKLIST");
     setenv("HWLOC_PLUGINS_BLACKLIST", rest ? rest : "", 1);
 }
 
-/* CUnit compares strings without showing them. */
+/* CUnit's own comparison does not show the strings. */
 #define UNIT_STRING(actual_, expected_)                                                            \
     do {                                                                                           \
         const char *unit_actual = (actual_);                                                       \
@@ -46,7 +45,7 @@ static inline void unit_with_xml(void)
             fprintf(stderr, "\n    is        %s\n    should be %s\n", unit_actual, unit_expected); \
     } while (0)
 
-/* @a text_ has @a part_ in it. */
+/* Assert that @a text_ contains @a part_. */
 #define UNIT_CONTAINS(text_, part_)                                                \
     do {                                                                           \
         const char *unit_text = (text_);                                           \

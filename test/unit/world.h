@@ -8,7 +8,7 @@
 
 enum { RANKS = 3, SHAPED = 3, PULLED = 2, PUSHED = 1 };
 
-/* Two attention ranks and an FFN rank, world ranks 0 to 2, which agree. */
+/* Two attention ranks and an FFN rank, world ranks 0 to 2, with matching keys. */
 struct world {
     struct fake_job *job[RANKS];
 };
