@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The ranks of a job as processes forked here. */
+/* The ranks of a job as forked processes. */
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -8,7 +8,7 @@
 
 #include "info.h"
 
-/* Those that have been started would wait for the others until their deadline. */
+/* The started ranks would wait for the others until their deadline. */
 static void end_ranks(const pid_t *pids, int n)
 {
     for (int i = 0; i < n; i++)

@@ -6,7 +6,7 @@
 #include "device/gpu.h"
 #include "info.h"
 
-/* The GPU that a context would work with here; it is opened, so that what is shown really works. */
+/* The GPU that a context would use here; it is opened, so that what is shown really works. */
 void info_gpu(void)
 {
     char reason[STEPAF_REASON_MAX] = "";

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Reading the settings, also where some of them have a bad value, which init would refuse. */
+/* Loading of the settings, even if some have a bad value, which init would reject. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -9,13 +9,13 @@
 #include "base/log.h"
 #include "info.h"
 
-/* The setting that @a arg names, and no other. */
+/* Return only the setting that @a arg names. */
 static const char *get_one(const char *name, void *arg)
 {
     return strcmp(name, arg) == 0 ? getenv(name) : NULL;
 }
 
-/* Every setting but those that are known to be bad. */
+/* Return every setting except the known bad ones. */
 static const char *get_good(const char *name, void *arg)
 {
     const struct info_env *env = arg;
@@ -28,7 +28,7 @@ static const char *get_good(const char *name, void *arg)
     return NULL;
 }
 
-/* Try each alone, as all together are refused for the first bad one. */
+/* Try each setting alone, as all together are rejected for the first bad one. */
 static void find_bad(struct info_env *env)
 {
     for (int i = 0; i < STEPAF_ENV_COUNT; i++) {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* stepaf_settings(7), from the table of settings. The page is part of the sources, and a test
- * compares it with what this prints. */
+/* stepaf_settings(7), generated from the table of settings. The page is part of the sources, and
+ * a test compares it with this output. */
 #include <stdio.h>
 
 #include "info.h"

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The map of a job: every attention rank pushes a small and a large tensor over each of its links
- * and gets them back, then the library compares what its transports have written with what they
- * were given. */
+/* The map of a job: every attention rank pushes a small and a large tensor over each of its
+ * links and gets them back; then the bytes reported by the library's transports are compared
+ * with the bytes that they were given. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -16,7 +16,7 @@ enum { TENSORS = 2, SMALL_BYTES = 8, LARGE_BYTES = 1 << 20, ALL_BYTES = SMALL_BY
 
 static const size_t sizes[TENSORS] = {SMALL_BYTES, LARGE_BYTES};
 
-/* Push key t is 2t, its answers' key 2t + 1. */
+/* Push key t is 2t, the key of its answers 2t + 1. */
 static stepaf_status_t declare(stepaf_context_h ctx)
 {
     stepaf_status_t status = STEPAF_OK;
@@ -26,7 +26,8 @@ static stepaf_status_t declare(stepaf_context_h ctx)
     return status;
 }
 
-/* What attention rank @a rank pushes; never 0, as untouched memory is. */
+/* Fill with the bytes that attention rank @a rank pushes; never 0, the value of untouched
+ * memory. */
 static void fill(unsigned char *bytes, size_t n, int rank)
 {
     for (size_t i = 0; i < n; i++)
@@ -92,7 +93,7 @@ static int attend(stepaf_context_h ctx, unsigned char *back, int n_ffn)
     return 1;
 }
 
-/* Send one batch back as it has come. */
+/* Send one batch back unchanged. */
 static int answer(stepaf_batch_h batch)
 {
     stepaf_tensor_t back[TENSORS];
@@ -134,7 +135,7 @@ static int serve(stepaf_context_h ctx, int n_attention)
     return done;
 }
 
-/* Whether both tensors have gone over every link of this rank. */
+/* Check whether both tensors have gone over every link of this rank. */
 static int check_links(stepaf_context_h ctx, int n)
 {
     for (int rank = 0, seen = 0; seen < n; rank++) {
@@ -182,7 +183,7 @@ int info_map_rank(stepaf_context_h ctx)
     }
     if (!is_written)
         perror("stepaf_info: standard output");
-    /* Nobody leaves while another one is still at its last answer. */
+    /* No rank leaves while another one still waits for its last answer. */
     if (done)
         done = stepaf_barrier(ctx, STEPAF_GROUP_WORLD, STEPAF_TIMEOUT_DEFAULT) == STEPAF_OK ||
                info_failed("map");
@@ -216,7 +217,7 @@ static int run_forked(void *arg, int rank)
     info_map_params(rank, forked->job->attention_ranks, &params);
     if (stepaf_init(&boot, &params, &ctx) != STEPAF_OK) {
         boot.close(boot.self);
-        return rank ? 0 : info_failed("map"); /* all say the same */
+        return rank ? 0 : info_failed("map"); /* all ranks would print the same */
     }
     return info_map_rank(ctx);
 }
@@ -232,8 +233,8 @@ int info_map_fork(const struct info_job *job)
     return done;
 }
 
-/* A rank of a job whose processes meet as the environment says; each says why it has failed, since
- * those that have not met cannot tell each other. */
+/* Run a rank of a job whose processes meet as the environment says; each prints its own failure,
+ * since ranks that have not met cannot notify each other. */
 static int run_met(void)
 {
     stepaf_params_t params;

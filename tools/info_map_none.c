@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* In builds without MPI no launcher is understood. */
+/* Without MPI in the build no launcher is recognized. */
 #include "info_map.h"
 
 int info_map_is_launched(void)

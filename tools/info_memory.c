@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the library's own memory is in a job: runs a small one in forked processes up to its
+/* The size of the library's own memory in a job: runs a small job in forked processes up to its
  * commit and asks each rank. */
 #include <stdio.h>
 #include <stdlib.h>
@@ -24,7 +24,7 @@ static stepaf_status_t declare(stepaf_context_h ctx, const struct info_job *job,
     return stepaf_key_declare(ctx, key, direction, (size_t)job->bytes, &params);
 }
 
-/* Push key k is 2k, its answers' key 2k + 1. */
+/* Push key k is 2k, the key of its answers 2k + 1. */
 static stepaf_status_t declare_all(stepaf_context_h ctx, const struct info_job *job)
 {
     stepaf_status_t status = STEPAF_OK;
@@ -36,8 +36,8 @@ static stepaf_status_t declare_all(stepaf_context_h ctx, const struct info_job *
     return status;
 }
 
-/* A plan for up to STEPAF_MAX_TENSORS keys from @a first on. All push from the same memory; each
- * answer has a place of its own, one for each slot. */
+/* Make a plan for up to STEPAF_MAX_TENSORS keys from @a first on. All push from the same memory;
+ * each answer has a destination of its own for each slot. */
 static stepaf_status_t make_plan(stepaf_context_h ctx, const struct info_job *job, int first,
                                  char *source, char *answers, stepaf_tensor_t *pulls)
 {
@@ -73,14 +73,14 @@ static stepaf_status_t make_plans(stepaf_context_h ctx, const struct info_job *j
     return status;
 }
 
-/* What the ranks share. */
+/* The memory shared by the ranks. */
 struct run {
     stepaf_boot_local_t *local;
     const struct info_job *job;
     struct report *reports;
 };
 
-/* One rank's life: join, declare, commit, ask, leave. */
+/* Run one rank: join, declare, commit, ask, leave. */
 static stepaf_status_t live(const struct run *run, int rank)
 {
     const struct info_job *job = run->job;
@@ -108,7 +108,7 @@ static stepaf_status_t live(const struct run *run, int rank)
     report->use.size = sizeof(report->use);
     if (status == STEPAF_OK)
         status = stepaf_memory_query(ctx, &report->use);
-    /* Nobody leaves while another one is still at its commit. */
+    /* No rank leaves while another one is still in its commit. */
     if (status == STEPAF_OK)
         status = stepaf_barrier(ctx, STEPAF_GROUP_WORLD, STEPAF_TIMEOUT_DEFAULT);
     report->is_set = status == STEPAF_OK;
@@ -160,7 +160,7 @@ int info_memory(const struct info_job *job)
     }
     printf("%d attention and %d FFN ranks; %d keys of %d bytes each way, depth %d\n",
            job->attention_ranks, job->ffn_ranks, job->keys, job->bytes, job->depth);
-    done = info_fork(size, run_rank, &run); /* each wait of theirs has its deadline */
+    done = info_fork(size, run_rank, &run); /* each wait of a rank has its deadline */
     if (done)
         print_reports(reports, size);
     stepaf_boot_local_destroy(run.local);

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* stepaf_doctor: whether this machine, and the machines of a job, will do. */
+/* stepaf_doctor: checks whether this machine, and the machines of a job, are fit for the
+ * library. */
 #include <argp.h>
 #include <errno.h>
 #include <stdio.h>
@@ -100,7 +101,7 @@ static int run_alone(const struct doctor_task *task)
 
     doctor_host(&doctor, host, sizeof host);
     doctor_run(&doctor, task->names, task->n_names);
-    /* Asked for by name, what takes several ranks is not left out without a word. */
+    /* A check requested by name that needs several ranks is not skipped silently. */
     for (const struct doctor_check *check = doctor_checks; check->name && task->n_names; check++) {
         if (check->look || !doctor_named(check, task->names, task->n_names))
             continue;

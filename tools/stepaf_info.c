@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* stepaf_info: what this library is, how it is set, and what it finds here. */
+/* stepaf_info: the library's version and build, its settings, and the devices and transports
+ * here. */
 #include <argp.h>
 #include <stddef.h>
 #include <stdio.h>
@@ -10,7 +11,7 @@
 
 #include "info.h"
 
-/* What to show; nothing asked for: a short form of everything. */
+/* What to show; without any: a short form of everything. */
 enum {
     SHOW_BUILD = 1 << 0,
     SHOW_SETTINGS = 1 << 1,
@@ -39,18 +40,18 @@ enum {
 
 struct arguments {
     unsigned show;
-    unsigned given; /* a bit for each of the numbers */
+    unsigned given; /* a bit for each option with a number */
     struct info_job job;
 };
 
-/* The options that take a number, from 1 on. */
+/* The options with a number, from 1 on. */
 struct number {
     int key;
     const char *name;
     int max;
-    int is_bytes;    /* K and M may follow it */
-    unsigned needed; /* one of these has to be shown for it to mean something */
-    size_t place;    /* in struct info_job */
+    int is_bytes;    /* K and M may follow the number */
+    unsigned needed; /* the option is valid only if one of these is shown */
+    size_t place;    /* offset in struct info_job */
 };
 static const struct number numbers[] = {
     {OPTION_ATTN, "attn", 512, 0, SHOW_MEMORY | SHOW_MAP,
@@ -99,7 +100,7 @@ static void parse_number(const char *text, const struct number *number, struct a
     *(int *)((char *)&arguments->job + number->place) = (int)(value << shift);
 }
 
-/* What would change nothing is refused. */
+/* Reject options without effect. */
 static void check_needed(const struct arguments *arguments, struct argp_state *state)
 {
     for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++)
@@ -224,7 +225,7 @@ int main(int argc, char **argv)
     argp_err_exit_status = 2;
     if (argp_parse(&argp, argc, argv, ARGP_NO_ARGS, NULL, &arguments) != 0)
         return 2;
-    /* What is asked for because a setting is wrong must not fail for it. */
+    /* Output that is requested because a setting is wrong must not fail for it. */
     if (!arguments.show || arguments.show & (SHOW_SETTINGS | SHOW_TRANSPORTS | SHOW_JSON))
         done = info_load(&env);
     done &= show(&arguments, &env);

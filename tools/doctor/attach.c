@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Whether ranks of a node reach each other: by their process ids, and each other's memory. */
+/* Whether ranks of a node can reach each other by process id and read each other's memory. */
 #include <errno.h>
 #include <signal.h>
 #include <stdint.h>
@@ -37,7 +37,7 @@ void doctor_look_ptrace(struct doctor *doctor)
                    scope == 2 ? "only those with CAP_SYS_PTRACE may" : "nobody may");
 }
 
-/* The other rank: says where its bytes are, allows what the library allows, and waits to be
+/* The other rank: report where its bytes are, allow what the library allows, and wait to be
  * read. */
 static void be_read(int to, int from)
 {
@@ -53,7 +53,7 @@ static void be_read(int to, int from)
     _exit(0);
 }
 
-/* Read the bytes of @a pid. 0, an errno, or -1 if they are others. */
+/* Read the bytes of @a pid. Returns 0, an errno, or -1 if the bytes are wrong. */
 static int read_from(pid_t pid, uintptr_t address)
 {
     unsigned char bytes[BYTES] = {0};
@@ -69,7 +69,7 @@ static int read_from(pid_t pid, uintptr_t address)
     return 0;
 }
 
-/* As ranks are: neither is the other's parent. So one is forked, and reads from the other one. */
+/* As with ranks, neither process is the other's parent: a forked process reads from another one. */
 static int try_attach(pid_t pid, uintptr_t address)
 {
     int status;
@@ -86,7 +86,7 @@ static int try_attach(pid_t pid, uintptr_t address)
     return WEXITSTATUS(status) == 255 ? -1 : WEXITSTATUS(status);
 }
 
-/* -2: it could not be tried. */
+/* Returns -2 if it could not be tried. */
 static int try_both(void)
 {
     int up[2], down[2];
@@ -157,7 +157,7 @@ void doctor_look_namespace(struct doctor *doctor)
 
     if (!doctor_read_link(doctor, text, sizeof text, "/proc/self/ns/pid"))
         doctor_say(doctor, DOCTOR_UNKNOWN, "/proc/self/ns/pid cannot be read%s", sign);
-    else if (strcmp(text, "pid:[4026531836]") == 0) /* by the kernel's include/linux/proc_ns.h */
+    else if (strcmp(text, "pid:[4026531836]") == 0) /* from the kernel's include/linux/proc_ns.h */
         doctor_say(doctor, DOCTOR_PASSED, "the machine's own%s", sign);
     else
         doctor_say(doctor, DOCTOR_WARNED, "one of its own, %s%s", text, sign);

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Files of the control groups that this process is in. The library, which reads its quota in
- * topo/cgroup.c, takes what cannot be read for no limit; here it has to be told apart. */
+/* Files of the control groups of this process. The library, which reads its quota in
+ * topo/cgroup.c, treats an unreadable file as no limit; here the two must be distinguished. */
 #include <string.h>
 
 #include "doctor.h"
 #include "topo/cgroup_place.h"
 
-/* A controller that a hierarchy of version 1 has is in no other. */
+/* A controller in a hierarchy of version 1 is in no other hierarchy. */
 static int find_place(const struct doctor *doctor, const char *controller,
                       struct stepaf_cgroup *place)
 {
@@ -23,7 +23,7 @@ int doctor_read_cgroup(const struct doctor *doctor, const char *controller, int 
     struct stepaf_cgroup place;
 
     *text = '\0';
-    /* A mount that shows other groups than this one's says nothing of it. */
+    /* A mount that shows other groups than this process's gives no information. */
     if (!find_place(doctor, controller, &place) ||
         !doctor_exists(doctor, "%s%s/cgroup.procs", place.mount, place.group))
         return -1;
@@ -35,6 +35,6 @@ int doctor_read_cgroup(const struct doctor *doctor, const char *controller, int 
     if (doctor_read(doctor, text, capacity, "%s%s/%s", place.mount, place.group, name) < 0 &&
         doctor_exists(doctor, "%s%s/%s", place.mount, place.group, name))
         return -1;
-    /* Only a group that is no root, and has the controller on, has such a file. */
+    /* Only a group that is not the root, and has the controller enabled, has such a file. */
     return 1;
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What ranks are compared by: versions, settings, limits, devices. */
+/* The facts that ranks are compared by: versions, settings, limits, devices. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -24,7 +24,7 @@ static struct doctor_fact *add_fact(struct doctor_facts *facts, const char *name
     return fact;
 }
 
-/* Settings that are a rank's own, or nobody's to see. */
+/* Settings that may differ between ranks, or are secret. */
 static int is_own_setting(const char *name)
 {
     static const char *const own[] = {
@@ -159,7 +159,7 @@ static const char *value_of(const struct doctor_facts *facts, const char *name)
     return "";
 }
 
-/* "A (h1, ranks 0, 1); B (h2, rank 2)": up to three values, each with its first ranks. */
+/* Write "A (h1, ranks 0, 1); B (h2, rank 2)": up to three values, each with its first ranks. */
 static void tell_difference(char *text, size_t capacity, const char *name,
                             const struct doctor_facts *facts, int n_ranks, const int *host_of_rank,
                             const char *const *hosts)

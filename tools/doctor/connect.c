@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* TCP between hosts, tried from each to others as the library would do it: the same ports, the same
- * addresses in the same order. Who answers proves that he is the one by a number that only he has
- * said. */
+/* TCP between hosts, tried from each to others as the library would: the same ports, the same
+ * addresses in the same order. The answering host proves its identity with a number that only it
+ * has announced. */
 #include <arpa/inet.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -23,23 +23,23 @@
 #include "transport/tcp/address.h"
 
 enum {
-    ADDRESSES = 8, /* of a host that are tried */
+    ADDRESSES = 8, /* addresses tried per host */
     EACH_MS = 2000,
     PATIENCE_MS = 3000, /* with a stranger */
-    TARGETS = 16        /* that a host tries, where there are more */
+    TARGETS = 16        /* hosts that a host tries, where there are more */
 };
 
 struct doctor_connect {
-    int fd; /* that listens; -1: it cannot */
+    int fd; /* the listening socket; -1: none */
     uint64_t number;
-    int is_over; /* atomic: the thread is to end */
+    int is_over; /* atomic: the thread must end */
     int has_thread;
     pthread_t thread;
-    char why[96]; /* it cannot listen */
+    char why[96]; /* why it cannot listen */
     struct stepaf_net_addresses own;
 };
 
-/* Another host, as it has said it. */
+/* Another host, as it has announced itself. */
 struct target {
     const struct doctor_connect *connect;
     int host;
@@ -49,7 +49,7 @@ struct target {
     struct stepaf_net_addresses addresses;
     int has_thread;
     pthread_t thread;
-    char result[DOCTOR_TEXT]; /* "" if all is well at the first address */
+    char result[DOCTOR_TEXT]; /* "" if the first address works */
     char by[STEPAF_TCP_ADDRESS_TEXT];
 };
 
@@ -81,7 +81,7 @@ static int move_number(int fd, uint64_t *number, int is_out, int64_t end_ms)
     return 1;
 }
 
-/* One after the other: each is answered with the number, whoever it is. */
+/* Serve connections one after the other: answer each with the number, whoever connects. */
 static void *answer(void *arg)
 {
     struct doctor_connect *connect = arg;
@@ -135,7 +135,7 @@ static uint16_t port_of(int fd)
     return ntohs(address.any.sa_family == AF_INET ? address.in.sin_port : address.in6.sin6_port);
 }
 
-/* Listen where the settings say. False, with a sentence. */
+/* Listen where the settings say. Returns false with a sentence on failure. */
 static int start_listening(struct doctor_connect *connect)
 {
     struct stepaf_env env;
@@ -188,7 +188,7 @@ struct doctor_connect *doctor_connect_begin(char *text, size_t capacity)
     return connect;
 }
 
-/* What another host has said; false if it does not listen. */
+/* Read another host's announcement; returns false if it does not listen. */
 static int read_target(const char *text, struct target *target)
 {
     char copy[1024];
@@ -221,7 +221,8 @@ static int read_target(const char *text, struct target *target)
     return 1;
 }
 
-/* Connect, and have the number of who was meant. NULL, or why not. */
+/* Connect, and check the number of the intended host. Returns NULL, or the reason of the
+ * failure. */
 static const char *try_address(const struct target *target, const struct stepaf_net_address *at)
 {
     struct sockaddr_storage storage;
@@ -287,8 +288,8 @@ static void *try_target(void *arg)
     return NULL;
 }
 
-/* Whether the host is among those that @a host tries: all, or of many those at distances of powers
- * of two, which try each other. */
+/* Whether @a host tries the other host: all, or among many those at distances of powers of two,
+ * which try each other. */
 static int is_share(int host, int other, int n_hosts)
 {
     int distance = (other - host + n_hosts) % n_hosts, back = n_hosts - distance;
@@ -297,7 +298,7 @@ static int is_share(int host, int other, int n_hosts)
            (n_hosts <= TARGETS + 1 || (distance & (distance - 1)) == 0 || (back & (back - 1)) == 0);
 }
 
-/* A line for each: "HOST BY RESULT", with "-" where it was not reached. */
+/* Write a line for each host: "HOST BY RESULT", with "-" where it was not reached. */
 static char *tell_results(const struct target *targets, int n)
 {
     size_t capacity = (size_t)n * (sizeof targets->result + sizeof targets->by + 24) + 128;
@@ -355,7 +356,7 @@ void doctor_connect_end(struct doctor_connect *connect)
     free(connect);
 }
 
-/* One line of a result. Whether the host was reached at the first address. */
+/* Report one line of a result. Returns whether the host was reached at the first address. */
 static int say_result(struct doctor *doctor, const char *line, const char *from, int n_hosts,
                       const char *const *hosts)
 {

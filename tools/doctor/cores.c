@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Cores that this process may run on, and what keeps them from running at once and at full
- * speed. */
+/* The cores that this process may run on, and what prevents them from running at the same time
+ * and at full speed. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -29,7 +29,7 @@ void doctor_look_cores(struct doctor *doctor)
                    stepaf_cpus_count(&online), list);
 }
 
-/* Thousandths of a processor that one group's quota is; 0: none. -1: it cannot be read. */
+/* Return the quota of one group in thousandths of a CPU; 0: none, -1: unreadable. */
 static long long one_quota(const struct doctor *doctor, int level, const char *text)
 {
     long long quota, period;
@@ -48,7 +48,7 @@ static long long one_quota(const struct doctor *doctor, int level, const char *t
     return thousandths > 0 ? thousandths : 1;
 }
 
-/* The smallest quota on the way up; 0: none, -1: it cannot be read. */
+/* Return the smallest quota of the group and those above it; 0: none, -1: unreadable. */
 static long long least_quota(const struct doctor *doctor)
 {
     long long least = 0;
@@ -67,7 +67,7 @@ static long long least_quota(const struct doctor *doctor)
     }
 }
 
-/* How often the process's own group was held up. */
+/* Report how often the process's own group was throttled. */
 static void say_throttled(struct doctor *doctor)
 {
     char text[1024];
@@ -198,7 +198,7 @@ void doctor_look_governor(struct doctor *doctor)
         doctor_say(doctor, DOCTOR_PASSED, "performance on all %d cores", n);
 }
 
-/* The slowest state of one core that is not off: its latency in us, -1: it cannot be read. */
+/* Find the deepest enabled idle state of one core: return its latency in us, -1: unreadable. */
 static long long deepest(const struct doctor *doctor, int cpu, char *name, size_t capacity)
 {
     struct doctor_names states;

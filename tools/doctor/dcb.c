@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Priority flow control of an interface, as "dcb pfc show" asks for it: data center bridging over
+/* Priority flow control of an interface, read as "dcb pfc show" does: data center bridging over
  * netlink. */
 #include <net/if.h>
 #include <stdio.h>
@@ -22,7 +22,7 @@ struct question {
     char text[IFNAMSIZ];
 };
 
-/* The attribute @a type within @a bytes of attributes; NULL if it is not there. */
+/* Find the attribute @a type within @a bytes of attributes; returns NULL if it is absent. */
 static const struct rtattr *find_attribute(const void *at, size_t bytes, unsigned type)
 {
     const char *place = at;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What several checks ask of this process and its kernel. */
+/* Facts about this process and its kernel that several checks need. */
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -50,7 +50,7 @@ int doctor_load_settings(struct stepaf_env *env_p)
     return stepaf_env_load_from(env_p, get_setting, NULL) == STEPAF_OK;
 }
 
-/* How many there are. */
+/* Report unknown settings; return how many there are. */
 static int tell_unknown_settings(struct doctor *doctor)
 {
     char name[STEPAF_ENV_UNKNOWN_MAX];

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* GPUs, their driver, and how network cards get at their memory. */
+/* GPUs, their driver, and how NICs access their memory. */
 #include <stdio.h>
 #include <string.h>
 
@@ -26,8 +26,8 @@ static int count_nvidia(const struct doctor *doctor)
     return n;
 }
 
-/* A line of /proc/driver/nvidia/version: "NVRM version: NVIDIA UNIX Open Kernel Module for x86_64
- * 570.1 ...". */
+/* Read a line of /proc/driver/nvidia/version: "NVRM version: NVIDIA UNIX Open Kernel Module for
+ * x86_64 570.1 ...". */
 static int read_driver(const struct doctor *doctor, char *text, size_t capacity)
 {
     return doctor_read_field(doctor, text, capacity, "/proc/driver/nvidia/version", "NVRM version");
@@ -62,7 +62,7 @@ void doctor_look_gpu(struct doctor *doctor)
     doctor_gpus(doctor, &gpus);
     for (size_t i = 0; i < gpus.n; i++)
         say_gpu(doctor, gpus.name[i]);
-    /* Some containers show a GPU and not its place on the bus. */
+    /* Some containers show a GPU but not its place on the bus. */
     if (!gpus.n && read_driver(doctor, text, sizeof text))
         doctor_say(doctor, DOCTOR_UNKNOWN,
                    "none on the bus that can be seen from here, but a driver: %.120s", text);
@@ -75,7 +75,7 @@ static int has_rdma(const struct doctor *doctor)
     return doctor_list(doctor, &devices, "/sys/class/infiniband") && devices.n > 0;
 }
 
-/* Whether the driver and the kernel share GPU memory by dma-buf; -1: not known. */
+/* Whether the driver and the kernel share GPU memory through dma-buf; -1: unknown. */
 static int has_dmabuf(const struct doctor *doctor, const char **why_p)
 {
     char text[256];

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A core that spins and reads the clock: what lies between two readings was taken from it. */
+/* Interruptions of a core: it spins and reads the clock; gaps between two readings were taken
+ * from it. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -54,7 +55,7 @@ static void spin(struct jitter *jitter)
     jitter->spun_ns = last - begin;
 }
 
-/* A test's: the gaps in ns, of half a second. */
+/* For tests: read the gaps in ns, of half a second. */
 static int read_gaps(const struct doctor *doctor, struct jitter *jitter)
 {
     char text[4096];

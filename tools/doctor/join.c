@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* All ranks of a job: the first of each host looks at it, each says what it has, and all come to
- * the same findings, which rank 0 prints. */
+/* The doctor in all ranks of a job: the first rank of each host runs the checks, every rank
+ * sends its facts, and all derive the same findings, which rank 0 prints. */
 #include "join.h"
 
 #include <stdio.h>
@@ -23,7 +23,7 @@ static int has_one(const char *const *names, size_t n)
     return 0;
 }
 
-/* They meet by themselves, as the environment says. */
+/* Whether the environment says that the ranks meet by themselves. */
 static int meets(void)
 {
     static const char *const signs[] = {"STEPAF_MEET", "STEPAF_LOCAL_SIZE", "TORCHELASTIC_RUN_ID"};
@@ -39,7 +39,7 @@ int doctor_is_joined(void)
     return meets() || has_one(signs, sizeof signs / sizeof *signs);
 }
 
-/* What all ranks have said once, each a string. */
+/* One string from each rank. */
 struct round {
     char *all;
     size_t *offsets;
@@ -85,7 +85,7 @@ static int gather(const stepaf_boot_t *boot, const char *text, struct round *rou
 struct hosts {
     int n;
     int *of_rank;
-    int *first; /* rank of each */
+    int *first; /* first rank of each */
     const char **names;
     char list[DOCTOR_TEXT];
 };
@@ -109,7 +109,7 @@ static int find_hosts(const struct round *places, int size, struct hosts *hosts)
         if (k == hosts->n)
             hosts->first[hosts->n++] = i;
     }
-    /* The name is the first part of what was compared. */
+    /* The name is the first part of the compared text. */
     for (int i = 0; i < hosts->n; i++) {
         char *name = places->texts[hosts->first[i]];
         name[strcspn(name, "\t")] = '\0';
@@ -140,7 +140,7 @@ static void tell_place(const struct doctor *doctor, char *text, size_t capacity)
     snprintf(text, capacity, "%s\t%s", host, kernel);
 }
 
-/* Facts of all ranks; false where there is no memory. */
+/* Compare the facts of all ranks; returns false if memory runs out. */
 static int compare_ranks(const stepaf_boot_t *boot, const struct hosts *hosts, const char *library,
                          struct doctor *doctor)
 {
@@ -160,7 +160,7 @@ static int compare_ranks(const stepaf_boot_t *boot, const struct hosts *hosts, c
     free(text);
     for (int i = 0; done && i < boot->size; i++)
         doctor_unpack_facts(round.texts[i], strlen(round.texts[i]), &facts[i]);
-    /* What it means if they differ is this version's to say; all of one version say the same. */
+    /* This version decides what a difference means; all ranks of one version decide the same. */
     for (int i = 0; done && i < facts[0].n && i < n; i++)
         facts[0].fact[i].differs = differs[i];
     doctor->check = doctor_find("same");
@@ -171,7 +171,7 @@ static int compare_ranks(const stepaf_boot_t *boot, const struct hosts *hosts, c
     return done;
 }
 
-/* Texts of hosts among those of ranks. */
+/* Pick the hosts' texts from the ranks' texts. */
 static const char **of_hosts(const struct round *round, const struct hosts *hosts)
 {
     const char **texts = calloc((size_t)hosts->n, sizeof *texts);
@@ -181,7 +181,7 @@ static const char **of_hosts(const struct round *round, const struct hosts *host
     return texts;
 }
 
-/* The first rank of each host tries others. */
+/* The first rank of each host tries the others. */
 static int try_connections(const stepaf_boot_t *boot, const struct hosts *hosts,
                            struct doctor *doctor)
 {
@@ -212,7 +212,7 @@ static int try_connections(const stepaf_boot_t *boot, const struct hosts *hosts,
     return done;
 }
 
-/* What each host has found, merged. */
+/* Merge the findings of all hosts. */
 static int look_at_hosts(const stepaf_boot_t *boot, const struct hosts *hosts,
                          const struct doctor_task *task, struct doctor_merged *merged)
 {

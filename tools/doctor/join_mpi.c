@@ -10,8 +10,8 @@
 
 #include "join.h"
 
-/* Asleep: others measure on these cores. MPI has no deadline; the launcher ends a job that has lost
- * a rank. */
+/* Wait asleep: other ranks measure on these cores. MPI has no deadline; the launcher ends a job
+ * that has lost a rank. */
 static int finish(MPI_Request *request)
 {
     int done = 0;
@@ -80,7 +80,7 @@ int doctor_open_mpi(stepaf_boot_t *boot_p, char *library, size_t capacity)
     int length, rank;
 
     if (MPI_Init(NULL, NULL) != MPI_SUCCESS)
-        return 0; /* it has said why */
+        return 0; /* the reason is printed already */
     MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
     MPI_Comm_size(MPI_COMM_WORLD, &size);

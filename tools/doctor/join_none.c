@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* In builds without MPI ranks meet by themselves only. */
+/* Without MPI in the build, ranks only meet by themselves. */
 #include <stdio.h>
 
 #include "join.h"

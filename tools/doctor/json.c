@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Findings for programs. */
+/* The findings in JSON, for programs. */
 #include <stdio.h>
 
 #include <jansson.h>

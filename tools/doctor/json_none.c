@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* In builds without jansson nothing is said in JSON. */
+/* Without jansson in the build there is no JSON output. */
 #include <stdio.h>
 
 #include "doctor.h"

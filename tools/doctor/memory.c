@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Memory: what may be locked, what there may be, and in which pages. */
+/* Memory: limits of locked memory and of memory in total, and page sizes. */
 #include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -12,7 +12,8 @@ enum { CAPABILITY_IPC_LOCK = 14 };
 
 static const long long mib = 1 << 20;
 
-/* Of a user namespace of its own, a process has capabilities that lift no limit of the kernel's. */
+/* In a user namespace of its own, a process has capabilities that lift none of the kernel's
+ * limits. */
 static bool owns_user_namespace(const struct doctor *doctor)
 {
     char text[128];
@@ -48,7 +49,7 @@ void doctor_look_memlock(struct doctor *doctor)
         doctor_mend(doctor, "ulimit -l unlimited");
 }
 
-/* The smallest limit of the groups; -1 for none, -2 if it is not known. */
+/* Return the smallest limit of the groups; -1 for none, -2 if unknown. */
 static long long group_limit(const struct doctor *doctor, const char *controller,
                              const char *name_v1, const char *name_v2, long long most)
 {
@@ -117,7 +118,7 @@ void doctor_look_memory(struct doctor *doctor)
                     "ps -eo rss,pid,comm --sort=-rss | head   # and end what is not needed");
 }
 
-/* The word in brackets of "always [madvise] never". */
+/* Get the word in brackets of "always [madvise] never". */
 static int chosen_word(const char *text, char *word, size_t capacity)
 {
     const char *begin = strchr(text, '[');
@@ -149,7 +150,7 @@ void doctor_look_hugepages(struct doctor *doctor)
                "shared memory: %s%s", word, is_off ? ", so tensors are in small pages" : "");
 }
 
-/* The size that a tmpfs at /dev/shm has: "size=64k" among its options, else half of the memory. */
+/* Get the size of a tmpfs at /dev/shm: "size=64k" among its options, else half of the memory. */
 static int shm_size(const struct doctor *doctor, char *table, size_t capacity, long long *bytes_p)
 {
     const char *found = NULL;

@@ -36,7 +36,7 @@ void doctor_look_interfaces(struct doctor *doctor)
             strcmp(state, "up") != 0)
             continue;
         n++;
-        /* A sysfs that was mounted in another network namespace. */
+        /* The sysfs was mounted in another network namespace. */
         if (!doctor_is_test(doctor) && if_nametoindex(name) == 0)
             doctor_say(doctor, DOCTOR_UNKNOWN, "/sys shows %s, which this process does not have",
                        name);

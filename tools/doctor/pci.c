@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The PCI bus: GPUs, what is between them and network cards, and what stands in the way. */
+/* The PCI bus: GPUs, the path between GPUs and NICs, and obstacles on it. */
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -12,7 +12,7 @@
 
 enum { PATHS = 16, CONFIG = 4096 };
 
-/* Bits of a bridge's access control that send what goes from card to card by the root. */
+/* Bits of a bridge's access control that redirect device-to-device traffic through the root. */
 enum { ACS_EXTENDED_ID = 13, ACS_REQUEST = 1 << 2, ACS_COMPLETION = 1 << 3, ACS_UPSTREAM = 1 << 4 };
 
 static long read_hex(const struct doctor *doctor, const char *device, const char *file)
@@ -36,7 +36,7 @@ int doctor_gpus(const struct doctor *doctor, struct doctor_names *gpus_p)
     for (size_t i = 0; i < all.n; i++) {
         long class = read_hex(doctor, all.name[i], "class");
         long vendor = read_hex(doctor, all.name[i], "vendor");
-        /* 3D controllers, accelerators, and NVIDIA's that can show pictures. */
+        /* 3D controllers, accelerators, and NVIDIA's display controllers. */
         if (class >> 8 == 0x0302 || class >> 8 == 0x1200 || (class >> 16 == 3 && vendor == 0x10de))
             memcpy(gpus_p->name[gpus_p->n++], all.name[i], DOCTOR_NAME);
     }
@@ -49,7 +49,8 @@ int doctor_nic_pci(const struct doctor *doctor, const char *device, char *addres
            doctor_exists(doctor, PCI "/%s", address);
 }
 
-/* Bridges above a device: its path in /sys/devices, part by part from "pci0000:00" on. */
+/* The bridges above a device: its path in /sys/devices, component by component from "pci0000:00"
+ * on. */
 struct path {
     int n;
     char text[PATH_MAX];
@@ -71,7 +72,8 @@ static int find_path(const struct doctor *doctor, const char *device, struct pat
     return path->n > 1;
 }
 
-/* How far apart: 0 behind one switch, 1 one root complex, 2 one NUMA node, 3 more, -1 not known. */
+/* Return the distance: 0 behind one switch, 1 one root complex, 2 one NUMA node, 3 more, -1
+ * unknown. */
 static int distance(const struct doctor *doctor, const char *one, const char *other)
 {
     struct path a, b;
@@ -93,7 +95,7 @@ static int distance(const struct doctor *doctor, const char *one, const char *ot
     return node_a == node_b ? 2 : 3;
 }
 
-/* RDMA devices that are cards: their PCI addresses beside their names. */
+/* List the RDMA devices on the PCI bus: their PCI addresses with their names. */
 static void list_cards(const struct doctor *doctor, struct doctor_names *names,
                        struct doctor_names *addresses)
 {
@@ -138,8 +140,8 @@ void doctor_look_distance(struct doctor *doctor)
     }
 }
 
-/* Gbit/s of one lane by the kernel's words "16.0 GT/s PCIe": what the coding leaves. 0: not
- * known. */
+/* Return Gbit/s of one lane, net of the coding, from the kernel's text "16.0 GT/s PCIe". 0:
+ * unknown. */
 static double lane_rate(const char *text)
 {
     double rate;
@@ -187,7 +189,7 @@ void doctor_look_pcie(struct doctor *doctor)
         say_link(doctor, "GPU", gpus.name[i]);
 }
 
-/* Whether one of the process's cores is on the device's NUMA node. */
+/* Report whether one of the process's cores is on the device's NUMA node. */
 static void say_node(struct doctor *doctor, const struct stepaf_cpus *cpus, const char *what,
                      const char *device)
 {
@@ -265,7 +267,7 @@ static unsigned word_at(const unsigned char *config, unsigned at)
     return config[at] | (unsigned)config[at + 1] << 8;
 }
 
-/* What a bridge's access control is set to; 0 if it has none, -1 if it cannot be read. */
+/* Return a bridge's access control setting; 0 if it has none, -1 if it cannot be read. */
 static int access_control(const struct doctor *doctor, const char *bridge)
 {
     char path[PATH_MAX + DOCTOR_NAME + 32];
@@ -276,7 +278,7 @@ static int access_control(const struct doctor *doctor, const char *bridge)
     size_t n = file ? fread(config, 1, sizeof config, file) : 0;
     if (file)
         fclose(file);
-    /* 64 bytes are what others than root get, 256 where the extended part cannot be reached. */
+    /* Users other than root get 64 bytes; 256 where the extended part cannot be reached. */
     if (n < CONFIG)
         return -1;
     for (unsigned at = 0x100, steps = 0; at >= 0x100 && at + 8 <= CONFIG && steps < 256; steps++) {
@@ -287,7 +289,7 @@ static int access_control(const struct doctor *doctor, const char *bridge)
     return 0;
 }
 
-/* Each bridge above a device, unless another device has brought it up. */
+/* Report each bridge above a device, unless it was reported for another device. */
 static void say_bridges(struct doctor *doctor, const char *device, struct doctor_names *seen,
                         int *n_unknown_p)
 {

@@ -15,8 +15,8 @@
 
 enum { GIDS = 256 };
 
-/* Whether an interface is in this process's network namespace: /sys may show RDMA devices of all of
- * them, and interfaces of another one. */
+/* Whether an interface is in this process's network namespace: /sys may show RDMA devices of all
+ * namespaces, and interfaces of another one. */
 static int has_interface(const struct doctor *doctor, const char *name)
 {
     char elsewhere[DOCTOR_NAME];
@@ -48,7 +48,7 @@ static void read_port(const struct doctor *doctor, struct doctor_port *port)
                         RDMA "/%s/ports/%s/gid_attrs/ndevs/%d", device, number, i) > 0)
             break;
     }
-    /* It becomes a part of paths and commands. */
+    /* The name becomes part of paths and commands. */
     if (strchr(port->netdev, '/') || *port->netdev == '.' || strlen(port->netdev) > 15 ||
         port->netdev[strcspn(port->netdev, " '\"\\$`;&|<>()*?\n")])
         *port->netdev = '\0';
@@ -75,7 +75,8 @@ int doctor_ports(struct doctor *doctor,
     return n;
 }
 
-/* Tried: a network namespace, a control group or a mount can forbid what the file allows. */
+/* Tried by opening: a network namespace, a control group or a mount can forbid what the file
+ * mode allows. */
 static int can_open(const char *path)
 {
     int fd = open(path, O_RDWR | O_NONBLOCK | O_CLOEXEC);
@@ -85,7 +86,7 @@ static int can_open(const char *path)
     return fd >= 0;
 }
 
-/* The device file that a program opens, and whether it may. */
+/* Report the device file that a program opens, and whether it may. */
 static void say_device(struct doctor *doctor, const char *device, const struct doctor_names *verbs)
 {
     char text[DOCTOR_NAME], path[PATH_MAX], version[DOCTOR_NAME];
@@ -162,7 +163,7 @@ static void say_state(struct doctor *doctor, const struct doctor_port *port)
     }
 }
 
-/* A card with two ports of which one is used is no failure. */
+/* A NIC with two ports, one of them unused, is not a failure. */
 void doctor_look_port(struct doctor *doctor)
 {
     size_t first = doctor->n;
@@ -227,7 +228,7 @@ void doctor_look_rate(struct doctor *doctor)
     doctor_ports(doctor, say_rate);
 }
 
-/* What a RoCE port has among its addresses. */
+/* The address types of a RoCE port. */
 struct addresses {
     int n, n_v2, first_ipv4, first_local, unreadable;
 };
@@ -265,7 +266,7 @@ static void read_address(const struct doctor *doctor, const struct doctor_port *
         addresses->first_local = index;
 }
 
-/* Which interface that is can be seen of a card alone. */
+/* Only a hardware device reveals its interface. */
 static void say_iwarp(struct doctor *doctor, const struct doctor_port *port)
 {
     struct doctor_names names;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Files below the root. Nothing in them is trusted. */
+/* Reads files below the root, none of which is trusted. */
 #include <dirent.h>
 #include <errno.h>
 #include <limits.h>
@@ -12,7 +12,7 @@
 #include "doctor.h"
 #include "topo/sys.h"
 
-/* A path below the root; false if it is too long. */
+/* Make a path below the root; returns false if it is too long. */
 static int make_path(const struct doctor *doctor, char *path, const char *format, va_list args)
 {
     int n = snprintf(path, PATH_MAX, "%s", doctor->root);
@@ -36,7 +36,7 @@ int doctor_read(const struct doctor *doctor, char *text, size_t capacity, const 
     va_end(args);
     int bytes = fits ? stepaf_sys_read(text, capacity, "", "%s", path) : -1;
     size_t n = bytes >= 0 ? strlen(text) : 0;
-    if (bytes < 0 || n != (size_t)bytes) { /* none of the kernel's files has a NUL */
+    if (bytes < 0 || n != (size_t)bytes) { /* no file of the kernel contains a NUL */
         *text = '\0';
         return -1;
     }
@@ -134,7 +134,7 @@ int doctor_list(const struct doctor *doctor, struct doctor_names *names_p, const
         return 0;
     for (const struct dirent *entry; names_p->n < DOCTOR_NAMES && (entry = readdir(directory));)
         if (is_name(entry->d_name))
-            strcpy(names_p->name[names_p->n++], entry->d_name); /* is_name: it fits */
+            strcpy(names_p->name[names_p->n++], entry->d_name); /* is_name: the name fits */
     closedir(directory);
     qsort(names_p->name, names_p->n, sizeof names_p->name[0], compare_names);
     return 1;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Findings for people: a line each, and for those that have not passed why it matters and what
- * mends it. */
+/* Findings for people: a line each, and for those that have not passed the reason and the
+ * remedy. */
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
@@ -22,7 +22,7 @@ static void print_finding(const struct doctor_finding *finding, int with_all)
 
     printf("%-8s %-11s%s%s%s%s\n", doctor_state_name(finding->state), check->name,
            *finding->where ? "[" : "", finding->where, *finding->where ? "] " : "", finding->what);
-    /* A device that is not there needs no mending. */
+    /* A missing device needs no remedy. */
     if (with_all || finding->state == DOCTOR_WARNED || finding->state == DOCTOR_FAILED ||
         (finding->state == DOCTOR_UNKNOWN && *finding->mend))
         printf("         why:  %s\n", check->why);

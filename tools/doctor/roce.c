@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* RoCE: the size of packets, and what keeps them from being lost. */
+/* RoCE: packet size, and protection against packet loss. */
 #include <stdio.h>
 #include <string.h>
 
@@ -26,7 +26,7 @@ static void say_mtu(struct doctor *doctor, const struct doctor_port *port)
         doctor_say(doctor, DOCTOR_UNKNOWN, "%s:%s: its interface does not tell", port->device,
                    port->number);
     } else {
-        /* A packet of 4096 bytes has up to 82 of headers in an Ethernet frame. */
+        /* A packet of 4096 bytes has up to 82 bytes of headers in an Ethernet frame. */
         doctor_say(doctor, mtu >= 4178 ? DOCTOR_PASSED : DOCTOR_WARNED,
                    "%s:%s: MTU %lld of %s, so packets of %d bytes at most", port->device,
                    port->number, mtu, port->netdev,
@@ -44,7 +44,7 @@ void doctor_look_mtu(struct doctor *doctor)
     doctor_ports(doctor, say_mtu);
 }
 
-/* Whether a class of traffic can be lossless is a matter of cards only. */
+/* Lossless traffic classes concern hardware NICs only. */
 static int is_card(const struct doctor *doctor, const struct doctor_port *port)
 {
     char address[DOCTOR_NAME];
@@ -79,8 +79,8 @@ void doctor_look_pfc(struct doctor *doctor)
     doctor_ports(doctor, say_pfc);
 }
 
-/* How many of eight priorities have it, at the one end of a connection or the other; -1: it is not
- * told. */
+/* Return how many of eight priorities have it, at one end of a connection or the other; -1:
+ * unknown. */
 static int count_ecn(const struct doctor *doctor, const char *netdev, const char *end)
 {
     int n = 0;

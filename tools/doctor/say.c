@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Findings as checks say them. */
+/* Recording of findings by checks. */
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>

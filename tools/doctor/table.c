@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* All checks, in the order in which they are printed. */
+/* All checks, in print order. */
 #include <string.h>
 
 #include "doctor.h"

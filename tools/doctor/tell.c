@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What ranks say to each other: lines of fields between tabs. A rank may be of another version, so
- * that what makes no sense here is left out. */
+/* The text that ranks exchange: lines of tab-separated fields. A rank may be of another version,
+ * so that lines that make no sense here are ignored. */
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -47,7 +47,7 @@ char *doctor_pack_findings(const struct doctor *doctor)
     return text;
 }
 
-/* Call @a take with the fields of each line that is whole; missing ones are "". */
+/* Call @a take with the fields of each complete line; missing fields are "". */
 static void read_lines(const char *text, size_t bytes, void (*take)(char **fields, void *arg),
                        void *arg)
 {
@@ -128,7 +128,7 @@ void doctor_merge(struct doctor_merged *merged, const struct doctor *one, int ho
     }
 }
 
-/* Which hosts, as text that may end in how many more there are. */
+/* Write a list of hosts, which may end in the number of further ones. */
 static void name_hosts(const unsigned char *on, const char *const *hosts, int n_hosts, char *text,
                        size_t capacity)
 {
