@@ -8,8 +8,8 @@
 
 #include <stepaf/boot.h>
 
-/* Variables that launchers set to the number of processes, the innermost launcher's first: mpirun
- * within a Slurm allocation hands on Slurm's as well. */
+/* Variables that launchers set to the number of processes, the innermost launcher's first:
+ * mpirun within a Slurm allocation passes on Slurm's as well. */
 static const struct {
     const char *variable;
     const char *launcher;

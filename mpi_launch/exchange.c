@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The exchange: one collective with a small block from each rank, and a second one only where some
- * rank's data does not fit in it. */
+/* The exchange: one collective with a small block from each rank, and a second one only if some
+ * rank's data does not fit in the block. */
 #include <limits.h>
 #include <stdatomic.h>
 #include <stdlib.h>
@@ -9,8 +9,8 @@
 #include "boot_mpi.h"
 #include "wait.h"
 
-/* Bytes that travel in the first collective. With 32 ranks on two cores blocks of 64 B to 1 KiB
- * cost the same within the noise, blocks of 4 KiB twice as much, and a second collective more than
+/* Bytes in the first collective. With 32 ranks on two cores blocks of 64 B to 1 KiB cost the
+ * same within the noise, blocks of 4 KiB twice as much, and a second collective more than
  * either; init's data is a few hundred bytes. */
 enum { INLINE_MAX = 1024 };
 
@@ -19,10 +19,10 @@ struct block {
     char data[INLINE_MAX];
 };
 
-/* Memory of the collective under way. */
+/* Memory of the collective in flight. */
 struct exchange {
     struct exchange *next; /* once abandoned */
-    int under_way;         /* MPI may use it any time */
+    int under_way;         /* MPI may use it at any time */
     struct block *mine;
     struct block *blocks;
     int *counts;
@@ -31,8 +31,8 @@ struct exchange {
     MPI_Comm copy;
 };
 
-/* There is no way to take a collective back: after a timeout its memory stays, rather than be
- * written to by MPI when it is somebody else's. */
+/* A collective cannot be canceled: after a timeout its memory is never freed, since MPI may
+ * still write to it. */
 static _Atomic(struct exchange *) abandoned;
 
 static void free_exchange(struct exchange *exchange)
@@ -76,8 +76,8 @@ static stepaf_status_t finish(const struct stepaf_mpi *mpi, struct exchange *exc
     return status;
 }
 
-/* Duplicate the caller's communicator, so that none of our messages meets one of the caller's. The
- * caller's error handler might end the process: it is off meanwhile. */
+/* Duplicate the caller's communicator, so that the library's messages never match the caller's.
+ * The caller's error handler might end the process: it is disabled meanwhile. */
 static stepaf_status_t duplicate(struct stepaf_mpi *mpi, struct exchange *exchange,
                                  int64_t deadline_ns)
 {
@@ -109,8 +109,8 @@ static stepaf_status_t gather_blocks(struct stepaf_mpi *mpi, struct exchange *ex
     return finish(mpi, exchange, code, &request, deadline_ns, "exchange of sizes");
 }
 
-/* Every rank sees the same sizes, so all of them come to the same verdict. Return the total, or -1
- * if MPI's counts are too small for it. */
+/* Every rank sees the same sizes, so that all reach the same verdict. Return the total, or -1 if
+ * MPI's counts are too small for it. */
 static int64_t lay_out(const struct stepaf_mpi *mpi, struct exchange *exchange, int *all_fit_p)
 {
     uint64_t total = 0;
@@ -127,8 +127,8 @@ static int64_t lay_out(const struct stepaf_mpi *mpi, struct exchange *exchange, 
     return (int64_t)total;
 }
 
-/* Second collective: the data of all. It is sent from a copy, because the caller's memory ends
- * with the call, which after a timeout the collective does not. */
+/* Second collective: the data of all ranks. It is sent from a copy, because the caller's memory
+ * is only valid during the call, while an abandoned collective lasts longer. */
 static stepaf_status_t gather_data(struct stepaf_mpi *mpi, struct exchange *exchange,
                                    const void *data, size_t bytes, int64_t deadline_ns)
 {
@@ -155,7 +155,7 @@ static void unpack_blocks(const struct stepaf_mpi *mpi, struct exchange *exchang
                (size_t)exchange->counts[rank]);
 }
 
-/* All of it, up to the data of all ranks being in exchange->all. */
+/* Run the whole exchange, until the data of all ranks is in exchange->all. */
 static stepaf_status_t gather(struct stepaf_mpi *mpi, struct exchange *exchange, const void *data,
                               size_t bytes, int64_t deadline_ns)
 {
@@ -183,7 +183,7 @@ static stepaf_status_t gather(struct stepaf_mpi *mpi, struct exchange *exchange,
     return STEPAF_OK;
 }
 
-/* Hand the results over to the caller. */
+/* Move the results to the caller. */
 static void hand_over(const struct stepaf_mpi *mpi, struct exchange *exchange, void **all_p,
                       size_t *offsets_p)
 {

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The barrier of a group. That of all ranks is a fence. PMIx has fences of some ranks too, but
- * Slurm's are none between nodes; so there each rank puts tokens, and asks for those of others. */
+/* The barrier of a group. The barrier of all ranks is a fence. PMIx has fences of some ranks
+ * too, but Slurm's do not synchronize between nodes; so each rank puts tokens and asks for those
+ * of others. */
 #include <stdio.h>
 #include <time.h>
 
@@ -49,8 +50,8 @@ static stepaf_status_t await_token(const struct stepaf_pmix_session *session, co
     }
 }
 
-/* Dissemination: in each round a token for the one twice as many places on; after the last, news of
- * each has come to all. */
+/* Dissemination: in each round a token for the rank twice as many places on; after the last
+ * round every rank has, indirectly, been notified by all others. */
 static stepaf_status_t barrier_of_some(struct stepaf_pmix *pmix, stepaf_group_t group,
                                        const int *ranks, int n, int place, int64_t deadline_ns)
 {

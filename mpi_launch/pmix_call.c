@@ -7,17 +7,18 @@
 #include <string.h>
 #include <time.h>
 
-enum { LOOK_NS = 10000000 }; /* between looks at who is lost */
+enum { LOOK_NS = 10000000 }; /* between polls for lost ranks */
 
-/* A call that PMIx has taken: its thread and the caller's have it until each is through with it. */
+/* A call that PMIx has accepted: shared by its thread and the caller's until both are done with
+ * it. */
 struct call {
     pthread_mutex_t lock;
     pthread_cond_t done;
-    int left;   /* callbacks to come */
-    int refs;   /* those, and the caller */
-    int enough; /* the caller has what it asked for without them */
+    int left;   /* outstanding callbacks */
+    int refs;   /* the callbacks, and the caller */
+    int enough; /* the caller has its answer without them */
     pmix_status_t code;
-    int failed; /* the rank whose get had that code first; -1: it was not about one */
+    int failed; /* the rank whose get returned that code first; -1: not about a rank */
     pmix_proc_t *procs;
     pmix_info_t info[2];
     size_t n_info;
@@ -26,12 +27,12 @@ struct call {
     int n;
 };
 
-/* One get of several: what PMIx's thread is handed back. */
+/* One get of several: the argument of PMIx's callback. */
 struct asked {
     struct call *call;
     int rank;
     int is_over;
-    signed char answer; /* of a question, as stepaf_pmix_ask has it */
+    signed char answer; /* of a question, as in stepaf_pmix_ask */
 };
 
 static void free_call(struct call *call)
@@ -48,7 +49,7 @@ static void free_call(struct call *call)
     free(call);
 }
 
-/* The server's own deadline is in whole seconds: let it come after ours. */
+/* The server's own deadline is in whole seconds: round up, so that it expires after ours. */
 static int server_timeout_s(int64_t deadline_ns)
 {
     int64_t left_s = (deadline_ns - stepaf_boot_now_ns()) / 1000000000 + 2;
@@ -90,7 +91,7 @@ static void drop(struct call *call)
         free_call(call);
 }
 
-/* A callback is over, with @a code; @a asked: NULL, or what it was of. The last one wakes the
+/* Finish a callback with @a code; @a asked: NULL, or the rank of the get. The last one wakes the
  * caller. */
 static void finish(struct call *call, pmix_status_t code, struct asked *asked)
 {
@@ -107,7 +108,7 @@ static void finish(struct call *call, pmix_status_t code, struct asked *asked)
     drop(call);
 }
 
-/* PMIx has not taken one: no callback will come of it. */
+/* PMIx has rejected a get: it will not call back. */
 static void refused(struct call *call, pmix_status_t code, struct asked *asked)
 {
     finish(call, code == PMIX_OPERATION_SUCCEEDED ? PMIX_SUCCESS : code, asked);
@@ -138,7 +139,7 @@ stepaf_status_t stepaf_pmix_lost(int rank, const char *what)
                             rank);
 }
 
-/* The first rank whose get is not over; -1: none was got. */
+/* The first rank whose get is not complete; -1: there is no get. */
 static int first_pending(const struct call *call)
 {
     for (int i = 0; call->values && i < call->n; i++)
@@ -175,7 +176,7 @@ static stepaf_status_t await(struct call *call, const struct stepaf_pmix_session
     int rank = left > 0 ? first_pending(call) : call->failed;
     pthread_mutex_unlock(&call->lock);
 
-    /* A server may end a fence that a member has not come to, since it never will. */
+    /* A server may end a fence that a member has not joined, since it never will. */
     if (dead < 0)
         dead = stepaf_pmix_first_lost(session, ranks, n);
     if (dead >= 0)
@@ -195,8 +196,8 @@ static stepaf_status_t await(struct call *call, const struct stepaf_pmix_session
                : stepaf_pmix_error(code, of_rank);
 }
 
-/* Fences that PMIx has not ended: one that was given up is still one to the server, which would
- * take the next for the same. */
+/* Fences that PMIx has not ended: for the server an abandoned fence still exists, and the next
+ * one would be taken for the same. */
 static _Atomic int fences;
 
 static void on_fence(pmix_status_t code, void *arg)
@@ -205,7 +206,7 @@ static void on_fence(pmix_status_t code, void *arg)
     atomic_fetch_sub(&fences, 1);
 }
 
-/* Be the only fence, as soon as an earlier one is over. */
+/* Become the only fence, as soon as an earlier one is over. */
 static int enter_fence(int64_t deadline_ns)
 {
     int none = 0;
@@ -274,7 +275,7 @@ stepaf_status_t stepaf_pmix_get(const struct stepaf_pmix_session *session, const
                                 const unsigned char *wanted, struct stepaf_pmix_value *values_p,
                                 int64_t deadline_ns)
 {
-    /* All is at the server since the fence: it need not ask another one. */
+    /* All data is at the server since the fence: it need not ask another server. */
     struct call *call = new_call(session->size, deadline_ns, PMIX_IMMEDIATE);
     if (call) {
         call->values = calloc((size_t)call->n, sizeof *call->values);
@@ -307,7 +308,7 @@ stepaf_status_t stepaf_pmix_get(const struct stepaf_pmix_session *session, const
     return status;
 }
 
-/* Who has not put the key is the answer, not a failure. */
+/* That the rank has not put the key is an answer, not a failure. */
 static void on_answer(pmix_status_t code, pmix_value_t *value, void *arg)
 {
     struct asked *asked = arg;
@@ -327,10 +328,10 @@ static void on_answer(pmix_status_t code, pmix_value_t *value, void *arg)
     finish(call, code == PMIX_ERR_NOT_FOUND ? PMIX_SUCCESS : code, asked);
 }
 
-/* What keeps a server from answering by what it has fetched of a rank before. A server of version 5
- * gives no answer to a question with PMIX_GET_REFRESH_CACHE (5.0.7). Of its own ranks it has all,
- * and is told not to wait until they put more; of others it has what the last fence brought, and
- * asks their server unless it is told not to. */
+/* Flags that keep the server from answering from data fetched earlier. A server of version 5
+ * gives no answer to a question with PMIX_GET_REFRESH_CACHE (5.0.7). The server has all data of
+ * its own ranks, and is told not to wait until they put more; of others it has the data that the
+ * last fence brought, and asks their server unless told not to. */
 static const char *fresh_flag(const struct stepaf_pmix_session *session, int rank)
 {
     const char *version = PMIx_Get_version(), *number = version + strcspn(version, "0123456789");

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Who has not come to an exchange: a collective does not say. Shortly before its deadline a rank
- * calls all others by messages on our communicator, and those that wait in an exchange answer.
- * While that communicator is only being made, the messages go over the caller's, with the two
- * highest tags: there are none in a start that all come to. */
+/* Finds the ranks missing from an exchange, which a collective does not report. Shortly before
+ * its deadline a rank calls all others by messages on the library's communicator, and ranks that
+ * wait in an exchange answer. While that communicator is only being made, the messages use the
+ * caller's, with the two highest tags: there are none in a start at which all ranks arrive. */
 #include "roll_call.h"
 
 #include <stdio.h>
@@ -12,8 +12,8 @@ enum {
     TAG_CALL = 1000, /* barriers' tags are below */
     TAG_HERE,
     SIZE_MAX_CALLED = 1024, /* in a larger job each rank would send too much */
-    TAG_UB_MIN = 32767,     /* the standard's least */
-    LAST_NS = 1000000000,   /* before the deadline: who waits may be off its core for long */
+    TAG_UB_MIN = 32767,     /* the standard's minimum */
+    LAST_NS = 1000000000,   /* before the deadline: a waiting rank may be off its core for long */
     SHARE = 4,              /* of a short wait: a quarter */
     LISTED = 8
 };
@@ -34,7 +34,7 @@ static int tag_of(const struct stepaf_mpi *mpi, int tag)
     return (is_set && highest ? *highest : TAG_UB_MIN) - (TAG_HERE - tag);
 }
 
-/* Without a body; whether it has left nobody needs to know. */
+/* Send a message without a body; its completion does not matter. */
 static void say(const struct stepaf_mpi *mpi, int to, int tag)
 {
     MPI_Request request = MPI_REQUEST_NULL;
@@ -43,7 +43,7 @@ static void say(const struct stepaf_mpi *mpi, int to, int tag)
         MPI_Request_free(&request);
 }
 
-/* The next rank that has said this; -1: none. */
+/* Return the next rank that has sent this; -1: none. */
 static int next_of(const struct stepaf_mpi *mpi, int tag)
 {
     MPI_Comm comm = comm_of(mpi);
@@ -51,7 +51,7 @@ static int next_of(const struct stepaf_mpi *mpi, int tag)
     MPI_Status status;
     int is_there = 0;
 
-    /* Matched, so that another thread's receive cannot take it before this one's. */
+    /* Matched, so that another thread's receive cannot take it first. */
     if (MPI_Improbe(MPI_ANY_SOURCE, tag_of(mpi, tag), comm, &is_there, &message, &status) !=
             MPI_SUCCESS ||
         !is_there)
@@ -67,14 +67,14 @@ struct stepaf_roll_call stepaf_roll_call_begin(const struct stepaf_mpi *mpi, int
     int from;
 
     call.at_ns = deadline_ns - (before_ns < LAST_NS ? before_ns : LAST_NS);
-    /* Calls of an earlier start by the caller's communicator, which has failed, say nothing of this
-     * one; whoever calls for this one already is answered. */
+    /* Calls of an earlier, failed start on the caller's communicator do not concern this one;
+     * calls for this one are answered. */
     while (mpi && mpi->comm == MPI_COMM_NULL && (from = next_of(mpi, TAG_CALL)) >= 0)
         say(mpi, from, TAG_HERE);
     return call;
 }
 
-/* A rank waits, too. */
+/* Note that a rank waits, too. */
 static void mark(struct stepaf_roll_call *call, int rank)
 {
     if (!call->has_come && call->mpi->size <= SIZE_MAX_CALLED)
@@ -96,7 +96,7 @@ static void call_all(struct stepaf_roll_call *call)
             say(mpi, rank, TAG_CALL);
 }
 
-/* Who answers, and who calls, has come. */
+/* A rank that answers or calls has arrived. */
 static void hear(struct stepaf_roll_call *call, int tag)
 {
     int from;
@@ -119,7 +119,7 @@ void stepaf_roll_call_step(struct stepaf_roll_call *call, int64_t now_ns)
         hear(call, TAG_HERE);
 }
 
-/* ": no word from rank 2, 3, 7", as far as there is room. */
+/* Write ": no word from rank 2, 3, 7", as far as there is space. */
 void stepaf_roll_call_list(const struct stepaf_roll_call *call, char *list, size_t room)
 {
     size_t used = 0;

@@ -11,8 +11,8 @@
 #endif
 
 enum {
-    YIELDS = 1000,     /* polls with only a yield between them */
-    SLEEP_NS = 100000, /* between later polls: somebody is late, and may need this core */
+    YIELDS = 1000,     /* polls with only a yield in between */
+    SLEEP_NS = 100000, /* between later polls: some rank is late, and may need this core */
 };
 
 stepaf_status_t stepaf_mpi_error(int code, const char *what)

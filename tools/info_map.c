@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The map of a job: every attention rank pushes a small and a large tensor over each of its
- * links and gets them back; then the bytes reported by the library's transports are compared
- * with the bytes that they were given. */
+ * links and gets them back; then the library compares what its transports have written with what
+ * they were given. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

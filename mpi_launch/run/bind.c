@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Places by hwloc, which only this file of stepaf-run includes. */
+/* Places found with hwloc, which only this file of stepaf-run includes. */
 #include <errno.h>
 #include <hwloc.h>
 #include <stdarg.h>
@@ -14,15 +14,16 @@
 
 enum { GPUS_MAX = 64, PCI_NVIDIA = 0x10de, PCI_CLASS_DISPLAY = 0x03 };
 
-/* A topology, and what of it this process may use. */
+/* A topology, and the part of it that this process may use. */
 struct machine {
     hwloc_topology_t topology;
     hwloc_bitmap_t usable;
-    hwloc_obj_t gpus[GPUS_MAX]; /* in the order of the bus, as CUDA can number them */
+    hwloc_obj_t gpus[GPUS_MAX]; /* in bus order, as CUDA can number them */
     int n_gpus;
 };
 
-/* What would load libraries of vendors, or leaks, is left out: the PCI bus is known from sysfs. */
+/* Components that would load vendor libraries, or leak, are excluded: the PCI bus is known from
+ * sysfs. */
 static const char *const left_out[] = {"pci", "cuda", "nvml", "opencl", "gl", "rsmi", "levelzero"};
 
 __attribute__((format(printf, 2, 3))) static void warn(struct run_place *place, const char *format,
@@ -95,7 +96,7 @@ static void find_gpus(struct machine *machine, int is_here)
     qsort(machine->gpus, (size_t)machine->n_gpus, sizeof(*machine->gpus), compare_buses);
 }
 
-/* The topology has what the control group allows; the affinity mask is this process's own. */
+/* The topology has what the control group allows; the affinity mask belongs to this process. */
 static int machine_open(const char *xml, int with_io, struct machine *machine_p)
 {
     *machine_p = (struct machine){.usable = hwloc_bitmap_alloc()};
@@ -116,7 +117,7 @@ static int machine_open(const char *xml, int with_io, struct machine *machine_p)
     return 0;
 }
 
-/* The units near a device; NULL where the machine does not tell, or it is all the same. */
+/* Return the units near a device; NULL where the machine does not tell, or all are equally near. */
 static hwloc_const_bitmap_t near(const struct machine *machine, hwloc_obj_t device)
 {
     hwloc_obj_t above = hwloc_get_non_io_ancestor_obj(machine->topology, device);
@@ -126,7 +127,7 @@ static hwloc_const_bitmap_t near(const struct machine *machine, hwloc_obj_t devi
                : NULL;
 }
 
-/* Objects of a type that have units that can be used. */
+/* Count the objects of a type that have usable units. */
 static int count(const struct machine *machine, hwloc_obj_type_t type)
 {
     hwloc_obj_t object = NULL;
@@ -137,7 +138,7 @@ static int count(const struct machine *machine, hwloc_obj_type_t type)
     return n;
 }
 
-/* The usable units of those objects from number @a first up to @a end. */
+/* Get the usable units of those objects from number @a first up to @a end. */
 static void gather(const struct machine *machine, hwloc_obj_type_t type, int first, int end,
                    hwloc_bitmap_t cores)
 {
@@ -154,7 +155,7 @@ static void gather(const struct machine *machine, hwloc_obj_type_t type, int fir
     hwloc_bitmap_and(cores, cores, machine->usable);
 }
 
-/* An equal share of the cores, or where they are too few, of their hardware threads. */
+/* Get an equal share of the cores or, where they are too few, of their hardware threads. */
 static void bind_core(const struct machine *machine, const struct run_place_query *query,
                       hwloc_bitmap_t cores, struct run_place *place)
 {
@@ -183,8 +184,8 @@ static void bind_numa(const struct machine *machine, const struct run_place_quer
         gather(machine, HWLOC_OBJ_NUMANODE, query->local % n, query->local % n + 1, cores);
 }
 
-/* How many entries CUDA_VISIBLE_DEVICES has; what follows a bad one CUDA does not see, but that is
- * its business. */
+/* Return the number of entries of CUDA_VISIBLE_DEVICES. CUDA ignores entries after a bad one;
+ * that is not checked here. */
 static int count_entries(const char *visible)
 {
     int n = *visible != '\0';
@@ -194,8 +195,8 @@ static int count_entries(const char *visible)
     return n;
 }
 
-/* Take the rank's GPU, one of those that it may see, and write down what CUDA calls it. Return it
- * if its place is known, else NULL. */
+/* Choose the rank's GPU among those that it may see, and write CUDA's name for it. Return the
+ * GPU if its place is known, else NULL. */
 static hwloc_obj_t pick_gpu(const struct machine *machine, const struct run_place_query *query,
                             struct run_place *place)
 {
@@ -237,7 +238,7 @@ static void bind_gpu(const struct machine *machine, hwloc_obj_t gpu, hwloc_bitma
         warn(place, "it is not known where a rank's GPU is: it is not bound");
 }
 
-/* The network card that is nearest to @a cores, one with RDMA rather than one without. */
+/* Find the NIC nearest to @a cores, one with RDMA rather than one without. */
 static hwloc_obj_t find_nic(const struct machine *machine, hwloc_const_bitmap_t cores)
 {
     hwloc_obj_t best = NULL;
@@ -259,8 +260,9 @@ static hwloc_obj_t find_nic(const struct machine *machine, hwloc_const_bitmap_t 
     return best;
 }
 
-/* A progress thread polls, so it should not share the rank's only core: it gets the rank's own
- * cores near the device where they are two or more, else all that are near it. */
+/* Choose cores for a progress thread. It polls, so it should not share the rank's only core: it
+ * gets the rank's own cores near the device if they are two or more, else all cores near the
+ * device. */
 static void place_progress(const struct machine *machine, hwloc_obj_t gpu, hwloc_bitmap_t cores,
                            struct run_place *place)
 {
@@ -288,8 +290,8 @@ static int has_rdma(const struct machine *machine)
     return 0;
 }
 
-/* The core that stands for the rank's place; those of ranks that share their cores are spread over
- * them. -1: it is bound to none. */
+/* Return the core that represents the rank's place; ranks that share their cores are spread over
+ * them. -1: the rank is not bound. */
 static int place_core(const struct machine *machine, const struct run_place_query *query,
                       hwloc_const_bitmap_t cores)
 {
@@ -303,7 +305,7 @@ static int place_core(const struct machine *machine, const struct run_place_quer
     return core;
 }
 
-/* The RDMA devices that are nearest to the rank's GPU, or to its cores. */
+/* Find the RDMA devices nearest to the rank's GPU, or to its cores. */
 static void place_nics(const struct machine *machine, const struct run_place_query *query,
                        hwloc_obj_t gpu, hwloc_const_bitmap_t cores, struct run_place *place)
 {
@@ -327,7 +329,7 @@ static void place_nics(const struct machine *machine, const struct run_place_que
     snprintf(place->nics_why, sizeof(place->nics_why), "%s", nics.why);
 }
 
-/* The list of @a cores; none is written where it would not fit. */
+/* Write the list of @a cores; write nothing if it does not fit. */
 static void write_cores(hwloc_const_bitmap_t cores, struct run_place *place)
 {
     int n = hwloc_bitmap_list_snprintf(place->cores, sizeof(place->cores), cores);

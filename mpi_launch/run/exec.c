@@ -17,7 +17,7 @@
 #include "topo/sys.h"
 #include "topo/topo.h"
 
-/* Of several programs the one that this rank runs; the words of the others are cut off. */
+/* Select the program that this rank runs among several; the words of the others are cut off. */
 static int choose_program(const struct run_spec *spec, const struct run_rank *rank, int argc,
                           char **argv, enum run_role *role_p, char ***program_p)
 {
@@ -47,7 +47,7 @@ static int choose_program(const struct run_spec *spec, const struct run_rank *ra
     return run_fail("rank %d has no program", rank->world);
 }
 
-/* Only the first rank of a node speaks of what is the same for all. */
+/* Only the first rank of a node reports what is the same for all. */
 static void print_warnings(const struct run_place *place, const struct run_rank *rank)
 {
     for (int i = 0; i < place->n_warnings && rank->local == 0; i++)
@@ -71,7 +71,7 @@ static void print_place(const struct run_place *place, const struct run_rank *ra
         is_ours ? " " : "", is_ours ? place->nics_why : "");
 }
 
-/* A rank that cannot have its place runs all the same: a job that is slow tells more than none. */
+/* A rank runs even if it cannot have its place: a slow job is more informative than none. */
 static void take_place(const struct run_spec *spec, const struct run_rank *rank)
 {
     struct run_place_query query = {.bind = spec->bind,

@@ -13,7 +13,7 @@ void run_fail_set(const char *format, ...)
     va_start(args, format);
     vsnprintf(fail_text, sizeof(fail_text), format, args);
     va_end(args);
-    /* Input is quoted in sentences, and a sentence is one line whatever the input is. */
+    /* Input is quoted in sentences; a sentence stays one line whatever the input is. */
     for (char *c = fail_text; *c; c++)
         if ((unsigned char)*c < ' ' || *c == 0x7f)
             *c = '?';

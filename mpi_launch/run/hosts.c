@@ -11,7 +11,7 @@
 
 enum { HOSTS_MAX = 1 << 16, LINE_BYTES_MAX = 512, SHOWN_MAX = 64 };
 
-/* Letters, digits, dots, dashes and underscores; no dash in front, where it would be an option. */
+/* Letters, digits, dots, dashes and underscores; no leading dash, which would make an option. */
 static int is_host(const char *text, size_t bytes)
 {
     static const char allowed[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"
@@ -35,7 +35,7 @@ static int parse_room(const char *text, size_t bytes)
     return room;
 }
 
-/* Add the host text[0..bytes) with @a room. @a where says where it stands. */
+/* Add the host text[0..bytes) with @a room. @a where names its position. */
 static int add(struct run_hosts *hosts, const char *text, size_t bytes, int room, const char *where)
 {
     if (!is_host(text, bytes))
@@ -88,7 +88,7 @@ int run_hosts_parse(const char *list, struct run_hosts *hosts_p)
     }
 }
 
-/* One line of a file, without its comment. */
+/* Parse one line of a file, without its comment. */
 static int add_line(struct run_hosts *hosts, const char *line, const char *where)
 {
     static const char blanks[] = " \t\r\n";

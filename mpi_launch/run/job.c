@@ -46,7 +46,8 @@ char *run_job_format(const struct run_host_job *job, size_t *bytes_p)
     return text;
 }
 
-/* A line with a number, byte by byte: what follows the job is not to be read. -1: it is none. */
+/* Read a line with a number, byte by byte, since nothing beyond the job may be read. Returns -1
+ * if it is not a number. */
 static long read_line_number(int fd)
 {
     long number = -1;
@@ -83,7 +84,7 @@ int run_job_read(int fd, struct run_host_job *job_p)
     return rc;
 }
 
-/* The next word; NULL at the end. */
+/* Return the next word; NULL at the end. */
 static const char *next_word(const char **at, const char *end)
 {
     const char *word = *at;
@@ -95,7 +96,7 @@ static const char *next_word(const char **at, const char *end)
     return word;
 }
 
-/* Its number, from @a least on; -1: it is none. */
+/* Return the next word's number, from @a least on; -1 if it is not one. */
 static int next_number(const char **at, const char *end, int least)
 {
     const char *word = next_word(at, end);

@@ -12,7 +12,7 @@
 
 enum { PROBE_TIMEOUT_MS = 10000, SAID_MAX = 8192 };
 
-/* What a launcher says when it is asked for its version. */
+/* The answers of launchers to the question for their version. */
 struct sign {
     const char *text;
     enum run_launcher_kind kind;
@@ -23,12 +23,12 @@ static const struct sign signs[] = {
     {"Intel(R) MPI", RUN_INTEL}, {"HYDRA", RUN_HYDRA},
 };
 
-/* Names that launchers go by, best first: that of the MPI that this was built with starts its programs, where
- * another's may be mpirun. What each is only its version tells. */
+/* Names of launchers, best first: the launcher of the MPI of this build starts that MPI's
+ * programs, while mpirun may belong to another MPI. Only the version identifies a launcher. */
 static const char *const programs[] = {STEPAF_MPIEXEC_NAME, "mpirun", "mpiexec", "mpiexec.hydra",
                                        "orterun"};
 
-/* What a word of --launcher lets in. */
+/* What a word of --launcher admits. */
 struct rule {
     const char *word;
     int slurm;     /* srun, if there is an allocation */
@@ -50,7 +50,7 @@ static const struct rule *find_rule(const char *word)
     return NULL;
 }
 
-/* The first line that is more than blanks, for a message. */
+/* Get the first line that is not blank, for a message. */
 static const char *first_line(char *text)
 {
     text += strspn(text, " \t\n");
@@ -58,8 +58,8 @@ static const char *first_line(char *text)
     return *text ? text : "nothing";
 }
 
-/* Ask @a program who it is. -1 with a sentence; 1, with one as well, if there is no such
- * program. */
+/* Ask @a program for its identity. Returns -1 with a sentence; 1, also with a sentence, if there
+ * is no such program. */
 static int ask_version(const char *program, const struct rule *rule,
                        struct run_launcher *launcher_p)
 {
@@ -88,8 +88,8 @@ static int ask_version(const char *program, const struct rule *rule,
                     program, first_line(said));
 }
 
-/* Whether @a word is a better plugin than @a best, which may be "": pmix, then the newest of its
- * versions, then pmi2, which MPICH can do with. */
+/* Whether @a word is a better plugin than @a best, which may be "": pmix, then its newest
+ * version, then pmi2, which works for MPICH. */
 static int is_better(const char *word, const char *best)
 {
     if (strcmp(best, "pmix") == 0)
@@ -122,7 +122,7 @@ int run_launcher_pick_mpi(const char *list, char *mpi_p)
     return 0;
 }
 
-/* Whether the user has named a plugin, which then is the user's business. */
+/* Whether the user has named a plugin, which is then used unchecked. */
 static int passes_mpi(const struct run_options *options)
 {
     for (int i = 0; i < options->pass.n; i++)
@@ -132,7 +132,7 @@ static int passes_mpi(const struct run_options *options)
     return 0;
 }
 
-/* A line that is only shown may be for another machine, whose srun has what most have. */
+/* A line that is only shown may be for another machine, whose srun has the common plugins. */
 static void assume_pmix(const char *why, struct run_launcher *launcher_p)
 {
     snprintf(launcher_p->mpi, sizeof(launcher_p->mpi), "pmix");
@@ -174,7 +174,7 @@ static int ask_srun(const struct run_options *options, const char *job, int is_a
     return 0;
 }
 
-/* The first of the names in PATH whose version tells that it is what @a rule wants. */
+/* Find the first name in PATH whose version is what @a rule wants. */
 static int ask_all(const struct rule *rule, struct run_launcher *launcher_p)
 {
     char found[RUN_FAIL_MAX] = "";
@@ -223,7 +223,7 @@ int run_launcher_find(const struct run_options *options, char *const *environmen
         return 0;
     if (rule->must_srun)
         return -1;
-    /* In an allocation an mpirun does as well; if there is none, srun's reason is what counts. */
+    /* In an allocation an mpirun serves too; if there is none, srun's reason is reported. */
     snprintf(why, sizeof(why), "%s", run_fail_text());
     if (ask_all(rule, launcher_p) != 0)
         return run_fail("%s", why);

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* How many ranks there are, and where they go. */
+/* The number of ranks, and their placement on hosts. */
 #include "layout.h"
 
 #include <stdlib.h>
 
 #include "fail.h"
 
-/* How many nodes there are if no hosts are named. 0: not known; -1 with a sentence. */
+/* Return the number of nodes if no hosts are named. 0: unknown; -1 with a sentence. */
 static int count_nodes(const struct run_options *options, const struct run_launcher *launcher,
                        char *const *environment)
 {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* stepaf-run: finds the launcher, says what it is to do, and becomes it. */
+/* stepaf-run: finds the launcher, builds its command line, and becomes it. */
 #include <errno.h>
 #include <limits.h>
 #include <stdio.h>
@@ -17,7 +17,7 @@
 #include "serve.h"
 #include "ssh.h"
 
-/* Whether @a name, looked up as execvp does, is something that can be run. */
+/* Whether @a name, looked up as execvp does, can be executed. */
 static int can_run(const char *name)
 {
     const char *path = getenv("PATH");
@@ -35,7 +35,7 @@ static int can_run(const char *name)
     return 0;
 }
 
-/* Where all ranks are on this machine, a program that is not there can be told at once. */
+/* If all ranks are on this machine, a missing program can be reported immediately. */
 static int check_programs(const struct run_options *options, const struct run_launcher *launcher)
 {
     if (options->hosts || options->hostfile || launcher->kind == RUN_SLURM ||
@@ -79,14 +79,14 @@ static int prepare(const struct run_options *options, struct run_command *comman
         fprintf(stderr, "stepaf-run: %s\n", launcher.doubt);
     if (run_command_make(options, &launcher, &facts, command_p) != 0)
         return -1;
-    /* Where a line is only shown, it may be for another machine. */
+    /* A line that is only shown may be for another machine. */
     if (options->dry_run || run_resolve_hosts(options, &launcher, environ) == 0)
         return 0;
     run_command_free(command_p);
     return -1;
 }
 
-/* Become the launcher. Returns if that was not possible. */
+/* Become the launcher. Returns only on failure. */
 static int launch(struct run_command *command)
 {
     for (int i = 0; i < command->env.n; i++)

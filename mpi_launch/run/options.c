@@ -11,7 +11,7 @@
 #include "fail.h"
 #include "options_table.h"
 
-/* One program with the options before it; the command line has them with ':' in between. */
+/* One program with the options before it; the command line separates programs with ':'. */
 struct parse {
     struct run_options *options;
     struct run_program *program;
@@ -135,7 +135,7 @@ static int parse_key(int key, char *text, struct argp_state *state)
     case 'f':
         return parse_number(text, "-f", RUN_RANKS_MAX, &parse->program->ffn);
     case ARGP_KEY_ARG:
-        /* Everything from the program's name on is the program's. */
+        /* Everything after the program's name belongs to the program. */
         parse->program->words = &state->argv[state->next - 1];
         parse->program->n_words = state->argc - state->next + 1;
         state->next = state->argc;
@@ -195,7 +195,7 @@ static int check_programs(const struct run_options *options)
     return 0;
 }
 
-/* What depends on several options. */
+/* Check the options that depend on each other. */
 static int check(const struct run_options *options)
 {
     const struct run_program *first = &options->programs[0];
@@ -219,8 +219,8 @@ static int check(const struct run_options *options)
     return 0;
 }
 
-/* Parse argv[1..argc), which goes up to a ':' or the end. argv[0] is overwritten by the name that
- * messages begin with. */
+/* Parse argv[1..argc), which extends to a ':' or the end. argv[0] is overwritten by the name
+ * that messages begin with. */
 static void parse_segment(int argc, char **argv, struct run_options *options, int is_first)
 {
     static char name[] = "stepaf-run";

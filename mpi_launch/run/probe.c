@@ -18,7 +18,7 @@ static long long now_ms(void)
     return now.tv_sec * 1000LL + now.tv_nsec / 1000000;
 }
 
-/* Start it in a process group of its own, so that what it starts in turn can be killed with it. */
+/* Start it in a process group of its own, so that its descendants can be killed with it. */
 static int start(char *const argv[], int output, pid_t *pid_p)
 {
     posix_spawn_file_actions_t actions;
@@ -43,7 +43,7 @@ out_actions:
     return error;
 }
 
-/* Read until the other end is closed; what does not fit is thrown away. 0, or an error number. */
+/* Read until the other end is closed; excess output is discarded. Returns 0, or an error number. */
 static int read_all(int input, long long deadline_ms, char *text, size_t capacity)
 {
     char surplus[512];
@@ -70,7 +70,7 @@ static int read_all(int input, long long deadline_ms, char *text, size_t capacit
     }
 }
 
-/* It has closed its output, so it is about to end. */
+/* It has closed its output, so it is about to exit. */
 static int wait_end(pid_t pid, long long deadline_ms, int *status_p)
 {
     for (;;) {

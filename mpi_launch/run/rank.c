@@ -6,8 +6,8 @@
 
 #include "words.h"
 
-/* Pairs of variables: rank within the node, ranks on the node. Those of a launcher that can run
- * inside another's job come first, since the outer one's are there as well. */
+/* Pairs of variables: rank within the node, ranks on the node. Launchers that can run inside
+ * another launcher's job come first, since the outer launcher's variables are set as well. */
 static const char *const pairs[][2] = {
     {"OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_SIZE"},
     {"MPI_LOCALRANKID", "MPI_LOCALNRANKS"}, /* Hydra, Intel MPI */
@@ -16,7 +16,7 @@ static const char *const pairs[][2] = {
 
 enum { NUMBER_MAX = 1 << 24 };
 
-/* The number at *text, which is moved past it; -1 if there is none. */
+/* Parse the number at *text and advance *text; -1 if there is none. */
 static int take_number(const char **text)
 {
     int number = 0;
@@ -61,7 +61,7 @@ int run_rank_tasks(const char *list, int index)
     return 0;
 }
 
-/* srun says how many tasks each node of the step has, in the order of the nodes. */
+/* srun gives the number of tasks on each node of the step, in the order of the nodes. */
 static void find_slurm(char *const *environment, struct run_rank *rank_p)
 {
     const char *tasks = run_env_get(environment, "SLURM_STEP_TASKS_PER_NODE");

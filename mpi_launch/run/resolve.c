@@ -12,8 +12,8 @@
 
 enum { SSH_TIMEOUT_MS = 5000, SSH_SAID_MAX = 32768, NAME_MAX_BYTES = 256 };
 
-/* Each means that somebody else than ssh may reach the hosts: a resource manager, or what the user
- * has put in ssh's place. */
+/* Each variable means that something other than ssh may reach the hosts: a resource manager, or
+ * the user's replacement of ssh. */
 static const char *const others[] = {
     "SLURM_JOB_ID",
     "PBS_JOBID",
@@ -33,7 +33,7 @@ static const char *const others[] = {
     "I_MPI_HYDRA_RMK",
 };
 
-/* The same said to the launcher itself. */
+/* The same as an option of the launcher. */
 static const char *const other_words[] = {"plm", "launcher", "bootstrap", "rmk"};
 
 static int is_left_to_ssh(const struct run_options *options, const struct run_launcher *launcher,
@@ -51,7 +51,7 @@ static int is_left_to_ssh(const struct run_options *options, const struct run_la
     return 1;
 }
 
-/* 0, or what getaddrinfo says. */
+/* Returns 0, or getaddrinfo's error. */
 static int look_up(const char *name)
 {
     struct addrinfo hints = {.ai_socktype = SOCK_STREAM};
@@ -63,7 +63,7 @@ static int look_up(const char *name)
     return code;
 }
 
-/* The value of @a key among lines of "key value"; 0 if there is none. */
+/* Get the value of @a key among lines of "key value"; returns 0 if there is none. */
 static int find_value(const char *lines, const char *key, char value_p[NAME_MAX_BYTES])
 {
     size_t bytes = strlen(key);
@@ -79,8 +79,8 @@ static int find_value(const char *lines, const char *key, char value_p[NAME_MAX_
     return 0;
 }
 
-/* Whether the user's ssh knows better: the name stands for another there, or is looked up
- * elsewhere. */
+/* Whether the user's ssh configuration overrides the name: it maps the name to another, or looks
+ * it up elsewhere. */
 static int ssh_knows(const char *name)
 {
     char said[SSH_SAID_MAX], value[NAME_MAX_BYTES];

@@ -13,7 +13,7 @@ int run_signals_open(sigset_t *before_p)
     sigaddset(&caught, SIGCHLD);
     for (size_t i = 0; i < sizeof(ends) / sizeof(*ends); i++) {
         struct sigaction action;
-        /* Blocked signals are queued although they are ignored. */
+        /* A blocked signal is queued even if it is ignored. */
         if (sigaction(ends[i], NULL, &action) == 0 && action.sa_handler != SIG_IGN)
             sigaddset(&caught, ends[i]);
     }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What hosts are told, and how their ssh is started. */
+/* The messages for hosts, and the start of their ssh. */
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
@@ -15,12 +15,12 @@
 
 enum {
     FIRST_PORT =
-        20000, /* of those at which rank 0 may be met: systems take none of these by themselves */
+        20000, /* of ports where rank 0 may be met: systems do not assign these by themselves */
     PORTS = 10000,
     SECRET_BYTES = 32
 };
 
-/* Where ranks meet, and their secret: as the user has set it, or drawn for this job. */
+/* Set where ranks meet, and their secret: the user's, or drawn for this job. */
 static int add_meeting(const struct fleet *fleet, struct run_words *env)
 {
     unsigned char drawn[SECRET_BYTES + sizeof(unsigned short)];
@@ -68,7 +68,7 @@ int run_fleet_make_jobs(struct fleet *fleet, char **words)
     return rc;
 }
 
-/* The remote shell gets one command, and this one's own name is quoted in it. */
+/* The remote shell gets one command, which quotes this program's name. */
 char *run_fleet_command(void)
 {
     char self[PATH_MAX], *text = NULL;
@@ -98,7 +98,7 @@ static _Noreturn void become_ssh(const struct fleet *fleet, const char *host, co
         run_words_add(&argv, fleet->options.word[i]);
     run_words_add(&argv, host);
     run_words_add(&argv, command);
-    /* A signal from the terminal is stepaf-run's: ranks are to end first. */
+    /* A signal from the terminal is for stepaf-run alone: ranks must end first. */
     setpgid(0, 0);
     sigprocmask(SIG_SETMASK, mask, NULL);
     signal(SIGPIPE, SIG_DFL);

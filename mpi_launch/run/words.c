@@ -8,7 +8,7 @@
 
 #include "fail.h"
 
-/* What every shell takes as it is, wherever it stands. */
+/* Characters that every shell leaves unchanged anywhere. */
 static const char plain[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"
                             "_-+=./:,@%";
 
@@ -20,7 +20,7 @@ static void *need(void *memory)
     exit(RUN_EXIT_USAGE);
 }
 
-/* Takes over @a word. */
+/* Append @a word and take ownership of it. */
 static void append(struct run_words *words, char *word)
 {
     if (words->n + 2 > words->capacity) {
@@ -93,7 +93,7 @@ void run_quote_assignment(const char *assignment, void *stream)
 
 int run_is_name(const char *text, size_t bytes)
 {
-    /* Letters, the underscore, and digits but in front. */
+    /* Letters, the underscore, and, except in front, digits. */
     for (size_t i = 0; i < bytes; i++) {
         char c = text[i];
         int is_letter = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_';
