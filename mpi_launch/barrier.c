@@ -1,17 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The barrier of any group, from point-to-point messages on the world's communicator: no group
- * communicator has to be made for it, which MPI cannot do without blocking, and a late message can
- * be given up, which a collective's request cannot. */
+/* The barrier of any group, built from point-to-point messages on the world's communicator. Thus
+ * no group communicator is needed, which MPI cannot make without blocking, and a late message
+ * can be abandoned, unlike a collective's request. */
 #include "boot_mpi.h"
 #include "wait.h"
 
 enum {
-    ROUND_TAGS = 32, /* rounds are 32 at most: the distance doubles in each */
+    ROUND_TAGS = 32, /* at most 32 rounds: the distance doubles in each */
     COMM_TAG = 2048, /* the first of those before a communicator, beyond the roll call's */
-    COMM_TAGS = 256  /* sets of these, one for each barrier before */
+    COMM_TAGS = 256  /* sets of these tags, one for each earlier barrier */
 };
 
-/* Tell the one, wait for the other. Messages of repeated barriers have the same tag; MPI keeps
+/* Send to one rank, wait for another. Messages of repeated barriers have the same tag; MPI keeps
  * them in order. */
 static stepaf_status_t exchange_token(struct stepaf_mpi *mpi, int to, int from, int tag,
                                       int64_t deadline_ns)
@@ -37,8 +37,8 @@ static stepaf_status_t exchange_token(struct stepaf_mpi *mpi, int to, int from, 
     return status;
 }
 
-/* Dissemination: in round r everybody tells the one 2^r places on; after the last round news of
- * each has come to all. */
+/* Dissemination: in round r every rank notifies the rank 2^r places on; after the last round
+ * every rank has, indirectly, been notified by all others. */
 static stepaf_status_t meet(struct stepaf_mpi *mpi, const int *ranks, int n, int place,
                             int first_tag, int64_t deadline_ns)
 {
@@ -52,8 +52,8 @@ static stepaf_status_t meet(struct stepaf_mpi *mpi, const int *ranks, int n, int
     return STEPAF_OK;
 }
 
-/* Those who come to make a communicator are told from those who did after an earlier barrier, gave
- * it up, and have left their messages. */
+/* Distinguish the ranks that arrive to make a communicator from those that arrived for the same
+ * after an earlier barrier, gave up, and left their messages. */
 static int first_tag(const struct stepaf_mpi *mpi, stepaf_group_t group,
                      enum stepaf_mpi_meeting meeting)
 {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The exchange: each rank puts its bytes, one fence brings them to all, and each gets them. PMIx's
- * store takes no value of 4 MiB, so larger data goes as several; their number follows from the
- * first, which begins with the size of the whole. */
+/* The exchange: each rank puts its bytes, one fence brings them to all, and each gets them.
+ * PMIx's store accepts no value of 4 MiB, so larger data is split into several values; their
+ * number follows from the first, which begins with the total size. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -15,7 +15,7 @@ enum {
     FIND_NS = 500000000,  /* at most, beyond the deadline, to find the first that has put nothing */
     FIND_SHARE = 4,       /* or of a short one this part */
     FIND_RANKS = 32,      /* asked at once */
-    /* Of whom there is no answer after that long, has put nothing. That a key is there PMIx 5 says
+    /* A rank without an answer after this time has put nothing. PMIx 5 reports a key together
      * with all that the rank has put so far, which takes tens of milliseconds for some MiB. */
     ANSWER_NS = 200000000
 };
@@ -27,7 +27,7 @@ struct head {
 };
 static const uint64_t MAGIC = 0x737465706166706dULL;
 
-/* The exchange under way. */
+/* The exchange in flight. */
 struct exchange {
     struct stepaf_pmix *pmix;
     struct stepaf_pmix_value *values; /* of one get, by rank */
@@ -73,7 +73,8 @@ static stepaf_status_t put_value(const struct stepaf_pmix *pmix, size_t chunk, c
     return code == PMIX_SUCCESS ? STEPAF_OK : stepaf_pmix_error(code, "PMIx_Put");
 }
 
-/* Put this rank's data. What is too large is not put, but its size is: so all ranks refuse it. */
+/* Put this rank's data. Data that is too large is not put, but its size is: so all ranks reject
+ * it. */
 static stepaf_status_t put(const struct stepaf_pmix *pmix, const void *data, size_t bytes)
 {
     struct head head = {MAGIC, bytes};
@@ -101,7 +102,8 @@ static stepaf_status_t put(const struct stepaf_pmix *pmix, const void *data, siz
     return code == PMIX_SUCCESS ? STEPAF_OK : stepaf_pmix_error(code, "PMIx_Commit");
 }
 
-/* Where each rank's data goes. Every rank sees the same sizes and comes to the same verdict. */
+/* Compute where each rank's data goes. Every rank sees the same sizes and reaches the same
+ * verdict. */
 static stepaf_status_t lay_out(struct exchange *exchange, size_t *offsets_p)
 {
     size_t end = 0;
@@ -130,7 +132,7 @@ static stepaf_status_t lay_out(struct exchange *exchange, size_t *offsets_p)
     return STEPAF_OK;
 }
 
-/* Take over chunk number @a chunk of those who have one, and say who has another. */
+/* Copy chunk number @a chunk of the ranks that have one, and determine which ranks have another. */
 static stepaf_status_t take_chunk(struct exchange *exchange, size_t chunk, const size_t *offsets,
                                   int *more_p)
 {
@@ -173,8 +175,8 @@ static stepaf_status_t get_all(struct exchange *exchange, size_t *offsets_p)
     return status;
 }
 
-/* The first of @a n that has put nothing, as the server says, or, if it has had the time, of which
- * it says nothing and need not; -1: none. */
+/* Return the first of @a n ranks that has put nothing: the server says so or, if it has had the
+ * time, gives no answer and need not; -1: none. */
 static int first_missing(const signed char *answers, int n, int64_t waited_ns)
 {
     for (int i = 0; i < n; i++)
@@ -186,7 +188,7 @@ static int first_missing(const signed char *answers, int n, int64_t waited_ns)
     return -1;
 }
 
-/* The fence has failed: say who has not come to it, if one can be found in a moment. */
+/* The fence has failed: name a rank that has not arrived, if one can be found quickly. */
 static stepaf_status_t name_missing(const struct exchange *exchange, stepaf_status_t status,
                                     int64_t timeout_ns)
 {
@@ -213,7 +215,7 @@ static stepaf_status_t name_missing(const struct exchange *exchange, stepaf_stat
             return stepaf_boot_fail(status, "PMIx bootstrap: exchange: some rank did not come%s",
                                     late);
     }
-    return status; /* as the fence has said */
+    return status; /* as the fence has reported */
 }
 
 static stepaf_status_t gather(struct exchange *exchange, const void *data, size_t bytes,

@@ -25,7 +25,7 @@ struct service {
     pid_t *pids; /* 0: it has ended */
     int n_running;
     int code;        /* of the first that has failed */
-    int is_ending;   /* all have been told to end */
+    int is_ending;   /* all have been asked to end */
     long long at_ms; /* when they are killed */
 };
 
@@ -74,7 +74,7 @@ static void signal_all(const struct service *service, int number)
 {
     for (int i = 0; i < service->job.ranks; i++)
         if (service->pids[i] > 0 && kill(-service->pids[i], number) != 0)
-            kill(service->pids[i], number); /* it has not yet made its group */
+            kill(service->pids[i], number); /* it has not made its group yet */
 }
 
 static void end_service(struct service *service, int code)
@@ -114,7 +114,7 @@ static void reap_ranks(struct service *service)
         for (int i = 0; i < service->job.ranks; i++) {
             if (service->pids[i] != pid)
                 continue;
-            kill(-pid, SIGKILL); /* what it has left behind */
+            kill(-pid, SIGKILL); /* processes that it has left behind */
             service->pids[i] = 0;
             service->n_running--;
         }

@@ -7,7 +7,7 @@
 
 #include "harness.h"
 
-/* The marker: a harmless system call with an argument that nothing else gives it. */
+/* The marker: a harmless system call with an argument that nothing else uses. */
 enum {
     HOT_MARK_CALL = SYS_getpriority,
     HOT_MARK = 0x5afe,
@@ -21,10 +21,10 @@ struct hot_counts {
     long operations, allocations, locks;
 };
 
-/* What the ranks tell the parent. */
+/* The data that ranks send to the parent. */
 struct hot_page {
     struct hot_counts counts[2];
-    _Atomic int64_t began[2]; /* since when each rank has waited for what it waits for, ns */
+    _Atomic int64_t began[2]; /* since when each rank has been waiting, ns */
 };
 
 extern struct hot_page *hot_page;

@@ -266,7 +266,7 @@ static void read_address(const struct doctor *doctor, const struct doctor_port *
         addresses->first_local = index;
 }
 
-/* Only a hardware device reveals its interface. */
+/* Only a hardware iWARP device reveals its interface. */
 static void say_iwarp(struct doctor *doctor, const struct doctor_port *port)
 {
     struct doctor_names names;
