@@ -2,10 +2,10 @@
 /* A long line between two network namespaces, for kernels without netem: line MICROSECONDS
  * NAMESPACE NAMESPACE
  *
- * Makes a tun device eth0 in either, and holds each packet back for so long. Packets are as large
- * as TCP makes them where a network card would cut them (TSO), so that the line is not what takes
- * the time. The queue is for 256 MiB each way. What goes beyond waits in the device's own. Ends by
- * SIGTERM, and says then what went over it and how late packets were. */
+ * Makes a tun device eth0 in both, and delays each packet by that time. Packets are as large as
+ * TCP makes them where a NIC would segment them (TSO), so that the line is not the bottleneck.
+ * The queue is for 256 MiB each way; packets beyond that wait in the device's own queue. Ends on
+ * SIGTERM, and then reports the traffic and how late packets were. */
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/if.h>
@@ -25,21 +25,21 @@
 
 enum {
     RING_BYTES = 256 << 20,
-    PACKET_MOST = 66 << 10, /* with what the device puts in front */
-    BURST = 32,             /* packets one way before the other gets its turn */
+    PACKET_MOST = 66 << 10, /* with the device's header */
+    BURST = 32,             /* packets one way before the other direction is served */
     DELAY_MOST_US = 10000000
 };
 
-/* In front of each packet in the ring. */
+/* The header of each packet in the ring. */
 struct held {
     int64_t due_ns;
-    uint64_t bytes; /* 0: nothing, the ring goes on at its beginning */
+    uint64_t bytes; /* 0: none, the ring continues at its beginning */
 };
 
 struct way {
     int from, to;
     uint8_t *ring;
-    size_t in, out; /* where the next one goes, and where the oldest is; the same: empty */
+    size_t in, out; /* next to write, and oldest; equal: empty */
     struct {
         uint64_t packets, bytes, lost;
         int64_t late_ns, latest_ns;
@@ -90,7 +90,7 @@ static int open_device(const char *network)
     return fd;
 }
 
-/* A place for one packet more, or NULL. */
+/* Return space for one more packet, or NULL. */
 static struct held *place(struct way *way)
 {
     size_t need = sizeof(struct held) + PACKET_MOST;
@@ -111,7 +111,7 @@ static size_t after(size_t at, uint64_t bytes)
     return at + (sizeof(struct held) + bytes + 15) / 16 * 16;
 }
 
-/* Take in what has come. Whether there may be more. */
+/* Read the packets that have arrived. Returns whether there may be more. */
 static int take(struct way *way, int64_t delay_ns)
 {
     for (int i = 0; i < BURST; i++) {
@@ -128,7 +128,7 @@ static int take(struct way *way, int64_t delay_ns)
     return 1;
 }
 
-/* The oldest packet, or NULL. */
+/* Return the oldest packet, or NULL. */
 static struct held *oldest(struct way *way)
 {
     if (way->in == way->out)
@@ -140,7 +140,8 @@ static struct held *oldest(struct way *way)
     return way->in ? (struct held *)way->ring : NULL;
 }
 
-/* Hand on what is due. Nanoseconds until the next is; -1: there is none. */
+/* Send the packets that are due. Returns the nanoseconds until the next is due; -1: there is
+ * none. */
 static int64_t hand_on(struct way *way)
 {
     for (int i = 0; i < BURST; i++) {
@@ -176,7 +177,7 @@ static void run(struct way *ways, int64_t delay_ns, const sigset_t *signals)
                 due_ns = 0;
             if (due_ns >= 0 && (next_ns < 0 || due_ns < next_ns))
                 next_ns = due_ns;
-            /* What finds no place waits in the device. */
+            /* Packets without space wait in the device. */
             polls[i].events = place(&ways[i]) ? POLLIN : 0;
         }
         struct timespec timeout = {next_ns / 1000000000, next_ns % 1000000000};
@@ -186,7 +187,7 @@ static void run(struct way *ways, int64_t delay_ns, const sigset_t *signals)
     }
 }
 
-/* Ranks that ask all the time leave it no core otherwise. */
+/* Polling ranks leave it no core otherwise. */
 static void go_first(void)
 {
     struct sched_param first = {.sched_priority = 1};

@@ -14,9 +14,9 @@
 #pragma GCC diagnostic ignored "-Wstringop-overflow"
 #endif
 
-/* The messages between this rank and its peers for one stage of one place of the window: what it
- * receives, then what it sends. An attention rank has one set for all FFN ranks, as it starts and
- * waits for all; an FFN rank has one for each attention rank. */
+/* The messages between this rank and its peers for one stage of one place of the window:
+ * receives, then sends. An attention rank has one set for all FFN ranks, as it starts and waits
+ * for all; an FFN rank has one for each attention rank. */
 struct set {
     MPI_Request *requests;
     int n_recv, n_send;
@@ -63,19 +63,19 @@ static int wait(void *self, unsigned w, int stage)
     return rc == MPI_SUCCESS ? 0 : mpi_fail(rc, "MPI_Waitall");
 }
 
-/* What attention rank by attention rank the FFN side is at. */
+/* The FFN side's position, by attention rank. */
 struct turn {
     uint64_t left;
     unsigned place;
     int stage;
 };
 
-/* Answer the set that has arrived, and receive into it anew if more is to come. */
+/* Answer the set that has arrived, and receive into it again if more will follow. */
 static int answer(struct perf_mpi *mpi, struct set *set, struct turn *turn)
 {
     const struct perf_case *c = mpi->c;
     MPI_Request *sends = set->requests + set->n_recv;
-    int rc = MPI_Waitall(set->n_send, sends, MPI_STATUSES_IGNORE); /* of the answer before */
+    int rc = MPI_Waitall(set->n_send, sends, MPI_STATUSES_IGNORE); /* of the previous answer */
 
     if (rc == MPI_SUCCESS)
         rc = MPI_Startall(set->n_send, sends);
@@ -175,7 +175,7 @@ static int add(struct perf_mpi *mpi, struct set *set, int send, void *data, size
     return 0;
 }
 
-/* The messages that carry pushes, or the empty one that stands for none. */
+/* The messages for the pushes, or the empty one in place of none. */
 static int add_push(struct perf_mpi *mpi, struct set *set, int a, int f, int stage, unsigned w)
 {
     const struct perf_case *c = mpi->c;
@@ -200,7 +200,7 @@ static int add_push(struct perf_mpi *mpi, struct set *set, int a, int f, int sta
     return 0;
 }
 
-/* The message that carries the answer, or the empty one that says that all has arrived. */
+/* The message for the answer, or the empty one that says that all has arrived. */
 static int add_pull(struct perf_mpi *mpi, struct set *set, int a, int f, int stage, unsigned w)
 {
     const struct perf_case *c = mpi->c;

@@ -38,7 +38,7 @@ out:
     return rc;
 }
 
-/* The words of @a line, which is cut up; -1: too many. */
+/* Split @a line into its words, in place; -1: too many. */
 static int split(char *line, char *words[MAX_WORDS])
 {
     char *rest = NULL;

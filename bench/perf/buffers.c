@@ -11,8 +11,8 @@
 
 enum { LINES = 128, PAGE = 4096, HUGE_PAGE = 2 << 20 };
 
-/* Tensors of pages begin on a page; small ones share no pair of cache lines, as different ranks
- * write to neighbours. */
+/* Tensors of at least a page begin on a page; small ones share no pair of cache lines, as
+ * different ranks write to neighbours. */
 static size_t aligned(size_t bytes)
 {
     size_t unit = bytes >= PAGE ? PAGE : LINES;

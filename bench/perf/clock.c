@@ -8,7 +8,7 @@ int perf_clock_uses_counter;
 double perf_clock_ns_per_tick = 1.0;
 
 #if defined(__x86_64__)
-/* The kernel's own verdict: it watches the counter and leaves it when it drifts. */
+/* The kernel's own judgement: it watches the counter and abandons it when it drifts. */
 static int counter_is_trusted(void)
 {
     char line[64] = "";
@@ -39,7 +39,7 @@ static struct pair take_pair(void)
     return (struct pair){.ticks = before + apart / 2, .apart = apart, .ns = ns};
 }
 
-/* Of several pairs the one that was disturbed least. */
+/* Of several pairs, use the least disturbed one. */
 static struct pair best_pair(void)
 {
     struct pair best = take_pair();

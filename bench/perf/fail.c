@@ -20,7 +20,7 @@ void perf_fail_set(const char *format, ...)
 void perf_fail_set_status(stepaf_status_t status, const char *call)
 {
     const stepaf_error_t *error = stepaf_last_error();
-    /* The detail may be of an older failure, where the call returned without setting one. */
+    /* The detail may belong to an older failure, if the call returned without setting one. */
     const char *text = error->status == status && error->text[0] != '\0'
                            ? error->text
                            : stepaf_status_text(status);

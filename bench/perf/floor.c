@@ -14,7 +14,7 @@
 enum {
     LINE = 128, /* a cache line and the one that is fetched with it */
     PAGE = 4096,
-    SPINS = 1000000,   /* polls before a waiting rank gives way: about a millisecond */
+    SPINS = 1000000,   /* polls before a waiting rank yields: about a millisecond */
     SPINS_CROWDED = 50 /* the same where the peer may be waiting for this core */
 };
 
@@ -23,8 +23,8 @@ static size_t aligned(size_t bytes, size_t unit)
     return (bytes + unit - 1) / unit * unit;
 }
 
-/* Flags first: two for each (attention rank, FFN rank, place); then what is pushed, then what is
- * pulled. Tensors of pages begin on a page. */
+/* Flags first: two for each (attention rank, FFN rank, place); then pushed tensors, then pulled
+ * ones. Tensors of at least a page begin on a page. */
 static void lay_out(struct perf_floor *floor)
 {
     const struct perf_case *c = floor->c;
@@ -92,7 +92,7 @@ static void make_ffn_lane(const struct perf_floor *floor, int a, unsigned w, str
     lane->n_copies = 1;
 }
 
-/* After the memory is mapped. */
+/* Call after the memory is mapped. */
 static int make_lanes(struct perf_floor *floor)
 {
     const struct perf_case *c = floor->c;
@@ -118,7 +118,7 @@ static int make_lanes(struct perf_floor *floor)
     return 0;
 }
 
-/* Rank 0 makes an anonymous file; what the others need to open it. */
+/* Rank 0 makes an anonymous file; this is what the others need to open it. */
 struct handle {
     int pid;
     int fd;
@@ -155,7 +155,7 @@ static int map_file(struct perf_floor *floor, const struct handle *handle, int r
     return 0;
 }
 
-/* Each receiver touches its buffers first, so that they are in its memory. */
+/* Each receiver touches its buffers first, so that they are in its NUMA node's memory. */
 static void touch(struct perf_floor *floor)
 {
     const struct perf_case *c = floor->c;
@@ -173,7 +173,7 @@ static void touch(struct perf_floor *floor)
     }
 }
 
-/* After all have touched theirs: no timed operation is to meet a page fault. */
+/* After all ranks have touched theirs: no timed operation may meet a page fault. */
 static void fault_in(const struct perf_floor *floor)
 {
     for (size_t at = 0; at < floor->map_bytes; at += PAGE)

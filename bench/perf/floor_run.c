@@ -8,7 +8,7 @@
 #include "fail.h"
 #include "floor.h"
 
-/* One more poll has found nothing. */
+/* Count a poll without a result. */
 static inline void idle(const struct perf_floor *floor, unsigned *spins)
 {
     if (++*spins < floor->spins)
@@ -48,14 +48,14 @@ static int wait(void *self, unsigned w, int stage)
     return 0;
 }
 
-/* Where the FFN side is with one attention rank. */
+/* The FFN side's position with one attention rank. */
 struct turn {
     uint64_t left;
     unsigned place;
     int stage;
 };
 
-/* Take attention rank @a a's next operation if it is there. */
+/* Receive attention rank @a a's next operation if it has arrived. */
 static inline int take(const struct perf_floor *floor, int a, struct turn *turn)
 {
     const struct perf_case *c = floor->c;

@@ -8,7 +8,8 @@
 
 #include "fail.h"
 
-/* A failure is said so late: where the others fail with it, all agree on one sentence before. */
+/* Delay of a failure's report: if the other ranks fail with this one, all first agree on one
+ * sentence. */
 enum { SAY_S = 1 };
 
 static char guarded[PERF_FAIL_MAX + 32];

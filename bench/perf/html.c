@@ -16,7 +16,7 @@
 
 static const char program[] = "stepaf-report";
 
-/* The program beside this one, else that in PATH. */
+/* The program beside this one, else the one in PATH. */
 static void find_program(char path_p[PATH_MAX])
 {
     ssize_t n = readlink("/proc/self/exe", path_p, PATH_MAX - 1);
@@ -32,9 +32,8 @@ static void find_program(char path_p[PATH_MAX])
     memcpy(path_p, program, sizeof(program));
 }
 
-/* Run it and wait. Not by fork, which MPI libraries warn of. Returns its exit code, or -1 with
- * errno.
- * @a quiet: what it says is of no interest. */
+/* Run it and wait. Not with fork, which MPI libraries warn of. Returns its exit code, or -1 with
+ * errno. @a quiet: discard its output. */
 static int run_program(char *const *argv, int quiet)
 {
     char path[PATH_MAX];
@@ -64,8 +63,8 @@ static int run_program(char *const *argv, int quiet)
     return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
 }
 
-/* Whether @a name can be written; what is there stays, and nothing is left. What is no regular file
- * is not opened: a pipe may have no reader yet. -1 with a sentence. */
+/* Check whether @a name can be written; existing content stays, and no new file is left.
+ * Anything but a regular file is not opened: a pipe may have no reader yet. -1 with a sentence. */
 static int try_file(const char *name)
 {
     struct stat was;
@@ -78,7 +77,7 @@ static int try_file(const char *name)
         return perf_fail("--report: %s: %s", name, strerror(errno));
     if (fd >= 0)
         close(fd);
-    /* A link to a file that is not there stays. */
+    /* A link to a missing file stays. */
     if (!was_there && realpath(name, target) != NULL)
         unlink(target);
     return 0;

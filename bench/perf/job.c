@@ -17,7 +17,7 @@
 /* The channel's own deadline: far beyond any block of operations, whose waits have theirs. */
 #define CHANNEL_TIMEOUT_US ((int64_t)3600 * 1000000)
 #define FAILED_PAUSE_NS 1000000
-#define MORE_S 4 /* than a wait may take, until those that have failed end without the others */
+#define MORE_S 4 /* additional time until failed ranks exit without the others */
 
 int perf_launched(void)
 {
@@ -81,7 +81,7 @@ int perf_job_max(struct perf_job *job, double mine, double *max_p)
     return 0;
 }
 
-/* The sentence of the failed ranks: the first one's whole, and how many more there are. */
+/* The sentence of the failed ranks: the first one's in full, and the number of others. */
 static int tell_failures(const char *verdicts, int size, size_t stride)
 {
     const char *first = NULL;
@@ -107,11 +107,11 @@ static int tell_failures(const char *verdicts, int size, size_t stride)
                      more);
 }
 
-/* This rank has failed: it only waits for the others to hear of it. */
+/* This rank has failed: it only waits until the others are notified. */
 static bool has_failed;
 
-/* The others may never come: then this rank says why, and ends by itself. Whoever still waits for an
- * operation has a deadline. */
+/* The others may never arrive: then this rank reports its failure, and exits. Ranks that still
+ * wait for an operation have a deadline. */
 static void begin_failing(const struct perf_job *job)
 {
     char text[PERF_FAIL_MAX];
@@ -140,7 +140,7 @@ void perf_job_give_way(void)
         nanosleep(&(struct timespec){0, FAILED_PAUSE_NS}, NULL);
         return;
     }
-    /* To do nothing but yield can keep ranks of other sessions off all cores (Linux 6.18). */
+    /* A loop that only yields can keep ranks of other sessions off all cores (Linux 6.18). */
     if (++turns % 64 == 0)
         nanosleep(&(struct timespec){0, 1000}, NULL);
     else
@@ -192,7 +192,7 @@ int perf_job_agree(struct perf_job *job, int rc)
         begin_failing(job);
         snprintf(mine, sizeof(mine), "%s", perf_fail_text());
     }
-    /* One byte says that all is well, so that the usual verdict travels light. */
+    /* One byte says that all is well, so that the usual verdict is short. */
     rc = perf_job_gather(job, mine, rc != 0 ? sizeof(mine) : 1, &all, &offsets);
     end_failing();
     if (rc != 0)

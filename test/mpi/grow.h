@@ -35,7 +35,7 @@ void grow_end(const struct rank *rank);
 bool grow_prepare(const struct rank *rank);
 /* Run some operations of @a n ranks of either role: those present from the beginning, or all. */
 bool grow_work(struct rank *rank, int n);
-/* Make this process's next context unreachable in the expected way. */
+/* Make this process's next context one that is not reached as expected. */
 void grow_go_wrong(bool is_wrong);
 
 /* ---- grow.c ---- */

@@ -13,7 +13,7 @@
 
 enum { COPIES = 9, PAGE = 4096 };
 
-/* What a rank tells of its boxes. */
+/* What a rank sends to its peers about its boxes. */
 struct told {
     pid_t pid;
     int fd;
@@ -65,7 +65,7 @@ static int make_device(struct perf_gpu_bare *bare, struct told *told)
 
 static int make(struct perf_gpu_bare *bare, struct told *told)
 {
-    /* Sending and taking, of each peer, microbatch and slot. */
+    /* Sending and receiving, for each peer, microbatch and slot. */
     size_t counts = 2 * (size_t)bare->n_peers * bare->c->window * PERF_GPU_LEG_BLOCKS;
     void *data, *counters, *late;
 
@@ -184,7 +184,7 @@ void perf_gpu_bare_close(struct perf_gpu_bare *bare)
     memset(bare, 0, sizeof(*bare));
 }
 
-/* The bytes to peer @a i, or from it, of an operation in place @a place of the window. */
+/* Return the bytes to or from peer @a i of an operation in place @a place of the window. */
 static int enqueue_leg(const struct perf_gpu_bare *bare, int i, unsigned place, int out,
                        cudaStream_t stream)
 {
@@ -198,8 +198,7 @@ static int enqueue_leg(const struct perf_gpu_bare *bare, int i, unsigned place, 
         .late = bare->late,
     };
 
-    /* Of a peer's boxes those of this rank, which counts among the peer's peers as its index
-     * does. */
+    /* Find this rank's boxes among a peer's, by this rank's index among the peer's peers. */
     args.box = out ? bare->peers[i] + (size_t)bare->gpu->place->index * share_of(bare, bytes)
                    : bare->own + (size_t)i * share_of(bare, bytes);
     args.box += place * perf_gpu_leg_box(bytes);
@@ -256,7 +255,7 @@ static int enqueue_copies(struct perf_gpu_bare *bare, uint8_t *host, cudaStream_
     return 0;
 }
 
-/* The first stream is timed, around all. */
+/* Time the first stream, around all others. */
 static int time_copies(struct perf_gpu_bare *bare, uint8_t *host, size_t each, cudaEvent_t *marks,
                        double *us_p)
 {

@@ -8,10 +8,10 @@
 #include "perf/fail.h"
 #include "perf/guard.h"
 
-/* A hold ends by itself, so that no failure of the host's leaves a GPU waiting. */
+/* A hold ends by itself, so that no failure of the host leaves a GPU waiting. */
 #define HOLD_NS ((uint64_t)3 * 1000000000)
 
-enum { LOOK_NS = 2000000 /* for lost peers, while the GPU is waited for */ };
+enum { LOOK_NS = 2000000 /* polls for lost peers, while waiting for the GPU */ };
 
 int perf_gpu_fail(cudaError_t error, const char *call)
 {
@@ -25,14 +25,15 @@ int perf_gpu_verdict(cudaError_t error, const char *call)
     return error == cudaSuccess ? 0 : perf_gpu_fail(error, call);
 }
 
-/* One look has found nothing: give way, and seldom see whether a peer is lost or time is up.
- * Streams need no call from here: what goes by way of the host is the library's thread's work, and
- * calls would take turns with it, so that data would come from and go to two cores by turns. */
+/* After a poll without a result: yield, and rarely check whether a peer is lost or the time is
+ * up. Streams need no call from here: transfers through the host are the work of the library's
+ * thread, and calls would alternate with it, so that data would move to and from two cores by
+ * turns. */
 static int wait_more(struct perf_gpu *gpu, int64_t start_ns, stepaf_context_h ctx, const char *what)
 {
     int64_t now_ns = perf_now_ns();
 
-    (void)cudaGetLastError(); /* "not ready" is no error, but would be taken for one later */
+    (void)cudaGetLastError(); /* "not ready" is no error, but a later call would report it as one */
     if (now_ns - gpu->looked_ns < LOOK_NS) {
         perf_job_give_way();
         return 0;

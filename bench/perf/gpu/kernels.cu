@@ -28,7 +28,7 @@ __device__ inline uint64_t word_of(uint64_t seed, uint64_t index)
     return mix(seed + (index + 1) * 0x9e3779b97f4a7c15u);
 }
 
-/* Where the piece of this block's row is, of the operation under way. */
+/* Return the place of this block's row of the piece, for the operation in flight. */
 __device__ inline uint8_t *place_of(const perf_gpu_pieces &pieces, uint64_t turn)
 {
     const perf_gpu_piece &piece = pieces.pieces[blockIdx.y];
@@ -119,13 +119,13 @@ __global__ void __launch_bounds__(32)
         __nanosleep(200);
 }
 
-/* An SM's registers are four parts of 16,384, and a warp's are in one of them: three warps of 160
- * leave 1,024 in each, which is room for one more warp of 32. */
+/* An SM's registers are four parts of 16,384, and a warp's are in one of them: three warps of
+ * 160 leave 1,024 in each part, enough for one more warp of 32. */
 constexpr unsigned LOAD_THREADS = 384;
 constexpr unsigned TILE_M = 12, TILE_N = 10;
 constexpr unsigned LOAD_SHARED = 200 << 10;
 constexpr unsigned SHARED_FLOATS = LOAD_SHARED / sizeof(float);
-constexpr unsigned STEPS = 64; /* between looks at the clock */
+constexpr unsigned STEPS = 64; /* between reads of the clock */
 
 __global__ void __maxnreg__(160) matrix_load(const __grid_constant__ perf_gpu_load load)
 {
@@ -177,7 +177,7 @@ __global__ void __maxnreg__(160) matrix_load(const __grid_constant__ perf_gpu_lo
         for (unsigned j = 0; j < TILE_N; j++)
             total += sum[i][j];
     }
-    if (total == -1.0f) /* it cannot be: but the compiler does not know */
+    if (total == -1.0f) /* never true, but the compiler does not know */
         *load.sink = total;
 }
 
@@ -186,7 +186,7 @@ __global__ void __maxnreg__(160) matrix_load(const __grid_constant__ perf_gpu_lo
 constexpr uint64_t FLAG_ROOM = 128;
 constexpr unsigned LEG_THREADS = 512;
 
-/* The best of some, as measured on an H100 (bench/results/cuda-h100.md). */
+/* The best of several values, as measured on an H100 (bench/results/cuda-h100.md). */
 __host__ __device__ inline uint64_t chunk_of(uint64_t bytes)
 {
     return bytes <= 4 << 20 ? 4096 : 16384;
@@ -205,7 +205,7 @@ __device__ inline uint64_t load_flag(const uint8_t *at)
     return value;
 }
 
-/* By all threads of a block; both are multiples of 16. */
+/* Called by all threads of a block; both are multiples of 16. */
 __device__ inline void copy_chunk(uint8_t *to, const uint8_t *from, uint64_t bytes)
 {
     uint64_t whole = bytes / 16 * 16;
@@ -285,8 +285,8 @@ unsigned blocks_of(const perf_gpu_pieces &pieces)
     return most < MAX_BLOCKS ? static_cast<unsigned>(most) : MAX_BLOCKS;
 }
 
-/* cudaLaunchKernelEx tells of its own launch alone, where cudaGetLastError may tell of a call
- * before it. */
+/* cudaLaunchKernelEx reports its own launch alone, where cudaGetLastError may report an earlier
+ * call. */
 cudaLaunchConfig_t shape(dim3 blocks, unsigned threads, unsigned shared, cudaStream_t stream)
 {
     cudaLaunchConfig_t config = {};

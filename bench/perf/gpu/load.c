@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What fills the GPU while an exchange is measured, as a matrix product would.
+/* The load that fills the GPU like a matrix product while an exchange is measured.
  *
- * Its blocks must not read pinned memory: reads of one host word by all SMs go one by one, about 1
- * us each, and all that comes over the same bus waits behind them, launches too. */
+ * Its blocks must not read pinned memory: reads of one host word by all SMs go one by one, about
+ * 1 us each, and all other traffic on the same bus waits behind them, launches included. */
 #include "perf/clock.h"
 #include "perf/fail.h"
 #include "perf/gpu/device.h"

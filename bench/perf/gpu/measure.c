@@ -1,17 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The contenders of a row in turn: warmed up, timed, and ours verified. */
+/* The measurement of a row: contenders in turn, warmed up and timed, and the library's verified. */
 #include <stdlib.h>
 
 #include "perf/fail.h"
 #include "perf/gpu/row_state.h"
 #include "perf/progress.h"
 
-/* Samples and elapsed time of a chunk that does not last longer than this, us. */
+/* Samples and elapsed time of a chunk that lasts at most this long, us. */
 #define CHUNK_US 2e6
 
-/* A load is begun for as long as a chunk is expected to take, some times over, and for what the
- * host takes to enqueue it. Where that was too short, the chunk is done again beside a longer
- * one. */
+/* A load is started for several times the expected duration of a chunk, plus the host's time for
+ * enqueuing the chunk. If the load was too short, the chunk is repeated beside a longer one. */
 #define LOAD_FACTOR 4.0
 #define LOAD_LEAST_US 20e3
 enum { LOAD_TRIES = 12 };
@@ -24,10 +23,10 @@ static uint64_t unit_ops(const struct perf_options *options)
     return (ops + options->depth - 1) / options->depth * options->depth;
 }
 
-/* Units of a contender's warm-up: two as they come, and two chunks. */
+/* Units of a contender's warm-up: two without a hold, and two chunks. */
 enum { WARM_UP_FIRST = 2, WARM_UP_CHUNK = 2, WARM_UP_UNITS = WARM_UP_FIRST + 5 };
 
-/* Connect, load, capture; and learn about how long a unit takes. */
+/* Connect, load, capture; and estimate the duration of a unit. */
 static int warm_up_side(struct perf_gpu_row *row, struct perf_gpu_side *side, double *unit_us_p)
 {
     struct perf_gpu_chunk *chunk;
@@ -49,7 +48,7 @@ static int warm_up_side(struct perf_gpu_row *row, struct perf_gpu_side *side, do
     return rc;
 }
 
-/* How many units of all streams at once there are to be: by number, and by time. */
+/* Choose the number of units of all streams in flight: limited by number, and by time. */
 static uint64_t count_units(const struct perf_gpu_row *row, double unit_us)
 {
     const struct perf_options *options = row->gpu->options;
@@ -110,7 +109,7 @@ static int allocate_samples(struct perf_gpu_row *row)
     return 0;
 }
 
-/* Times of an operation, from those of a chunk's units. */
+/* Compute times of an operation from those of a chunk's units. */
 static void keep(const struct perf_gpu_row *row, const struct perf_gpu_chunk *chunk,
                  struct perf_gpu_samples *samples)
 {
@@ -127,7 +126,7 @@ static void keep(const struct perf_gpu_row *row, const struct perf_gpu_chunk *ch
         samples->host[samples->n_host++] = chunk->host_us[i] / ops;
 }
 
-/* A chunk, where there is to be a load beside one all the while. */
+/* Run a chunk, repeated if a load was required and did not last. */
 static int play(struct perf_gpu_row *row, struct perf_gpu_side *side, struct perf_gpu_chunk *chunk)
 {
     for (int i = 0; i < LOAD_TRIES; i++) {
@@ -140,7 +139,7 @@ static int play(struct perf_gpu_row *row, struct perf_gpu_side *side, struct per
     return perf_fail("no load lasts as long as a block of operations");
 }
 
-/* What the library's thread has worked so far; 0: there is none. */
+/* Return the work time of the library's thread so far; 0: there is none. */
 static int ask_busy(const struct perf_gpu_row *row, double *ns_p)
 {
     stepaf_counters_t counters = {.size = sizeof(counters)};
@@ -150,7 +149,7 @@ static int ask_busy(const struct perf_gpu_row *row, double *ns_p)
     return status == STEPAF_OK ? 0 : perf_fail_status(status, "stepaf_counters_query");
 }
 
-/* A contender's chunk; of ours, what it takes the library's thread. */
+/* Run a contender's chunk; for the library's, record the work of the library's thread. */
 static int play_side(struct perf_gpu_row *row, int who, struct perf_gpu_chunk *chunk)
 {
     double before, after;
@@ -170,7 +169,7 @@ static int run_chunks(struct perf_gpu_row *row, struct perf_gpu_chunk *chunk, in
     for (uint64_t i = 0; i < row->chunks; i++) {
         perf_progress(row->gpu->options, index, i, row->chunks);
         for (uint64_t turn = 0; turn < PERF_WHO_LAST; turn++) {
-            /* Each is first in turn: what comes after whom must not matter. */
+            /* Each is first in turn: the order must not matter. */
             uint64_t who = (i + turn) % PERF_WHO_LAST;
 
             if (row->sides[who].enqueue == NULL)
@@ -187,7 +186,7 @@ static int run_chunks(struct perf_gpu_row *row, struct perf_gpu_chunk *chunk, in
     return row->wire.gpu != NULL ? perf_gpu_wire_merge(&row->wire, &row->wire_us) : 0;
 }
 
-/* Where peers are reached by way of the host over TCP alone, the same by plain TCP, in turn with
+/* Where peers are reached through the host over TCP alone, measure plain TCP too, in turn with
  * the others. */
 static int open_wire(struct perf_gpu_row *row)
 {
@@ -201,7 +200,7 @@ static int open_wire(struct perf_gpu_row *row)
     return perf_gpu_wire_open(row->gpu, &row->c, ops, &row->wire);
 }
 
-/* As many operations again, verified: while there is time for them. */
+/* As many operations again, verified: as far as there is time. */
 static int run_checked(struct perf_gpu_row *row, struct perf_gpu_chunk *chunk)
 {
     uint64_t units;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A result of what all ranks have measured. */
+/* Merging of all ranks' measurements into a result. */
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -7,14 +7,14 @@
 #include "perf/gpu/row_state.h"
 #include "perf/samples.h"
 
-/* What a rank adds to a result beside its samples. */
+/* What a rank adds to a result besides its samples. */
 struct share {
     double elapsed_us[PERF_WHO_LAST];
     double thread_us;
     uint64_t wrong_bytes;
 };
 
-/* Of one way only, the receiver's time counts as well: a sender may be through before. */
+/* In one-way tests the receiver's time counts as well: a sender may finish before. */
 static int merge_shares(const struct perf_gpu_row *row, struct perf_result *r)
 {
     const struct perf_place *place = row->gpu->place;
@@ -48,7 +48,7 @@ static int merge_shares(const struct perf_gpu_row *row, struct perf_result *r)
     return 0;
 }
 
-/* The statistics of all ranks' samples, on rank 0, which writes them where it was asked to. */
+/* Compute the statistics of all ranks' samples, on rank 0, which writes them on request. */
 static int merge_samples(const struct perf_gpu_row *row, enum perf_who who, struct perf_result *r)
 {
     const struct perf_gpu_samples *samples = &row->samples[who];
@@ -69,7 +69,7 @@ static int merge_samples(const struct perf_gpu_row *row, enum perf_who who, stru
     return perf_job_agree(row->gpu->job, rc);
 }
 
-/* What the calls took the host: the median of all ranks, on rank 0. */
+/* Compute the host's time in the calls: the median of all ranks, on rank 0. */
 static int merge_host(const struct perf_gpu_row *row, enum perf_who who, struct perf_result *r)
 {
     const struct perf_gpu_samples *samples = &row->samples[who];

@@ -26,7 +26,7 @@ static int nccl_fail(ncclResult_t result, const char *call)
                      detail != NULL && detail[0] != '\0' ? ": " : "", detail != NULL ? detail : "");
 }
 
-/* Rank 0's ids of all communicators, for all. */
+/* Rank 0's ids of all communicators, for all ranks. */
 static int share_ids(struct perf_gpu *gpu, int n, ncclUniqueId *ids)
 {
     int first = gpu->place->rank == 0;
@@ -49,7 +49,7 @@ static int share_ids(struct perf_gpu *gpu, int n, ncclUniqueId *ids)
     return 0;
 }
 
-/* All meet in each communicator in turn. */
+/* All ranks meet in each communicator in turn. */
 static int join(struct perf_gpu_nccl *nccl, int n, const ncclUniqueId *ids)
 {
     const struct perf_place *place = nccl->gpu->place;
@@ -106,7 +106,8 @@ const char *perf_gpu_nccl_version(void)
     return text;
 }
 
-/* What an attention rank sends to all FFN ranks, or an FFN rank gets from all attention ranks. */
+/* What an attention rank sends to all FFN ranks, or an FFN rank receives from all attention
+ * ranks. */
 static ncclResult_t add_pushes(const struct perf_gpu_nccl *nccl, unsigned m, cudaStream_t stream)
 {
     const struct perf_case *c = nccl->c;
@@ -149,7 +150,8 @@ static ncclResult_t add_pulls(const struct perf_gpu_nccl *nccl, unsigned m, cuda
     return result;
 }
 
-/* A group of what @a first and @a second (or nothing) add. It has to end in any case. */
+/* Make a group of what @a first and @a second (or nothing) add. The group must be ended in any
+ * case. */
 typedef ncclResult_t (*add_t)(const struct perf_gpu_nccl *nccl, unsigned m, cudaStream_t stream);
 static ncclResult_t group(const struct perf_gpu_nccl *nccl, unsigned m, cudaStream_t stream,
                           add_t first, add_t second)

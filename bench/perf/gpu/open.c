@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Taking a GPU and letting go of it. */
+/* Opening and closing a GPU. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -16,7 +16,7 @@ int perf_gpu_ask(const struct perf_options *options)
 {
     if (options->baseline_nccl != PERF_NCCL_NONE && perf_gpu_nccl_version() == NULL)
         return perf_fail("this build has no NCCL, which --baseline nccl needs");
-    /* A kernel that is loaded when it is first launched waits for the whole GPU, perhaps for one
+    /* A kernel that is loaded at its first launch waits for the whole GPU, perhaps for a kernel
      * that waits for this very launch. */
     if (setenv("CUDA_MODULE_LOADING", "EAGER", 0) != 0)
         return perf_fail("CUDA_MODULE_LOADING: %s", strerror(errno));
@@ -26,7 +26,7 @@ int perf_gpu_ask(const struct perf_options *options)
     return 0;
 }
 
-/* This rank's number among those of its node. */
+/* Return this rank's number among those of its node. */
 static int number_on_node(const struct perf_place *place)
 {
     int number = 0;
@@ -77,7 +77,7 @@ static int make_streams(struct perf_gpu *gpu)
     return gpu->options->cuda.load ? perf_gpu_load_open(gpu) : 0;
 }
 
-/* Every kernel has to be on the GPU before a first stream waits for a peer. */
+/* Every kernel must be on the GPU before a first stream waits for a peer. */
 static int warm_up(struct perf_gpu *gpu)
 {
     int lasted;
@@ -163,7 +163,7 @@ static int shares_one(const struct perf_gpu *gpu, const struct perf_place *place
     return 0;
 }
 
-/* What in the environment changes the numbers: each setting as it is. */
+/* Environment variables that change the numbers: print each setting. */
 static void print_settings(void)
 {
     static const char *const prefixes[] = {"STEPAF_CUDA_", "STEPAF_STREAM_", "NCCL_",

@@ -35,7 +35,7 @@ static int declare_keys(const struct perf_gpu_lib *lib, unsigned m)
     return declare_key(lib, perf_lib_key(m, STEPAF_PULL, 0), STEPAF_PULL, &c->pull);
 }
 
-/* At an attention rank the sources of its pushes, and where the answers go. */
+/* Attention rank: set the sources of its pushes, and the destinations of answers. */
 static int plan_of_attention(struct perf_gpu_lib *lib, unsigned m, stepaf_tensor_t *pull)
 {
     const struct perf_case *c = lib->c;
@@ -53,7 +53,7 @@ static int plan_of_attention(struct perf_gpu_lib *lib, unsigned m, stepaf_tensor
     return status == STEPAF_OK ? 0 : perf_fail_status(status, "stepaf_plan_create");
 }
 
-/* At an FFN rank the keys that it receives, whose buffers are registered, and the sources of its
+/* FFN rank: set the keys that it receives, whose buffers are registered, and the sources of its
  * answers. */
 static int plan_of_ffn(struct perf_gpu_lib *lib, unsigned m, stepaf_tensor_t *pull)
 {
@@ -195,7 +195,7 @@ static int wait_on(const struct perf_gpu_lib *lib, unsigned m, cudaStream_t stre
     return status == STEPAF_OK ? 0 : perf_fail_status(status, "stepaf_wait_on_stream");
 }
 
-/* Let @a to go on when @a from has come here. */
+/* Let @a to continue when @a from has reached this point. */
 static int join(cudaEvent_t event, cudaStream_t from, cudaStream_t to)
 {
     return perf_gpu_try(cudaEventRecord(event, from)) != 0 ||
@@ -204,7 +204,7 @@ static int join(cudaEvent_t event, cudaStream_t from, cudaStream_t to)
                : 0;
 }
 
-/* Wait for the oldest operation, before what @a stream holds next. */
+/* Wait for the oldest operation, before the next work of @a stream. */
 static int wait_beside(const struct perf_gpu_lib *lib, unsigned m, cudaStream_t stream)
 {
     cudaStream_t beside = lib->waits[m];
@@ -214,7 +214,8 @@ static int wait_beside(const struct perf_gpu_lib *lib, unsigned m, cudaStream_t 
     return wait_on(lib, m, beside) != 0 ? -1 : join(lib->waited, beside, stream);
 }
 
-/* Plans with peers by way of the host have room for so many operations on their streams only. */
+/* Plans with peers reached through the host have slots for this many operations on their streams
+ * only. */
 static int has_room(stepaf_status_t status, const struct perf_gpu_lib *lib, int64_t *since_ns_p)
 {
     int64_t now_ns = perf_now_ns();
@@ -248,7 +249,7 @@ static stepaf_status_t receive(const struct perf_gpu_lib *lib, unsigned m, cudaS
     return status;
 }
 
-/* As many in flight as the plan has slots. */
+/* As many operations in flight as the plan has slots. */
 static int attend(const struct perf_gpu_lib *lib, unsigned m, uint64_t ops, cudaStream_t stream)
 {
     uint64_t depth = lib->c->depth;
@@ -269,7 +270,7 @@ static int attend(const struct perf_gpu_lib *lib, unsigned m, uint64_t ops, cuda
     return 0;
 }
 
-/* A batch is of all attention ranks, or of any one. */
+/* A batch is from all attention ranks, or from any one. */
 static int serve(const struct perf_gpu_lib *lib, unsigned m, uint64_t ops, cudaStream_t stream)
 {
     uint64_t batches = lib->gpu->options->recv_each ? ops : ops * (uint64_t)lib->c->attn;

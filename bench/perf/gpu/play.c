@@ -6,7 +6,7 @@
 #include "perf/clock.h"
 #include "perf/fail.h"
 
-/* Operations of a stream that may be enqueued behind a hold: CUDA keeps some 1000 launches for a
+/* Operations of a stream that may be enqueued behind a hold: CUDA accepts some 1000 launches per
  * stream, then the call waits for the GPU, which waits for the host. Longer units need no hold. */
 enum { HELD_OPS = 64 };
 
@@ -43,7 +43,7 @@ static int drain_all(struct perf_gpu *gpu, stepaf_context_h ctx, const char *wha
     return 0;
 }
 
-/* A stream goes on as well where an operation has failed. */
+/* A stream continues even after a failed operation. */
 static int status_of(struct perf_gpu_side *side)
 {
     return side->status != NULL ? side->status(side->self) : 0;
@@ -120,7 +120,7 @@ static int enqueue_unit(struct perf_gpu_player *player, struct perf_gpu_side *si
     return perf_gpu_try(cudaGraphLaunch(side->graphs[s], stream));
 }
 
-/* Units @a from to @a to (not with it) of all streams, with a mark behind each. */
+/* Enqueue units @a from to @a to (exclusive) of all streams, with a mark after each. */
 static int enqueue(struct perf_gpu_player *player, struct perf_gpu_side *side, int from, int to,
                    struct perf_gpu_chunk *chunk)
 {
@@ -151,7 +151,7 @@ static int read_time(cudaEvent_t from, cudaEvent_t to, double *us_p)
     return 0;
 }
 
-/* After all marks have been passed. The streams begin together, and the slowest counts. */
+/* Call after all marks have been passed. The streams begin together, and the slowest counts. */
 static int read_times(struct perf_gpu_player *player, int units, struct perf_gpu_chunk *chunk)
 {
     chunk->n = units - 1;
@@ -171,7 +171,7 @@ static int read_times(struct perf_gpu_player *player, int units, struct perf_gpu
     return 0;
 }
 
-/* The first units behind the hold; all ranks come here whatever has happened. */
+/* The first units are behind the hold; all ranks reach this point whatever has happened. */
 static int begin(struct perf_gpu_player *player, struct perf_gpu_side *side, int held,
                  double load_us, struct perf_gpu_chunk *chunk)
 {

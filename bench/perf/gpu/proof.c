@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Operations that are verified: before each, sources get bytes that only this operation has, and
- * what has landed is compared on the GPU, in the same stream and, if so, the same graph. The seeds
- * are those of host memory's check, but the number of the operation is counted on the GPU. */
+/* Verified operations: before each, sources get bytes that are unique to the operation, and the
+ * received bytes are compared on the GPU, in the same stream and, if used, the same graph. The
+ * seeds are those of host memory's check, but the number of the operation is counted on the GPU. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -22,8 +22,8 @@ static int add(struct perf_gpu_pieces *pieces, void *data, uint64_t pitch, uint6
     return 0;
 }
 
-/* Where tensor @a index of peer @a peer lands in slot 0, and how far on it does in the next: the
- * library says so, and slots have to be evenly apart. */
+/* Find where tensor @a index of peer @a peer lands in slot 0, and the distance to the next slot:
+ * the library reports the addresses, and slots must be evenly spaced. */
 static int find_landing(const struct perf_gpu_lib *lib, unsigned m, int peer, int index,
                         uint8_t **data_p, uint64_t *pitch_p)
 {
@@ -116,7 +116,7 @@ static int list_ffn(struct perf_gpu_lib *lib, unsigned m, struct perf_gpu_proof 
     return 0;
 }
 
-/* The kernels once, so that they are on the GPU before anything waits there. */
+/* Run the kernels once, so that they are on the GPU before anything waits there. */
 static int launch_once(struct perf_gpu_lib *lib)
 {
     cudaStream_t stream = lib->gpu->streams[0];
@@ -176,7 +176,7 @@ int perf_gpu_proof_read(const struct perf_gpu_lib *lib, uint64_t *wrong_bytes_p)
     return 0;
 }
 
-/* One operation in flight of each microbatch: the sources are one for all slots. */
+/* One operation in flight per microbatch: all slots share the sources. */
 int perf_gpu_lib_enqueue_checked(void *self, unsigned m, uint64_t ops, cudaStream_t stream)
 {
     struct perf_gpu_lib *lib = self;

@@ -8,7 +8,7 @@
 #include "perf/gpu/row_state.h"
 #include "perf/progress.h"
 
-/* Sources get bytes that differ, so that no copy is of one value alone. */
+/* Give sources different bytes, so that no copy is of one value alone. */
 static int fill_memory(struct perf_gpu_row *row)
 {
     const struct perf_buffers *buffers = &row->lib.buffers;
@@ -70,7 +70,8 @@ static int learn_ways(struct perf_gpu_row *row)
     return 0;
 }
 
-/* In words: GPUs and who copies, which way, and by what links where streams write to a proxy. */
+/* Write in words: GPUs and who copies, which way, and over which links where streams use a
+ * proxy. */
 static int describe_links(struct perf_gpu_row *row)
 {
     static const char *const words[PERF_GPU_WAYS] = {";direct", ";pinned", ";proxy"};
@@ -93,9 +94,9 @@ static int describe_links(struct perf_gpu_row *row)
     return 0;
 }
 
-/* One way, and where GPUs reach each other, it is the copies alone: on several streams an engine
- * takes these one stream after the other, which would be no comparison. Else bare kernels, through
- * memory of the kind that the library goes by. */
+/* One way, where GPUs reach each other, the floor is copies alone: on several streams an engine
+ * executes the copies one stream after the other, which would be no fair comparison. Otherwise
+ * bare kernels, through memory of the kind that the library uses. */
 static int open_floor(struct perf_gpu_row *row)
 {
     struct perf_gpu *gpu = row->gpu;

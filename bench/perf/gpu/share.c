@@ -10,7 +10,7 @@
 
 #if CUDA_VERSION >= 12050
 
-/* The driver is not linked with: the runtime finds its entry points. */
+/* The driver is not linked: the runtime finds its entry points. */
 static int find(const char *name, void *entry_p)
 {
     enum cudaDriverEntryPointQueryResult result;
