@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The job as processes forked here: no launcher, no MPI. */
+/* The job as forked processes: no launcher, no MPI. */
 #include <errno.h>
 #include <signal.h>
 #include <stdio.h>
@@ -16,7 +16,7 @@
 #include "job.h"
 #include "stop.h"
 
-/* Arrivals of all ranks at settle, ever: shared by the processes. */
+/* Total arrivals of all ranks at settle: shared by the processes. */
 static uint64_t *arrivals;
 
 static int fork_settle(struct perf_job *job, stepaf_context_h ctx)
@@ -62,7 +62,7 @@ static int run_child(stepaf_boot_local_t *local, int rank, int n_procs, perf_job
     return rc;
 }
 
-/* End the children that still run; @a pids has 0 for those that have ended. */
+/* End the children that still run; @a pids is 0 for those that have ended. */
 static void stop_children(const pid_t *pids, int n)
 {
     for (int i = 0; i < n; i++) {
@@ -71,11 +71,11 @@ static void stop_children(const pid_t *pids, int n)
     }
 }
 
-/* How long the others have to end by themselves once one has failed: they usually fail with it, and
- * have a sentence to say. */
+/* How long the others have to exit by themselves once one has failed: they usually fail too, and
+ * have a sentence to print. */
 enum { GRACE_MS = 3000, PAUSE_MS = 10 };
 
-/* Have the children that still run end by themselves, as they do with --forever. */
+/* Ask the children that still run to exit by themselves, as with --forever. */
 static void ask_children(const pid_t *pids, int n)
 {
     for (int i = 0; i < n; i++) {
@@ -84,8 +84,8 @@ static void ask_children(const pid_t *pids, int n)
     }
 }
 
-/* Wait for the next child to end. -1 if none does within *grace_ms_p, which is counted down;
- * negative: wait for ever. */
+/* Wait for the next child to end. Returns -1 if none does within *grace_ms_p, which is counted
+ * down; negative: wait for ever. */
 static pid_t wait_one(const pid_t *pids, int n, int *status_p, int *grace_ms_p)
 {
     const struct timespec pause = {0, PAUSE_MS * 1000000L};
@@ -105,8 +105,7 @@ static pid_t wait_one(const pid_t *pids, int n, int *status_p, int *grace_ms_p)
     }
 }
 
-/* What the end of @a rank means for the program: its exit code. @a stopped: this process ended
- * it. */
+/* Convert the end of @a rank to the program's exit code. @a stopped: this process ended it. */
 static int exit_code_of(int rank, int status, int stopped)
 {
     if (WIFEXITED(status))

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The job as processes that no MPI launcher knows of: they meet where the environment says. */
+/* The job as processes without an MPI launcher: they meet where the environment says. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -19,8 +19,8 @@ static stepaf_status_t meet_join(struct perf_job *job, const stepaf_params_t *pa
     return stepaf_init(&boot, params, ctx_p);
 }
 
-/* The library's barrier lets the context go on while it waits; the bootstrap's has none to care
- * for. */
+/* The library's barrier lets the context progress while it waits; the bootstrap's has no
+ * context. */
 static int meet_settle(struct perf_job *job, stepaf_context_h ctx)
 {
     const stepaf_boot_t *channel = &job->channel;
@@ -42,7 +42,7 @@ static int meet_settle(struct perf_job *job, stepaf_context_h ctx)
     return status == STEPAF_OK ? 0 : perf_fail_status(status, "a barrier");
 }
 
-/* Those that cannot meet have each its own reason, and nobody to tell it to. */
+/* Ranks that cannot meet each have a reason of their own, and no rank to report it to. */
 static int meet(const stepaf_boot_t *channel)
 {
     size_t *offsets = calloc((size_t)channel->size + 1, sizeof(*offsets));

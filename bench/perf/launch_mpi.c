@@ -17,7 +17,7 @@ struct mpi_job {
     int rank, size;
 };
 
-/* Wait without keeping the core from ranks that are still measuring. -1 with a sentence. */
+/* Wait without occupying the core of ranks that are still measuring. -1 with a sentence. */
 static int finish(MPI_Request *request, stepaf_context_h ctx)
 {
     int done = 0;

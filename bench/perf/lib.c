@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Making and ending the library's part in a row. */
+/* Creation and destruction of the library's part of a row. */
 #include "lib.h"
 
 #include <stdlib.h>
@@ -39,7 +39,7 @@ static int declare_keys(struct perf_lib *lib)
     return 0;
 }
 
-/* With scatter, who gets which rows of the sources: what each start hands over. */
+/* With scatter, the rows of the sources for each FFN rank, passed at each start. */
 static void list_slices(struct perf_lib *lib)
 {
     const struct perf_case *c = lib->c;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Operations that are verified: the attention rank pushes bytes that only this operation has, the
- * FFN rank verifies them where they landed and answers with bytes that depend on them, and the
- * attention rank verifies those. */
+/* Verified operations: the attention rank pushes bytes that are unique to the operation, the FFN
+ * rank verifies them where they landed and answers with bytes that depend on them, and the
+ * attention rank verifies the answer. */
 #include "lib.h"
 
 #include <string.h>
@@ -9,7 +9,7 @@
 #include "check.h"
 #include "fail.h"
 
-/* The number of the operation under way at @a place within its plan. */
+/* Return the number of the operation in flight at @a place within its plan. */
 static uint32_t sequence_of(const struct perf_lib *lib, unsigned place)
 {
     const struct perf_case *c = lib->c;
@@ -17,7 +17,7 @@ static uint32_t sequence_of(const struct perf_lib *lib, unsigned place)
     return lib->started + lib->turns[place] * c->depth + place / c->microbatches;
 }
 
-/* The sources are one for all buffers of a key: wait until the operation before has sent them. */
+/* All buffers of a key share the sources: wait until the previous operation has sent them. */
 static int await_sources(struct perf_lib *lib, unsigned place)
 {
     const struct perf_case *c = lib->c;
@@ -32,7 +32,7 @@ static int await_sources(struct perf_lib *lib, unsigned place)
     return status == STEPAF_OK ? 0 : perf_fail_status(status, "stepaf_request_sent");
 }
 
-/* New bytes for all tensors that the operation pushes to FFN rank @a f (-1: to all). */
+/* Make new bytes for all tensors that the operation pushes to FFN rank @a f (-1: to all). */
 static uint64_t fill_sources(struct perf_lib *lib, unsigned place, int f)
 {
     const struct perf_case *c = lib->c;
@@ -116,7 +116,7 @@ static int wait_checked(void *self, unsigned place, int stage)
     return 0;
 }
 
-/* What arrived must be what was declared, and its bytes those of its operation. */
+/* Check that what arrived is what was declared, with the bytes of its operation. */
 static int verify_push(struct perf_lib *lib, const stepaf_batch_info_t *info, unsigned m, int t,
                        const stepaf_tensor_info_t *tensor)
 {

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The timed operations of the library. Nothing but its calls is in the loops. */
+/* The timed operations of the library. The loops contain only calls of the library. */
 #include "lib.h"
 
 #include "fail.h"
 
-/* The way of a start that differs from its plan, or has to wait for a slot: an FFN rank may still
- * hold the last batch although its answer is here. */
+/* Start with parameters that differ from the plan, or wait for a slot: an FFN rank may still
+ * hold the last batch although its answer has arrived. */
 static __attribute__((noinline)) int start_with(struct perf_lib *lib, unsigned place, int stage)
 {
     const struct perf_case *c = lib->c;
@@ -46,7 +46,7 @@ int perf_lib_wait(void *self, unsigned place, int stage)
     return status == STEPAF_OK ? 0 : perf_fail_status(status, "stepaf_wait");
 }
 
-/* The microbatch that a batch's keys name. */
+/* Return the microbatch that a batch's keys name. */
 static int ask_microbatch(stepaf_batch_h batch, const stepaf_batch_info_t *info, uint64_t *m_p)
 {
     stepaf_tensor_info_t tensor = {.size = sizeof(tensor)};
@@ -59,7 +59,7 @@ static int ask_microbatch(stepaf_batch_h batch, const stepaf_batch_info_t *info,
     return 0;
 }
 
-/* Seldom taken: what a plan's batches belong to is asked once. */
+/* Rarely executed: the microbatch of a plan's batches is looked up once. */
 static __attribute__((noinline)) int learn_plan(struct perf_lib *lib, stepaf_batch_h batch,
                                                 const stepaf_batch_info_t *info)
 {
@@ -95,8 +95,7 @@ int perf_lib_batch_place(struct perf_lib *lib, stepaf_batch_h batch,
     return m + (int)(info->sequence % c->depth * c->microbatches);
 }
 
-/* Every batch is the next of the only plan there is: nothing to ask, as in a program that has
- * one. */
+/* With a single plan every batch is its next one: no lookup, as in a program with one plan. */
 static int handle_plain(struct perf_lib *lib, stepaf_batch_h batch)
 {
     stepaf_status_t status = stepaf_respond(batch, lib->answers, 1, STEPAF_RESPOND_RELEASE, NULL);

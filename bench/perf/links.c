@@ -35,7 +35,7 @@ int perf_links_ask(struct perf_options *options)
                : perf_fail("%s: %s", variable, strerror(errno));
 }
 
-/* Separators are those of a setting and of what perf_links_learn makes. */
+/* Separators of a setting and of the text that perf_links_learn makes. */
 int perf_links_have(const char *text, const char *transport)
 {
     size_t length = strlen(transport);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* stepaf_perf: latency, rate and bandwidth of push and pull, beside MPI and a bare loop. */
+/* stepaf_perf: latency, rate and bandwidth of push and pull, compared with MPI and a bare loop. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -35,7 +35,7 @@ struct command {
     struct perf_batch batch;          /* of --batch */
     int n_tests;                      /* 1 without */
     const struct perf_options *tests; /* the batch's, or the options themselves */
-    int rc;                           /* -1: it could not be read; fail.h has the sentence */
+    int rc;                           /* -1: unreadable; fail.h has the sentence */
 };
 
 /* Deadline of the library's waits unless one is given, s. */
@@ -44,12 +44,12 @@ enum { LIBRARY_WAIT_S = 10 };
 /* One process's part in the run. */
 struct run {
     struct perf_job *job;
-    const struct perf_options *options; /* of the test that is being run */
+    const struct perf_options *options; /* of the current test */
     struct perf_place place;
     struct perf_trace trace;
     struct perf_gpu *gpu; /* of --mem cuda */
-    FILE *json_file;      /* rank 0, where asked for */
-    int json_is_file;     /* and no pipe, which takes it once */
+    FILE *json_file;      /* rank 0, on request */
+    int json_is_file;     /* and not a pipe, which can be written only once */
     json_t *json;
     json_t *json_head; /* what its rows have in common */
     uint64_t wrong_bytes;
@@ -68,7 +68,7 @@ static int open_json(struct run *run, const char *name)
     return run->json != NULL ? 0 : perf_fail("out of memory");
 }
 
-/* Whether both are open and one file, by whatever names: devices and pipes take several. */
+/* Whether both are open and the same file, under any names: devices and pipes may be shared. */
 static int is_same(FILE *a, FILE *b)
 {
     struct stat of_a, of_b;
@@ -77,7 +77,7 @@ static int is_same(FILE *a, FILE *b)
            S_ISREG(of_a.st_mode) && of_a.st_dev == of_b.st_dev && of_a.st_ino == of_b.st_ino;
 }
 
-/* Files are opened before anything is measured: a name that cannot be written is found now. */
+/* Files are opened before anything is measured, so that an unwritable name is found early. */
 static int open_files(struct run *run)
 {
     const struct perf_options *options = run->options;
@@ -102,7 +102,7 @@ static int open_files(struct run *run)
     return 0;
 }
 
-/* All rows so far, over those that are there. */
+/* Write all rows so far, over the previous ones. */
 static int write_json(struct run *run)
 {
     int failed = run->json_is_file && fseeko(run->json_file, 0, SEEK_SET) != 0;
@@ -113,8 +113,8 @@ static int write_json(struct run *run)
     return failed ? perf_fail("%s: could not be written whole", run->options->output.json_file) : 0;
 }
 
-/* Rows that were measured are in the file even if a later one ends the process: all ranks go where
- * one is lost. What cannot be written is told at the end. */
+/* Measured rows are in the file even if a later one ends the process: all ranks exit when one is
+ * lost. A write failure is reported at the end. */
 static void add_json(struct run *run, json_t *row)
 {
     json_array_append_new(run->json, row);
@@ -155,7 +155,7 @@ static int run_startup(struct run *run)
     return 0;
 }
 
-/* One line of the table: @a line counts those of all rows, which --load doubles. */
+/* Measure one line of the table: @a line counts the lines of all rows, which --load doubles. */
 static int run_line(struct run *run, int line, struct perf_result *result_p)
 {
     const struct perf_options *options = run->options;
@@ -167,7 +167,7 @@ static int run_line(struct run *run, int line, struct perf_result *result_p)
                               : perf_gpu_row_run(run->gpu, line, 0, result_p);
 }
 
-/* Every row once. @a start_ns is when the first of all began. *stop_p: --forever is to end. */
+/* Measure every row once. @a start_ns is when the first of all began. *stop_p: end --forever. */
 static int run_table(struct run *run, int64_t start_ns, int *stop_p)
 {
     const struct perf_options *options = run->options;
@@ -221,7 +221,7 @@ static int run_rows(struct run *run)
     return 0;
 }
 
-/* All tests, one after the other. */
+/* Run all tests, one after the other. */
 static int run_tests(struct run *run, int n, const struct perf_options *tests)
 {
     int rc = 0;
@@ -241,7 +241,7 @@ static int run_tests(struct run *run, int n, const struct perf_options *tests)
     return rc;
 }
 
-/* What was printed is the result: a full disk must not pass for a run that went well. */
+/* The printed output is the result: a full disk must not pass for a successful run. */
 static int check_output(void)
 {
     if (fflush(stdout) != 0)
@@ -249,7 +249,7 @@ static int check_output(void)
     return ferror(stdout) ? perf_fail("standard output: could not be written whole") : 0;
 }
 
-/* What each process runs; all return the same. */
+/* The body of each process; all return the same. */
 static int run_job(struct perf_job *job, void *arg)
 {
     const struct command *command = arg;
@@ -315,7 +315,7 @@ static int read_command(int argc, char **argv, int launched, int rank, struct co
     return 0;
 }
 
-/* What has to be there before any process is forked. */
+/* Check requirements before any process is forked. */
 static int ask(struct command *command)
 {
     if (perf_links_ask(&command->options) != 0)

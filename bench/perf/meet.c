@@ -32,7 +32,7 @@ static int put(const char *name, const char *value)
     return setenv(name, value, 1) == 0 ? 0 : perf_fail("%s: %s", name, strerror(errno));
 }
 
-/* Whether @a host has a port behind it: "host:1", "[address]:1". */
+/* Whether @a host is followed by a port: "host:1", "[address]:1". */
 static int has_port(const char *host)
 {
     const char *colon = strrchr(host, ':');

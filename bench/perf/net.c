@@ -33,7 +33,7 @@ int perf_net_parse(const char *text, struct perf_net_address *network_p)
     if (slash != NULL) {
         char *end;
 
-        /* strtoul would take signs and spaces as well. */
+        /* strtoul would accept signs and spaces as well. */
         if (slash[1] < '0' || slash[1] > '9')
             return -1;
         errno = 0;
@@ -58,7 +58,7 @@ int perf_net_within(const struct perf_net_address *address, const struct perf_ne
     return rest == 0 || (address->bytes[whole] ^ network->bytes[whole]) >> (8u - rest) == 0;
 }
 
-/* Ones at the front of a netmask. */
+/* Count the leading ones of a netmask. */
 static uint16_t count_bits(const uint8_t *mask, size_t bytes)
 {
     unsigned bits = 0;
@@ -68,7 +68,7 @@ static uint16_t count_bits(const uint8_t *mask, size_t bytes)
     return (uint16_t)bits;
 }
 
-/* False if it is no address that a rank could be reached by. */
+/* Returns false if it is not an address at which a rank could be reached. */
 static int read_address(const struct ifaddrs *entry, struct perf_net_address *address_p)
 {
     struct perf_net_address address = {0};
@@ -107,7 +107,7 @@ static int is_admitted(const char *setting, const struct perf_net_address *netwo
     return strcmp(entry->ifa_name, setting) == 0;
 }
 
-/* Whether 127.0.0.1 is an address of this host's, which has none where it knows IPv6 alone. */
+/* Whether 127.0.0.1 is an address of this host, which has none if it supports IPv6 alone. */
 static int has_loopback(void)
 {
     struct sockaddr_in address = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};

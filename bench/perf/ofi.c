@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The floor of libfabric: meeting, and working out beforehand what is written. */
+/* The floor of libfabric: connecting, and planning of the writes. */
 #include "ofi.h"
 
 #include <stdlib.h>
@@ -9,7 +9,7 @@
 #include "ofi_state.h"
 
 enum {
-    SPINS = 100000,   /* looks before a rank gives way */
+    SPINS = 100000,   /* polls before a rank yields */
     SPINS_CROWDED = 8 /* the same where the peer may be waiting for this core */
 };
 
@@ -18,7 +18,7 @@ int perf_ofi_built(void)
     return 1;
 }
 
-/* What goes out to @a peer at place @a w, or what comes in. */
+/* Plan the outgoing or incoming message of @a peer at place @a w. */
 static struct perf_parts parts_of(const struct perf_ofi *ofi, int peer, unsigned w, int out)
 {
     int attention = ofi->place->role == STEPAF_ATTENTION;
@@ -32,7 +32,7 @@ static struct perf_parts parts_of(const struct perf_ofi *ofi, int peer, unsigned
     return parts;
 }
 
-/* What this rank tells each peer: its end, then where each part of each place goes. */
+/* What this rank sends to each peer: its endpoint, then where each part of each place goes. */
 static size_t offer_bytes(const struct perf_ofi *ofi)
 {
     return sizeof(struct perf_ofi_end) + (size_t)ofi->c->window * PERF_MAX_PUSH * sizeof(uint64_t);
@@ -86,7 +86,7 @@ static int take_offer(struct perf_ofi *ofi, int peer, const char *offer)
     return 0;
 }
 
-/* Read what all ranks have told: this rank's entry in each peer's. */
+/* Read the data of all ranks: this rank's entry in each peer's. */
 static int take_offers(struct perf_ofi *ofi, const char *all, const size_t *offsets)
 {
     const struct perf_place *place = ofi->place;

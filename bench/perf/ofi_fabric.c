@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The floor of libfabric: the library, and an endpoint as the library's own. */
+/* The floor of libfabric: opening of the library, and an endpoint like the stepaf library's. */
 #include <dlfcn.h>
 #include <stddef.h>
 #include <string.h>
@@ -35,7 +35,7 @@ static int look_up(struct perf_ofi *ofi)
     return 0;
 }
 
-/* What the library asks for. */
+/* Request what the stepaf library requests. */
 static int find_provider(struct perf_ofi *ofi, const char *provider)
 {
     struct fi_info *hints = ofi->calls.dupinfo(NULL);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Without libfabric's headers there are no links of it, and no floor. */
+/* Without libfabric's headers there are no libfabric links, and no floor. */
 #include "fail.h"
 #include "ofi.h"
 

@@ -16,7 +16,7 @@ static void advance(const struct perf_ofi *ofi, struct perf_ofi_turn *turn)
     turn->stage = turn->stage == ofi->c->n_stages - 1 ? 0 : turn->stage + 1;
 }
 
-/* Writes that the message that is coming has. */
+/* Return the number of writes of the incoming message. */
 static inline unsigned writes_of(const struct perf_ofi_conn *conn)
 {
     return conn->in_parts[conn->in.stage] && conn->n_in[conn->in.place] > 0
@@ -42,7 +42,7 @@ static int fail_by_queue(const struct perf_ofi *ofi, ssize_t n)
     return perf_fail("plain libfabric: %s", ofi->calls.strerror(entry.err));
 }
 
-/* Take in what is there; the number of completions, or -1. */
+/* Process available completions; return their number, or -1. */
 static int poll_once(struct perf_ofi *ofi)
 {
     struct fi_cq_data_entry entries[POLL];
@@ -68,7 +68,7 @@ static int poll_once(struct perf_ofi *ofi)
     return (int)n;
 }
 
-/* The same, giving way now and then. */
+/* The same, yielding occasionally. */
 static inline int look(struct perf_ofi *ofi, unsigned *looks)
 {
     int n = poll_once(ofi);
@@ -82,7 +82,7 @@ static inline int look(struct perf_ofi *ofi, unsigned *looks)
     return 0;
 }
 
-/* One write; where there is no room, once there is. */
+/* Post one write; if the queue is full, once there is space. */
 static int write_part(struct perf_ofi *ofi, const struct perf_ofi_conn *conn,
                       const struct iovec *from, uint64_t to, uint64_t flags)
 {
@@ -185,7 +185,7 @@ static int serve(struct perf_ofi *ofi, uint64_t ops)
     return 0;
 }
 
-/* Nobody polls between blocks: what was written has to be gone. */
+/* Nobody polls between blocks: all writes must have completed. */
 static int drain(struct perf_ofi *ofi)
 {
     unsigned looks = 0;

@@ -15,7 +15,7 @@
 
 enum { MAX_ITERS = 100000000 };
 
-#define MOST_WAIT_US 3.6e9 /* that STEPAF_TIMEOUT_US takes */
+#define MOST_WAIT_US 3.6e9 /* accepted by STEPAF_TIMEOUT_US */
 
 static const char test_list[] =
 #define TEST_LIST(value_, name_, text_) " " name_
@@ -31,10 +31,10 @@ struct parse {
     int stream_given;
     int keys_given, iters_given;
     const char *of_tests; /* an option that --startup does not have; NULL */
-    int line_from; /* the first word that is a line's of --batch, not the command's; 0: none is */
+    int line_from;        /* the first word of a line of --batch, not of the command; 0: none */
 };
 
-/* One of two words: the first gives 0, the second 1. */
+/* Parse one of two words: the first gives 0, the second 1. */
 static int parse_word(const char *text, const char *option, const char *zero, const char *one,
                       int *value_p)
 {
@@ -234,8 +234,7 @@ static int parse_plain_option(int key, const char *arg, struct parse *parse)
     }
 }
 
-/* Options are of all tests of a run: a line of --batch cannot have them. 0, or -1 with a
- * sentence. */
+/* Reject options of all tests of a run in a line of --batch. Returns 0, or -1 with a sentence. */
 static int check_line_option(int key)
 {
     static const int keys[] = {KEY_PROCS,     KEY_LISTEN, KEY_CONNECT, KEY_SPLIT,
@@ -251,7 +250,7 @@ static int check_line_option(int key)
     return 0;
 }
 
-/* An option of tensors and operations, which --startup has none of. */
+/* Handle an option of tensors and operations, which --startup does not have. */
 static void note_of_tests(int key, struct parse *parse)
 {
     int group = 0;
@@ -297,7 +296,7 @@ static void print_version(FILE *stream, struct argp_state *state)
     fprintf(stream, "stepaf_perf %s\n", stepaf_version());
 }
 
-/* Long options may be cut short, as getopt has it. */
+/* Long options may be abbreviated, as in getopt. */
 static int asks_for_help(int argc, char **argv)
 {
     static const char *const words[] = {"--help", "--usage", "--version"};
@@ -315,7 +314,7 @@ static int asks_for_help(int argc, char **argv)
     return 0;
 }
 
-/* What depends on several options, once all are known. */
+/* Check the options that depend on each other, once all are known. */
 static int finish(struct parse *parse)
 {
     struct perf_options *options = parse->options;
@@ -395,7 +394,7 @@ int perf_options_parse(int argc, char **argv, int launched, int rank,
 
     argp_err_exit_status = PERF_EXIT_USAGE;
     argp_program_version_hook = print_version;
-    /* The first rank says it for all. */
+    /* The first rank prints it for all. */
     if (helps && rank != 0)
         exit(PERF_EXIT_OK);
     return parse_words(argc, argv, launched && !helps ? ARGP_SILENT : 0, &parse);

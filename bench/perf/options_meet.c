@@ -7,10 +7,10 @@
 
 #include "fail.h"
 
-/* What a rank says of its command line. */
+/* What a rank reports about its command line. */
 struct verdict {
     uint64_t digest;
-    char text[PERF_FAIL_MAX]; /* why it could not be read; else "" */
+    char text[PERF_FAIL_MAX]; /* why it could not be parsed; else "" */
 };
 
 static uint64_t add(uint64_t digest, uint64_t number)
@@ -28,8 +28,8 @@ static uint64_t add_row(uint64_t digest, const struct perf_row_size *row)
     return digest;
 }
 
-/* All that ranks do in step. Roles and transports are the library's to compare; files, and the form
- * of the table, are rank 0's alone. */
+/* All options that ranks must share. The library compares roles and transports; files, and the
+ * format of the table, matter at rank 0 alone. */
 static uint64_t add_options(uint64_t digest, const struct perf_options *o)
 {
     const uint64_t numbers[] = {(uint64_t)o->test,

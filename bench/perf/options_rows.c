@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The rows of the table from the size and shape options, and what contradicts what. */
+/* The rows of the table from the size and shape options, and conflicts of options. */
 #include "options_rows.h"
 
 #include <stdio.h>
@@ -35,7 +35,7 @@ static const struct perf_sizes *or_else(const struct perf_sizes *first,
     return first->n > 0 ? first : second;
 }
 
-/* Two lists side by side; one of a single size goes with every size of the other. */
+/* Combine two lists; a list of a single size goes with every size of the other. */
 static int rows_of_sizes(const struct perf_sizes *push, const struct perf_sizes *pull,
                          struct perf_options *options)
 {
@@ -89,7 +89,7 @@ int perf_rows_make(const struct perf_row_input *input, struct perf_options *opti
                          options);
 }
 
-/* What tensors in GPU memory do not go with, or what goes with nothing else. */
+/* Check what tensors in GPU memory exclude, and what requires them. */
 static int agree_on_gpu(const struct perf_options *options)
 {
     if (!options->cuda.mem) {
@@ -114,7 +114,7 @@ static int agree_on_gpu(const struct perf_options *options)
     return 0;
 }
 
-/* What has no end cannot be written whole. */
+/* Endless output cannot be written completely. */
 static int agree_on_forever(const struct perf_options *options)
 {
     if (options->run.forever &&
@@ -132,7 +132,7 @@ static int agree_on_forever(const struct perf_options *options)
     return 0;
 }
 
-/* An HTML file is made of a table's rows. */
+/* An HTML file is made from a table's rows. */
 static int agree_on_report(const struct perf_options *options)
 {
     if (options->output.report_file == NULL)

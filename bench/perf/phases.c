@@ -13,11 +13,11 @@ enum { MOST_OPS = 200 };
 
 enum phase { TOTAL, START, QUEUE, WORK, WAY, PHASES };
 
-/* An attention rank that asks. */
+/* An attention rank's measurement. */
 struct asker {
     struct perf_lib *lib;
-    uint64_t most; /* operations that there is room for */
-    uint64_t n;    /* asked for */
+    uint64_t most; /* capacity in operations */
+    uint64_t n;    /* requested */
     double *us;    /* by FFN rank, phase and operation */
 };
 
@@ -44,7 +44,7 @@ static void set_times(struct asker *asker, int f, const stepaf_timeline_t *timel
     times_of(asker, f, START)[asker->n] = (double)timeline->notified_ns / 1e3;
     times_of(asker, f, QUEUE)[asker->n] = known ? queue / 1e3 : -1.0;
     times_of(asker, f, WORK)[asker->n] = known ? work / 1e3 : -1.0;
-    /* Two clocks and their resolutions: the difference may be a little below nothing. */
+    /* Two clocks and their resolutions: the difference may be slightly negative. */
     times_of(asker, f, WAY)[asker->n] = !known ? -1.0 : rest > 0.0 ? rest / 1e3 : 0.0;
 }
 
@@ -97,7 +97,7 @@ static void describe_peers(const struct asker *asker, struct perf_peer *peers_p)
     }
 }
 
-/* An attention rank's part; *mine_p is an array by FFN rank. */
+/* Measure an attention rank's part; *mine_p is an array by FFN rank. */
 static int ask(struct perf_lib *lib, uint64_t ops, struct perf_peer **mine_p)
 {
     struct asker asker = {.lib = lib, .most = ops};
@@ -118,7 +118,7 @@ static int ask(struct perf_lib *lib, uint64_t ops, struct perf_peer **mine_p)
     return rc;
 }
 
-/* At rank 0: what the attention ranks have told, in their order. */
+/* At rank 0: the results of the attention ranks, in their order. */
 static int order(const struct perf_place *place, const char *all, const size_t *offsets,
                  struct perf_peer **peers_p)
 {

@@ -36,7 +36,7 @@ static void describe_self(stepaf_context_h ctx, struct perf_rank *rank)
         CPU_ZERO(&rank->cpus);
     perf_cores_list(&rank->cpus, rank->cores, sizeof(rank->cores));
     /* Ranks with the same number can reach each other's files under /proc, and the library takes
-     * them for ranks of one node: it counts the host name, as launchers do. */
+     * them for ranks of one node; the number includes the host name, as launchers do. */
     rank->node_id = perf_kernel_hash(perf_kernel_id("pid"), rank->host);
     rank->pid = (int)getpid();
     rank->role = (int)stepaf_role(ctx);
@@ -44,7 +44,7 @@ static void describe_self(stepaf_context_h ctx, struct perf_rank *rank)
                                                                   : STEPAF_GROUP_FFN);
 }
 
-/* More ranks on this node than cores that any of them may use. */
+/* Whether there are more ranks on this node than cores that any of them may use. */
 static int is_crowded(const struct perf_place *place)
 {
     const struct perf_rank *self = &place->ranks[place->rank];
@@ -85,7 +85,7 @@ static int list_groups(struct perf_place *place)
     return 0;
 }
 
-/* Rows and floors are of a full mesh: every attention rank with every FFN rank. */
+/* Rows and floors use a full mesh: every attention rank with every FFN rank. */
 static int has_lanes(stepaf_context_h ctx)
 {
     stepaf_group_t others =
@@ -94,7 +94,7 @@ static int has_lanes(stepaf_context_h ctx)
     return stepaf_n_peers(ctx) != stepaf_size(ctx, others);
 }
 
-/* Init, and agree on it. */
+/* Init, and agree on the result. */
 static int join(struct perf_job *job, const struct perf_options *options, stepaf_context_h *ctx_p,
                 int *exit_code_p)
 {

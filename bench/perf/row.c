@@ -13,10 +13,10 @@
 #include "row_state.h"
 #include "stop.h"
 
-/* Guards: for waits where nobody says how long they may take, and what alarm takes. */
+/* Guards: the limit for waits of unknown duration, and the maximum for alarm. */
 enum { UNSET_WAIT_S = 60, MOST_S = 1000000 };
 
-/* Whether the links are of transport @a name, or without the library would be. */
+/* Whether the links are of transport @a name, or would be without the library. */
 static int is_fabric(const struct perf_row *row, const char *name)
 {
     const char *setting = perf_links_setting();
@@ -49,9 +49,9 @@ static int open_ofi(struct perf_row *row, const struct perf_buffers *buffers)
     return 0;
 }
 
-/* The floor is that of the fabric: plain verbs where links are RDMA, plain writes where they are
- * libfabric's, plain active messages where they are UCX's, plain sockets where they are TCP, or
- * would be, as the ranks do not share memory. */
+/* The floor is that of the fabric: plain verbs for RDMA links, plain writes for libfabric's,
+ * plain active messages for UCX's, plain sockets for TCP. Without the library, plain sockets
+ * where the ranks do not share memory. */
 static int open_floor(struct perf_row *row, const struct perf_buffers *buffers)
 {
     struct perf_contender *contender = &row->contenders[PERF_FLOOR_LOOP];
@@ -119,8 +119,8 @@ static void close_contenders(struct perf_row *row)
         free(row->samples[who]);
 }
 
-/* From here on a block of @a ops operations, of @a op_us each if that is known, has to end some
- * day: only the library's waits have deadlines. */
+/* From here on a block of @a ops operations, of @a op_us each if known, must end within a limit:
+ * only the library's waits have deadlines. */
 static void guard_block(const struct perf_row *row, uint64_t ops, double op_us)
 {
     double given = perf_options_wait_s(row->options);
@@ -143,7 +143,7 @@ static int end_block(struct perf_row *row, int rc)
     return rc;
 }
 
-/* Run @a ops operations with each contender, and learn what the slowest takes for one. */
+/* Run @a ops operations with each contender, and get the time of the slowest for one. */
 static int estimate(struct perf_row *row, uint64_t ops)
 {
     double slowest = 0.0;
@@ -166,7 +166,7 @@ static int estimate(struct perf_row *row, uint64_t ops)
     return perf_job_max(row->job, slowest, &row->op_us);
 }
 
-/* Warm up, as far as there is time for it, and decide how many operations to measure. */
+/* Warm up, as far as there is time, and decide how many operations to measure. */
 static int warm_up(struct perf_row *row)
 {
     unsigned window = row->c.window;
@@ -192,14 +192,14 @@ static int allocate_samples(struct perf_row *row)
         row->samples[who] = malloc(row->n_samples * sizeof(double));
         if (row->samples[who] == NULL)
             return perf_fail("out of memory: %llu samples", (unsigned long long)row->n_samples);
-        /* No page fault is to fall into a timed block. */
+        /* No page fault may occur in a timed block. */
         memset(row->samples[who], 0, row->n_samples * sizeof(double));
     }
     return 0;
 }
 
-/* As many operations as are timed, while there is time for them: verifying takes far longer than
- * moving. */
+/* Verify as many operations as are timed, as far as there is time: verifying takes far longer
+ * than moving. */
 static int run_checked(struct perf_row *row, double *check_op_us)
 {
     struct perf_block block = {.timed_ops = row->schedule.timed_ops};
@@ -223,7 +223,7 @@ static int run_checked(struct perf_row *row, double *check_op_us)
 static int run_round(struct perf_row *row, uint64_t round, double *check_op_us)
 {
     for (int i = 0; i < PERF_WHO_LAST; i++) {
-        /* Each is first in turn: what comes after whom must not matter. */
+        /* Each is first in turn: the order must not matter. */
         int who = (int)((round + (uint64_t)i) % PERF_WHO_LAST);
         struct perf_block block = {.lead_ops = row->schedule.lead_ops,
                                    .timed_ops = row->schedule.timed_ops};
@@ -246,7 +246,7 @@ static int run_round(struct perf_row *row, uint64_t round, double *check_op_us)
     return run_checked(row, check_op_us);
 }
 
-/* All rounds; fewer where --forever is to end: what was measured until then is the row. */
+/* Run all rounds; fewer if --forever ends: the row then contains the measurements so far. */
 static int run_rounds(struct perf_row *row, int index)
 {
     double check_op_us = 0.0;
@@ -264,7 +264,7 @@ static int run_rounds(struct perf_row *row, int index)
     return 0;
 }
 
-/* Where the time goes, if that has a place: files are rank 0's alone, which decides for all. */
+/* Measure phases if they have a destination: files are rank 0's alone, which decides for all. */
 static int measure_phases(struct perf_row *row, struct perf_result *r)
 {
     double wanted = row->place->rank == 0 && row->options->output.json_file != NULL;

@@ -8,7 +8,7 @@
 #include "row_state.h"
 #include "samples.h"
 
-/* What a rank adds to a result beside its samples. */
+/* What a rank adds to a result besides its samples. */
 struct share {
     double elapsed_us[PERF_WHO_LAST];
     uint64_t wrong_bytes;
@@ -69,10 +69,10 @@ static int merge_samples(struct perf_row *row, enum perf_who who, struct perf_re
     return perf_job_agree(row->job, rc);
 }
 
-/* In words: what the links are, and what the floor is. */
+/* Name the links and the floor. */
 static void describe(const struct perf_row *row, struct perf_result *r)
 {
-    const char *alone = "memcpy"; /* without the library, what the floor goes by */
+    const char *alone = "memcpy"; /* without the library, the floor's transport */
 
     r->floor_name = "memcpy and flag";
     r->floor_word = "memcpy";
@@ -99,8 +99,7 @@ static void describe(const struct perf_row *row, struct perf_result *r)
              row->lib.ctx != NULL ? row->transport : alone);
 }
 
-/* Numbers that went over another way than the one that is named, or over none, are worth
- * nothing. */
+/* Numbers over another path than the named one, or over none, are worthless. */
 static int check_links(const struct perf_row *row)
 {
     stepaf_status_t status;

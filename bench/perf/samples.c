@@ -6,7 +6,7 @@
 
 #include "fail.h"
 
-static FILE *samples_file; /* rank 0's, where asked for */
+static FILE *samples_file; /* of rank 0, on request */
 static const char *samples_name;
 
 static int fail_to_write(void)

@@ -32,7 +32,8 @@ void perf_schedule_make(const struct perf_options *options, unsigned window, dou
         if (affordable < (double)ops)
             ops = (uint64_t)affordable;
     }
-    /* What was asked for is the most. Blocks are alike, so that some of it may be left over. */
+    /* The requested number is the maximum. Blocks are of equal size, so that a remainder may be
+     * left over. */
     turns = ops > window ? ops / window : 1;
     if (rounds > turns)
         rounds = turns;

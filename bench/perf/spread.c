@@ -24,7 +24,7 @@ double perf_spread_from(int bin)
     return exp2((double)bin / PERF_SPREAD_STEPS + PERF_SPREAD_FIRST);
 }
 
-/* What all ranks have measured in one round, next to each other. Returns how many that is. */
+/* Gather all ranks' measurements of one round, contiguously. Returns their number. */
 static size_t collect_round(const double *samples, const size_t *offsets, int n_ranks,
                             uint64_t n_rounds, uint64_t round, double *all_p)
 {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What rank 0 tells of starting. */
+/* The report of rank 0 on starting. */
 #include <math.h>
 #include <stdio.h>
 
@@ -18,7 +18,7 @@ static void print_step(const char *step, double us, const struct perf_startup_ex
     printf("\n");
 }
 
-/* How often n log n a time has grown. */
+/* Return how often n log n a time has grown. */
 static double growth_of(double us, double few_us, uint64_t keys)
 {
     double n = (double)keys, few = n / PERF_GROWTH_TIMES;

@@ -8,7 +8,7 @@
 
 #include "clock.h"
 
-/* Whoever starts a job passes signals on, so that one that was sent once comes twice. */
+/* Launchers pass signals on, so that a signal that was sent once arrives twice. */
 #define SAME_NS ((int64_t)500 * 1000000)
 
 static volatile sig_atomic_t asked;
@@ -22,7 +22,7 @@ static void note(int number)
     if (!asked) {
         asked_ns = now_ns;
         asked = 1;
-    } else if (now_ns - asked_ns > SAME_NS) { /* it comes when this returns */
+    } else if (now_ns - asked_ns > SAME_NS) { /* it is delivered when this returns */
         signal(number, SIG_DFL);
         raise(number);
     }

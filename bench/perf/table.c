@@ -3,7 +3,7 @@
 
 #include <stdio.h>
 
-/* When a column is shown in text; CSV has all. */
+/* Whether a column is shown in text; CSV has all. */
 enum shown {
     ALWAYS,
     FOREVER,
@@ -259,7 +259,7 @@ static int has_cell(const struct column *column, const struct perf_result *resul
     }
 }
 
-/* @a width 0: no wider than need be, and no space before it. */
+/* @a width 0: as narrow as possible, without a space before it. */
 static void print_cell(const struct column *column, int width, const struct perf_result *result)
 {
     const char *space = width > 0 ? " " : "";

@@ -16,13 +16,13 @@
 #include "tcp_meet.h"
 
 enum {
-    SPINS = 100000,    /* looks before a rank gives way: tens of milliseconds */
+    SPINS = 100000,    /* polls before a rank yields: tens of milliseconds */
     SPINS_CROWDED = 8, /* the same where the peer may be waiting for this core */
     TRIALS = 5,        /* of each way of waiting; one where a window takes LONG_US */
     LONG_US = 100000,
     TRIAL_US = 5000,     /* about, for each */
     TRIAL_WINDOWS = 500, /* in each, at most */
-    NEAR_US = 1000       /* a round trip of a line that is nobody else's */
+    NEAR_US = 1000       /* a round trip of an unshared line */
 };
 
 const char *perf_tcp_way_name(enum perf_tcp_way way)
@@ -32,7 +32,7 @@ const char *perf_tcp_way_name(enum perf_tcp_way way)
     return names[way];
 }
 
-/* Go that way from now on: with the system's congestion control, or with Reno. */
+/* Switch to that way: with the system's congestion control, or with Reno. */
 static void take_way(struct perf_tcp *tcp, enum perf_tcp_way way)
 {
     const char *name = perf_tcp_is_reno(way) ? "reno" : tcp->congestion;
@@ -43,7 +43,7 @@ static void take_way(struct perf_tcp *tcp, enum perf_tcp_way way)
                          (socklen_t)strlen(name));
 }
 
-/* Work out beforehand all messages of the connection with member @a peer of the other group. */
+/* Plan all messages of the connection with member @a peer of the other group. */
 static void make_messages(const struct perf_tcp *tcp, int peer, struct perf_tcp_conn *conn,
                           struct perf_parts *parts)
 {
@@ -66,7 +66,7 @@ static void make_messages(const struct perf_tcp *tcp, int peer, struct perf_tcp_
     }
 }
 
-/* FFN ranks that get no slice stay connected, behind the others. */
+/* FFN ranks without a slice stay connected, after the others. */
 static int make_conns(struct perf_tcp *tcp, const int *fds)
 {
     const struct perf_case *c = tcp->c;
@@ -98,7 +98,8 @@ static int try_block(struct perf_job *job, struct perf_tcp *tcp, uint64_t ops, d
     return perf_job_end_block(job, NULL, perf_tcp_run(tcp, &block));
 }
 
-/* The shortest round trip so far, which the kernel tells since 4.6 behind what C libraries know. */
+/* Return the shortest round trip so far, which the kernel reports since 4.6 beyond what C
+ * libraries define. */
 static double round_trip_us(int fd)
 {
     enum { MIN_RTT_AT = 148 };
@@ -112,8 +113,8 @@ static double round_trip_us(int fd)
     return us;
 }
 
-/* How many ways are worth a trial: over a long line those alone that have the system's congestion
- * control, whose window would have to grow again after the others. */
+/* Return how many ways are worth a trial: over a long line only those with the system's
+ * congestion control, whose window would have to grow again after the others. */
 static int count_ways(struct perf_job *job, const struct perf_tcp *tcp, int *ways_p)
 {
     double longest = 0;
@@ -129,7 +130,7 @@ static int count_ways(struct perf_job *job, const struct perf_tcp *tcp, int *way
     return 0;
 }
 
-/* Windows in a trial, by what the first one of each way took; the same on all ranks. */
+/* Choose the windows in a trial from the first window of each way; the same on all ranks. */
 static int windows_of_trial(struct perf_job *job, struct perf_tcp *tcp, int ways, double *samples,
                             uint64_t *windows_p, int *trials_p)
 {
@@ -149,7 +150,7 @@ static int windows_of_trial(struct perf_job *job, struct perf_tcp *tcp, int ways
     return 0;
 }
 
-/* In turns; the way whose median is the least. All ranks see the same numbers. */
+/* Try the ways in turn; pick the one with the smallest median. All ranks see the same numbers. */
 static int compare_ways(struct perf_job *job, struct perf_tcp *tcp, double *samples[])
 {
     double p50[PERF_TCP_WAYS];

@@ -15,13 +15,13 @@
 
 enum { SECRET_BYTES = 16, DEADLINE_MS = 20000, HELLO_MS = 1000 };
 
-/* What each rank tells before it connects. */
+/* What each rank announces before it connects. */
 struct offer {
     uint16_t ports[PERF_NET_MAX]; /* FFN: where it listens at its addresses; 0: nowhere */
     uint8_t secret[SECRET_BYTES]; /* the first rank's counts */
 };
 
-/* What a connection begins with. */
+/* The first bytes of a connection. */
 struct hello {
     uint8_t secret[SECRET_BYTES];
     uint32_t index; /* of the attention rank */
@@ -35,9 +35,9 @@ struct meeting {
     int64_t deadline_ns;
 };
 
-/* The one place where sockets of the floor get options: those that the library gives its own, so
- * that it is the same TCP. Nagle's algorithm would hold back a message while the one before it is
- * not acknowledged; sizes of buffers are the kernel's affair, which grows them as needed. */
+/* The only place where sockets of the floor get options: those of the library's sockets, so that
+ * the TCP is the same. Nagle's algorithm would delay a message while the previous one is not
+ * acknowledged; the kernel manages buffer sizes, which it grows as needed. */
 static int set_options(int fd)
 {
     int on = 1;
@@ -54,7 +54,7 @@ static int left_ms(const struct meeting *meeting)
     return left_ns > 0 ? (int)(left_ns / 1000000) : 0;
 }
 
-/* By which of its addresses FFN rank @a f is reached by attention rank @a a: both sides know. */
+/* Choose the address at which attention rank @a a reaches FFN rank @a f: both sides know it. */
 static int address_of(const struct meeting *meeting, int a, int f)
 {
     const struct perf_place *place = meeting->place;
@@ -81,7 +81,7 @@ static int listen_at(const struct perf_net_address *address, int backlog, int *f
     return 0;
 }
 
-/* FFN: listen at each address by which some attention rank comes, and at no other. */
+/* FFN: listen at each address that some attention rank uses, and at no other. */
 static int listen_all(struct meeting *meeting, struct offer *offer)
 {
     const struct perf_place *place = meeting->place;
@@ -100,7 +100,7 @@ static int listen_all(struct meeting *meeting, struct offer *offer)
     return 0;
 }
 
-/* Attention: connect to FFN rank @a f and say who this is. */
+/* Attention: connect to FFN rank @a f and identify this rank. */
 static int connect_to(const struct meeting *meeting, int f, int *fd_p)
 {
     const struct perf_place *place = meeting->place;
@@ -130,8 +130,8 @@ static int connect_to(const struct meeting *meeting, int f, int *fd_p)
     return 0;
 }
 
-/* FFN: who has connected; whoever does not know the secret is sent away. True if it was an
- * attention rank that was still missing. */
+/* FFN: accept a connection; peers without the secret are rejected. Returns true if it was a
+ * missing attention rank. */
 static int welcome(const struct meeting *meeting, int fd, int *fds)
 {
     struct timeval timeout = {.tv_usec = HELLO_MS * 1000 - 1};

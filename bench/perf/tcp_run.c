@@ -10,7 +10,7 @@
 #include "fail.h"
 #include "tcp.h"
 
-/* What stands for no tensor. */
+/* The byte that replaces a missing tensor. */
 static char token;
 static const struct perf_parts token_parts = {{{&token, 1}}, 1, 1};
 
@@ -19,7 +19,7 @@ static inline const struct perf_parts *parts_of(const struct perf_tcp_flow *flow
     return flow->with_parts[flow->stage] ? &flow->parts[flow->place] : &token_parts;
 }
 
-/* @a bytes more are through; true if the message is. */
+/* Account for @a bytes more; returns true if the message is complete. */
 static inline int advance(const struct perf_case *c, struct perf_tcp_flow *flow, size_t whole,
                           size_t bytes)
 {
@@ -35,7 +35,7 @@ static inline int advance(const struct perf_case *c, struct perf_tcp_flow *flow,
     return 1;
 }
 
-/* The parts that are left after the first @a at bytes. */
+/* Get the parts left after the first @a at bytes. */
 static struct msghdr rest_of(const struct perf_parts *parts, size_t at, struct iovec *iov)
 {
     struct msghdr msg = {.msg_iov = iov};
@@ -64,7 +64,7 @@ static ssize_t send_rest(int fd, const struct perf_parts *parts, size_t at)
     return sendmsg(fd, &msg, MSG_DONTWAIT | MSG_NOSIGNAL);
 }
 
-/* At most @a most bytes in one piece of a part. */
+/* Get at most @a most bytes in one piece of a part. */
 static ssize_t recv_rest(int fd, const struct perf_parts *parts, size_t at, size_t most, int flags)
 {
     struct iovec iov[PERF_MAX_PUSH];
@@ -88,7 +88,7 @@ static int is_for_later(void)
     return errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR;
 }
 
-/* Send what is due, as far as the socket takes it. */
+/* Send what is due, as far as the socket accepts it. */
 static int send_due(const struct perf_case *c, struct perf_tcp_conn *conn)
 {
     struct perf_tcp_flow *out = &conn->out;
@@ -104,7 +104,7 @@ static int send_due(const struct perf_case *c, struct perf_tcp_conn *conn)
     return 0;
 }
 
-/* One message more is due on @a conn: send it, unless others are before it. */
+/* One more message is due on @a conn: send it, unless others are queued before it. */
 static int post(struct perf_tcp *tcp, struct perf_tcp_conn *conn)
 {
     int had_backlog = conn->out.done < conn->out.due;
@@ -132,8 +132,8 @@ static int flush(struct perf_tcp *tcp)
     return 0;
 }
 
-/* Receive what is left of the next message, or some of it. 1: the message is whole now; 0: it is
- * not, and *moved_p says whether anything came. */
+/* Receive the rest of the next message, or some of it. Returns 1 if the message is complete; 0
+ * if not, and *moved_p says whether anything arrived. */
 static int receive(const struct perf_tcp *tcp, struct perf_tcp_conn *conn, int flags, int *moved_p)
 {
     const struct perf_parts *parts = parts_of(&conn->in);
@@ -148,14 +148,14 @@ static int receive(const struct perf_tcp *tcp, struct perf_tcp_conn *conn, int f
     return perf_fail("plain TCP: %s", n == 0 ? "a peer has gone" : strerror(errno));
 }
 
-/* How to receive from a connection that is @a sole to be waited for: where this rank sleeps, has
- * nothing to send and waits for nobody else, one call waits for all. */
+/* Choose how to receive from a connection that is the @a sole one to wait for: where this rank
+ * sleeps, has nothing to send and waits for no other, one call waits for all bytes. */
 static inline int flags_for(const struct perf_tcp *tcp, int sole)
 {
     return !perf_tcp_spins(tcp->way) && sole && tcp->backlog == 0 ? MSG_WAITALL : MSG_DONTWAIT;
 }
 
-/* Nothing has moved on connections @a first to @a last: give way, or sleep until it will. */
+/* Nothing has moved on connections @a first to @a last: yield, or sleep until something does. */
 static int idle(struct perf_tcp *tcp, int first, int last, unsigned *looks)
 {
     int n = 0;
@@ -224,7 +224,7 @@ static int serve(struct perf_tcp *tcp, uint64_t ops)
     uint64_t left = each * (uint64_t)tcp->n_used;
     int in_order = tcp->recv_each || tcp->n_used == 1;
     unsigned looks = 0;
-    int vain = 0; /* connections looked at since something moved */
+    int vain = 0; /* connections polled since something moved */
 
     for (int i = 0; i < tcp->n_used; i++)
         tcp->conns[i].left = each;

@@ -10,8 +10,8 @@
 
 enum { RECORDS_FIRST = 1 << 16, RECORDS_MAX = 1 << 24 };
 
-/* The file is whole after each row, even if a later one ends the process: all ranks go where one
- * is lost. */
+/* The file is complete after each row, even if a later one ends the process: all ranks exit when
+ * one is lost. */
 static int end_row(struct perf_trace *trace)
 {
     if (trace->end >= 0) {
@@ -21,7 +21,7 @@ static int end_row(struct perf_trace *trace)
     return fflush(trace->file) != 0 ? perf_fail("%s: %s", trace->name, strerror(errno)) : 0;
 }
 
-/* Over what has ended the file. */
+/* Overwrite the file's previous tail. */
 static int begin_row(struct perf_trace *trace)
 {
     if (trace->end >= 0 && fseeko(trace->file, trace->end, SEEK_SET) != 0)

@@ -14,8 +14,8 @@
 
 enum { WITH, WITHOUT, BOTH };
 
-/* The difference drowns in a single block's noise, so that it is taken between neighbouring
- * blocks and the median of many such differences is what counts. */
+/* The difference is below a single block's noise: it is taken between neighbouring blocks, and
+ * the median of many such differences counts. */
 enum { ROUNDS = 200 };
 
 struct cost {
@@ -62,7 +62,7 @@ static int run_block(struct perf_job *job, struct cost *cost, int which, int rou
     return 0;
 }
 
-/* The median over all attention ranks and rounds of @a a, or of @a a - @a b. */
+/* Return the median over all attention ranks and rounds of @a a, or of @a a - @a b. */
 static int median(struct perf_job *job, int attention, const double *a, const double *b,
                   double *median_p)
 {
@@ -115,7 +115,7 @@ static int run_row(struct perf_job *job, const struct perf_options *options,
         return -1;
     for (int round = -2; round < ROUNDS; round++) {
         int first = round & 1;
-        int at = round < 0 ? 0 : round; /* the first ones warm up and are overwritten */
+        int at = round < 0 ? 0 : round; /* the first blocks warm up and are overwritten */
 
         perf_progress(options, row, (uint64_t)at, ROUNDS);
         if (run_block(job, cost, first, at, ops) != 0 || run_block(job, cost, !first, at, ops) != 0)

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* From records to events: records are sorted so that those of one operation and FFN rank stand
- * together, and each such group becomes spans and arrows. */
+/* Conversion of records to events: records are sorted so that those of one operation and FFN
+ * rank are adjacent, and each such group becomes spans and arrows. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -16,7 +16,7 @@ struct mark {
     uint64_t bytes;
 };
 
-/* What an operation, or its part at one FFN rank, went through; -1 where no record says so. */
+/* The times of an operation, or of its part at one FFN rank; -1 without a record. */
 struct span {
     int64_t at[STEPAF_EVENT_LAST];
     uint64_t bytes; /* pushed */
@@ -44,7 +44,7 @@ static int compare(const void *left, const void *right)
     return (a->time_ns > b->time_ns) - (a->time_ns < b->time_ns);
 }
 
-/* Comma and newline before each event but the first. */
+/* Write a comma and newline before each event but the first. */
 static FILE *next_event(struct perf_trace *trace)
 {
     fputs(trace->n_events++ > 0 ? ",\n" : "\n", trace->file);
@@ -56,8 +56,8 @@ static double us_of(const struct writer *writer, int64_t time_ns)
     return (double)(time_ns - writer->trace->base_ns) / 1e3;
 }
 
-/* Tracks within a process: buffers of one plan may be in use at once, so that each is a track; at
- * an FFN rank each attention rank has its own. */
+/* Tracks within a process: buffers of one plan may be in use at the same time, so that each is a
+ * track; at an FFN rank each attention rank has its own. */
 static uint64_t track_of(const struct writer *writer, const struct mark *m, int at_ffn)
 {
     uint64_t track = (uint64_t)m->plan * writer->depth + m->sequence % writer->depth + 1;
@@ -129,7 +129,7 @@ static void name_tracks(struct writer *writer, struct mark m)
     }
 }
 
-/* The first time of each event; of "notified" the last, as there is one for each FFN rank. */
+/* Keep the first time of each event; of "notified" the last, as there is one for each FFN rank. */
 static struct span span_of(const struct mark *marks, size_t n)
 {
     struct span span = {.bytes = 0};
@@ -147,7 +147,7 @@ static struct span span_of(const struct mark *marks, size_t n)
     return span;
 }
 
-/* An operation's own spans, at its attention rank. */
+/* Write an operation's own spans, at its attention rank. */
 static void write_operation(struct writer *writer, const struct mark *marks, size_t n)
 {
     struct span span = span_of(marks, n);
@@ -167,8 +167,8 @@ static void write_operation(struct writer *writer, const struct mark *marks, siz
         write_span(writer, "wait", pid, tid, wait_ns, span.at[STEPAF_EVENT_COMPLETED], marks, 0);
 }
 
-/* Its part at one FFN rank, and the arrows there and back. Arrows end where a span begins and
- * begin just before one ends, as viewers bind them to the span that is open at that time. */
+/* Write its part at one FFN rank, and the arrows there and back. Arrows end where a span begins
+ * and begin just before one ends, as viewers bind them to the span that is open at that time. */
 static void write_part(struct writer *writer, const struct mark *marks, size_t n,
                        const struct span *operation)
 {
@@ -201,7 +201,7 @@ static int same_operation(const struct mark *a, const struct mark *b)
     return a->attn == b->attn && a->plan == b->plan && a->sequence == b->sequence;
 }
 
-/* All marks of one operation: as a whole first, then by FFN rank. */
+/* Process all marks of one operation: as a whole first, then by FFN rank. */
 static void write_group(struct writer *writer, const struct mark *marks, size_t n)
 {
     struct span operation = span_of(marks, n);
@@ -238,7 +238,7 @@ static void write_marks(struct writer *writer, const struct mark *marks, size_t 
     }
 }
 
-/* Records that make no sense are left out: they come from other processes. */
+/* Records that make no sense are dropped: they come from other processes. */
 static size_t collect(const struct perf_trace_source *sources, int n_sources, int attn, int ffn,
                       struct mark *marks)
 {
@@ -275,7 +275,7 @@ static void name_ranks(struct writer *writer, const struct perf_trace_source *so
     for (int s = 0; s < n_sources; s++) {
         const struct perf_rank *rank = sources[s].rank;
 
-        /* Host names have no characters that JSON would have escaped. */
+        /* Host names contain no characters that JSON would escape. */
         snprintf(name, sizeof(name), "%s %d (rank %d, %s, pid %d)",
                  rank->role == STEPAF_ATTENTION ? "attention" : "ffn", rank->index,
                  sources[s].world_rank, rank->host, rank->pid);
