@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What launchers tell by the environment. */
+/* Launchers' environment variables. */
 #include "launch.h"
 
 #include <stdlib.h>

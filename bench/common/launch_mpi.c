@@ -24,8 +24,8 @@ static int64_t now_us(void)
     return now.tv_sec * 1000000LL + now.tv_nsec / 1000;
 }
 
-/* Wait without keeping the core from ranks that still work. A request that is given up is left to
- * MPI: its peers are gone, and so will this process be. */
+/* Wait without occupying the core of ranks that still work. An abandoned request is left to MPI:
+ * its peers are gone, and this process will exit. */
 static stepaf_status_t finish(MPI_Request *request, int64_t deadline_us)
 {
     const int64_t yield_until_us = now_us() + 1000;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A process that takes a lost rank's place. The job's own channel knows nothing of it. */
+/* A process that replaces a lost rank. The job's own channel does not include it. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -13,7 +13,7 @@ static stepaf_status_t return_join(struct launch *launch, const stepaf_params_t 
     return stepaf_init(NULL, params, ctx_p);
 }
 
-/* A number that the environment has to have; -1: it has not. */
+/* Read a required number from the environment; -1: it is missing. */
 static int read_number(const char *name)
 {
     const char *text = getenv(name);

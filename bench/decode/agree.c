@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* What a rank says of itself. */
+/* A rank's verdict. */
 struct verdict {
     uint64_t digest;
     struct reason reason; /* code CODE_OK: all is well */
@@ -31,7 +31,7 @@ int agree_gather(struct launch *launch, const void *bytes, size_t length, int64_
     return 0;
 }
 
-/* The first verdict that is not good, or that contradicts the first one. */
+/* Find the first bad verdict, or the first that contradicts the first rank's. */
 static int judge(const char *all, const size_t *offsets, int n, struct reason *reason)
 {
     struct verdict first, verdict;
@@ -61,7 +61,7 @@ int agree(struct launch *launch, int result, uint64_t digest, int64_t timeout_us
           struct reason *reason)
 {
     if (launch->returns)
-        return result; /* the library compares what has to agree */
+        return result; /* the library compares what must agree */
     struct verdict mine;
     void *all;
     size_t *offsets;

@@ -142,8 +142,8 @@ static void prepare_row(const struct model_config *config, const struct attentio
     }
 }
 
-/* One product of queries with all keys so far and back: @a count queries, @a stride apart, all of
- * one key-value head. Query i sees positions up to first + i * causal. */
+/* Multiply queries with all keys so far, and the result with the values: @a count queries, @a
+ * stride apart, all of one key-value head. Query i sees positions up to first + i * causal. */
 static void attend(const struct model_config *config, struct matrix queries, int count,
                    struct matrix keys, struct matrix values, int first, int causal, float *out,
                    int out_stride, float *scores)
@@ -161,7 +161,7 @@ static void attend(const struct model_config *config, struct matrix queries, int
                  out_stride);
 }
 
-/* Attention of a segment's rows, which start at @a qkv and go to @a mixed. */
+/* Compute attention of a segment's rows, which start at @a qkv, into @a mixed. */
 static void attend_segment(const struct model_config *config, int layer,
                            const struct segment *segment, const float *qkv, float *mixed,
                            float *scores)
@@ -174,7 +174,7 @@ static void attend_segment(const struct model_config *config, int layer,
         size_t at = cache_offset(config, segment->cache, layer, h, 0);
         struct matrix keys = {segment->cache->keys + at, size};
         struct matrix values = {segment->cache->values + at, size};
-        /* A single row's heads of a group are next to each other: one product for them all. */
+        /* A single row's heads of a group are contiguous: one product for them all. */
         if (segment->rows == 1) {
             attend(config, (struct matrix){qkv + h * group * size, size}, group, keys, values,
                    segment->position, 0, mixed + h * group * size, size, scores);

@@ -67,14 +67,14 @@ void attention_rank_destroy(struct attention_rank *rank)
     *rank = (struct attention_rank){0};
 }
 
-/* Microbatch @a m is on its way. */
+/* Record that microbatch @a m is in flight. */
 static void put_in_flight(struct attention_rank *rank, int m)
 {
     rank->order[rank->n_order] = m;
     rank->requests[rank->n_order++] = rank->exchanges[m].request;
 }
 
-/* Compute microbatch @a m's attention in its layer and send the rows off; or not yet. */
+/* Compute microbatch @a m's attention in its layer and send the rows; or postpone that. */
 static int send_layer(struct attention_rank *rank, int m, struct trouble *trouble)
 {
     struct microbatch *mb = &rank->side->microbatches[m];
@@ -121,7 +121,7 @@ static int end_step(struct attention_rank *rank, int m, struct trouble *trouble)
     return begin_step(rank, m, trouble);
 }
 
-/* Note where the time of microbatch @a m's exchange went. */
+/* Record the time breakdown of microbatch @a m's exchange. */
 static void measure(struct attention_rank *rank, int m)
 {
     const struct flight *flight = &rank->flights[m];
@@ -137,7 +137,8 @@ static void measure(struct attention_rank *rank, int m)
                                           SPAN_WAIT, m, flight->layer, -1});
 }
 
-/* The first FFN rank that the oldest microbatch in flight still waits for; -1 if there is none. */
+/* Return the first FFN rank that the oldest microbatch in flight still waits for; -1 if there is
+ * none. */
 static int find_silent(const struct attention_rank *rank)
 {
     for (int f = 0; f < stepaf_size(rank->ctx, STEPAF_GROUP_FFN); f++)
@@ -146,7 +147,7 @@ static int find_silent(const struct attention_rank *rank)
     return -1;
 }
 
-/* Wait for one microbatch in flight, whichever is first, and take it out of the order. */
+/* Wait for the first microbatch in flight to complete, and remove it from the order. */
 static int wait_one(struct attention_rank *rank, int *m_p, struct trouble *trouble)
 {
     int at = -1;
@@ -171,7 +172,7 @@ static int wait_one(struct attention_rank *rank, int *m_p, struct trouble *troub
     return 0;
 }
 
-/* A microbatch is back: go on with its next layer, or its next step. */
+/* A microbatch has returned: continue with its next layer, or its next step. */
 static int advance(struct attention_rank *rank, int m, struct trouble *trouble)
 {
     struct microbatch *mb = &rank->side->microbatches[m];
@@ -190,7 +191,7 @@ static int advance(struct attention_rank *rank, int m, struct trouble *trouble)
     return send_layer(rank, m, trouble);
 }
 
-/* Nothing is in flight, and some FFN rank is lost or has asked to return. */
+/* Commit: nothing is in flight, and some FFN rank is lost or has asked to return. */
 static int commit_and_go_on(struct attention_rank *rank, struct trouble *trouble)
 {
     if (words_hold(&rank->words, rank->timeout_us, trouble))

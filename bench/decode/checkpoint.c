@@ -21,7 +21,7 @@ enum { INDEX_MAX_BYTES = 64 << 20, FILES_MAX = 4096 };
 static const char single_file[] = "model.safetensors";
 static const char index_file[] = "model.safetensors.index.json";
 
-/* One file; not mapped before it is needed. */
+/* One file; mapped on first use. */
 struct shard {
     char *name;
     uint8_t *bytes;
@@ -110,7 +110,7 @@ static int read_index(struct checkpoint *checkpoint, const char *path, struct re
     json_object_foreach(checkpoint->index, name, file)
     {
         const char *text = json_string_value(file);
-        /* A file of this directory and no other. */
+        /* Open a file of this directory only. */
         if (!text || !*text || *text == '.' || strchr(text, '/'))
             return reason_bad_input(reason, "%s: \"%s\" is in no file of the directory", path,
                                     name);
@@ -120,7 +120,7 @@ static int read_index(struct checkpoint *checkpoint, const char *path, struct re
     return 0;
 }
 
-/* The single file if it is there, else the index. */
+/* Open the single file if it exists, else the index. */
 static int find_files(struct checkpoint *checkpoint, struct reason *reason)
 {
     char path[PATH_MAX];
@@ -170,7 +170,7 @@ void checkpoint_close(struct checkpoint *checkpoint)
     free(checkpoint);
 }
 
-/* The file that has, or should have, a tensor. */
+/* Find the file that has, or should have, a tensor. */
 static struct shard *find_shard(struct checkpoint *checkpoint, const char *name)
 {
     if (!checkpoint->index)

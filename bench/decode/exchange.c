@@ -13,7 +13,8 @@ static void *carve(char *block, size_t *used, size_t bytes)
     return part;
 }
 
-/* Rows that all parts have together at most: each row is in as many as it has experts. */
+/* Return the maximum of rows of all parts together: each row is in as many parts as it has
+ * experts. */
 static size_t most_packed(const struct exchange *exchange)
 {
     int chosen = exchange->config->experts_chosen;
@@ -22,7 +23,7 @@ static size_t most_packed(const struct exchange *exchange)
     return exchange->scatter ? (size_t)exchange->max_rows * (size_t)copies : 0;
 }
 
-/* Lay the tensors out in @a block; returns the bytes that they take. */
+/* Lay the tensors out in @a block; return their size in bytes. */
 static size_t lay_out(struct exchange *exchange, char *block)
 {
     size_t used = 0;
@@ -110,7 +111,7 @@ int exchange_create(struct replicas *replicas, const struct model_config *config
     return 0;
 }
 
-/* The plan and the tensors are the context's, which ends them. */
+/* The plan and the tensors belong to the context, which frees them. */
 void exchange_destroy(struct exchange *exchange)
 {
     free(exchange->picked);

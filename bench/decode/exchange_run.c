@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What an exchange does for each layer: which rows go to whom, and what comes of the answers. */
+/* The exchange of each layer: the rows for each rank, and the processing of the answers. */
 #include <string.h>
 
 #include "exchange.h"
 #include "math_ops.h"
 
-/* The rows of each part: those with an expert e, e mod parts being the part. */
+/* List the rows of each part: those with an expert e for which e mod parts is the part. */
 static void pick_rows_of_parts(struct exchange *exchange, int rows)
 {
     int chosen = exchange->config->experts_chosen;
@@ -24,7 +24,7 @@ static void pick_rows_of_parts(struct exchange *exchange, int rows)
     }
 }
 
-/* Copy one part's rows next to each other. */
+/* Copy one part's rows into contiguous memory. */
 static void pack_rows(struct exchange *exchange, int part)
 {
     const int *picked = exchange->picked + (size_t)part * (size_t)exchange->max_rows;
@@ -48,8 +48,8 @@ static int is_picked(const struct exchange *exchange, int layer)
     return exchange->scatter && exchange->config->sparse[layer];
 }
 
-/* The push tensors of @a rows rows, from row @a at on; none, not even a header, where there are no
- * rows. */
+/* Make the push tensors of @a rows rows, from row @a at on; without rows none, not even a
+ * header. */
 static void fill_push(const struct exchange *exchange, int slice, int layer, int rows, size_t at)
 {
     const struct model_config *config = exchange->config;
@@ -79,7 +79,7 @@ static void fill_push(const struct exchange *exchange, int slice, int layer, int
                           count * chosen * sizeof(float)};
 }
 
-/* Which FFN rank gets what: the parts whose answers are not here. */
+/* Choose the FFN ranks for the parts whose answers are missing. */
 static int fill_parts(struct exchange *exchange, int layer, struct trouble *trouble)
 {
     int sliced = exchange_is_sliced(exchange);
@@ -113,7 +113,7 @@ static int send_parts(struct exchange *exchange, int layer, int64_t timeout_us,
                                     .push = exchange->push,
                                     .n_push = slices * wire_pushes(exchange->config)};
     stepaf_status_t status = STEPAF_ERR_PEER_LOST;
-    /* Each time one more may be found to be lost. */
+    /* Each attempt may find one more lost rank. */
     for (int i = 0; status == STEPAF_ERR_PEER_LOST && i <= exchange->ffn_ranks; i++) {
         if (fill_parts(exchange, layer, trouble))
             return -1;
@@ -149,7 +149,7 @@ int exchange_start(struct exchange *exchange, int layer, int rows, int64_t timeo
     return send_parts(exchange, layer, timeout_us, trouble);
 }
 
-/* Whether FFN rank @a rank has answered what it was asked. */
+/* Whether FFN rank @a rank has answered its request. */
 static int check_answer(const struct exchange *exchange, int rank, int rows, int layer,
                         struct trouble *trouble)
 {
@@ -173,7 +173,7 @@ static int check_answer(const struct exchange *exchange, int rank, int rows, int
     return 0;
 }
 
-/* Take note of the answers that have come; returns how many will not come, or -1. */
+/* Process the arrived answers; return how many will not arrive, or -1. */
 static int take_answers(struct exchange *exchange, int layer, int64_t timeout_us,
                         struct trouble *trouble)
 {
@@ -181,7 +181,7 @@ static int take_answers(struct exchange *exchange, int layer, int64_t timeout_us
     for (int part = 0; part < exchange->replicas->parts; part++) {
         if (exchange->here[part])
             continue;
-        /* A request ends with the first peer that is lost; others may still answer. */
+        /* A request completes with the first lost peer; others may still answer. */
         stepaf_status_t status =
             exchange->replicas->n == 1
                 ? STEPAF_OK

@@ -5,8 +5,8 @@
 
 enum {
     SPANS_MAX = 65536,
-    POLL_US = 50000,      /* between looks at who is there */
-    FAREWELL_US = 2000000 /* how long to tell the others of a lost rank */
+    POLL_US = 50000,      /* between checks of which ranks are alive */
+    FAREWELL_US = 2000000 /* how long to notify the others of a lost rank */
 };
 
 int ffn_rank_create(stepaf_context_h ctx, const struct model_config *config,
@@ -57,7 +57,7 @@ err_destroy:
     return -1;
 }
 
-/* The answers' memory is the context's. */
+/* The answers' memory belongs to the context. */
 void ffn_rank_destroy(struct ffn_rank *rank)
 {
     ffn_work_destroy(rank->work);
@@ -68,7 +68,7 @@ void ffn_rank_destroy(struct ffn_rank *rank)
     *rank = (struct ffn_rank){0};
 }
 
-/* Remember that an attention rank, which the last failed call names, is lost. */
+/* Record the loss of an attention rank, which the last failed call names. */
 static int note_lost(struct ffn_rank *rank, stepaf_status_t status, struct trouble *trouble)
 {
     const stepaf_error_t *error = stepaf_last_error();
@@ -104,12 +104,12 @@ static int take_batches(struct ffn_rank *rank, stepaf_from_t from, int64_t timeo
     return 0;
 }
 
-/* Batches of any rank keep coming when one is lost: look for that, and for ranks that are there
- * but say nothing. */
+/* Batches of other ranks keep arriving when one is lost: check for losses, and for live ranks
+ * that are silent. */
 static int look_around(struct ffn_rank *rank, struct trouble *trouble)
 {
     stepaf_counters_t counters = {.size = sizeof(counters)};
-    int64_t patience_us = 2 * rank->timeout_us; /* attention ranks are to notice first */
+    int64_t patience_us = 2 * rank->timeout_us; /* attention ranks must notice first */
     if (trouble->lost >= 0)
         return 0;
     if (stepaf_counters_query(rank->ctx, &counters) == STEPAF_OK && counters.peers_lost)
@@ -146,7 +146,7 @@ int ffn_rank_run(struct ffn_rank *rank, struct trouble *trouble)
             take_batches(rank, STEPAF_FROM_ANY, timeout_us, trouble) ||
             hold_with_all(rank, trouble) || look_around(rank, trouble))
             return -1;
-        /* The others are told with the answers to what they send; not for ever. */
+        /* Notify the others in the answers to their batches, for a limited time. */
         int64_t now_ns = stepaf_clock_ns(rank->ctx);
         if (trouble->lost >= 0 && end_by_ns == 0)
             end_by_ns = now_ns + FAREWELL_US * 1000LL;

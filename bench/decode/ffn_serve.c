@@ -8,8 +8,8 @@ static int attention_world(const struct ffn_rank *rank, int attention_rank)
     return stepaf_world_rank(rank->ctx, STEPAF_GROUP_ATTENTION, attention_rank);
 }
 
-/* Answer a batch and let go of it. That its attention rank is gone or no longer waits for it is
- * found out, and told of, elsewhere. */
+/* Answer a batch and release it. Loss of its attention rank, or the end of its wait, is detected
+ * and reported elsewhere. */
 static int send_answer(struct ffn_rank *rank, const struct answer *answer, struct trouble *trouble)
 {
     int64_t begin_ns = stepaf_clock_ns(rank->ctx);
@@ -26,7 +26,7 @@ static int send_answer(struct ffn_rank *rank, const struct answer *answer, struc
     return 0;
 }
 
-/* Answer now, or when the delay is over. */
+/* Answer now, or after the delay. */
 static int answer_batch(struct ffn_rank *rank, const struct answer *answer, struct trouble *trouble)
 {
     if (rank->delay_ns == 0 || rank->n_delayed == rank->max_delayed)
@@ -53,7 +53,7 @@ int ffn_serve_due(struct ffn_rank *rank, int64_t *timeout_us_p, struct trouble *
     return 0;
 }
 
-/* A batch's pushed tensor @a index if it has @a bytes bytes; else NULL. */
+/* Return a batch's pushed tensor @a index if it has @a bytes bytes; else NULL. */
 static const void *tensor_of(stepaf_batch_h batch, int index, size_t bytes)
 {
     stepaf_tensor_info_t info = {.size = sizeof(info)};
@@ -62,7 +62,7 @@ static const void *tensor_of(stepaf_batch_h batch, int index, size_t bytes)
     return info.data;
 }
 
-/* Check that a batch is what its header says, and fill *input_p with its rows. */
+/* Check that a batch matches its header, and fill *input_p with its rows. */
 static int read_rows(const struct ffn_rank *rank, stepaf_batch_h batch,
                      const stepaf_batch_info_t *info, const struct wire_header *header,
                      struct ffn_input *input_p)
@@ -89,7 +89,7 @@ static int read_rows(const struct ffn_rank *rank, stepaf_batch_h batch,
     return 0;
 }
 
-/* What it says of itself as long as nothing ends. */
+/* Return the state for answers as long as nothing ends. */
 static int going_on(const struct ffn_rank *rank)
 {
     return rank->roll.n_held ? WIRE_HOLDING : WIRE_GOING_ON;
@@ -133,7 +133,7 @@ static int serve_rows(struct ffn_rank *rank, stepaf_batch_h batch, const stepaf_
     return answer_batch(rank, &answer, trouble);
 }
 
-/* Hear words, and answer them. */
+/* Receive control words, and answer them. */
 static int serve_words(struct ffn_rank *rank, stepaf_batch_h batch, const stepaf_batch_info_t *info,
                        const struct wire_header *header, struct trouble *trouble)
 {

@@ -11,7 +11,7 @@ enum { DEFAULT_TOKENS = 64 };
 
 static const char default_prompt[] = "And it came to pass";
 
-/* Numbers with commas or blanks between them. */
+/* Parse numbers separated by commas or blanks. */
 static int parse_ids(const char *text, int vocab, int **ids_p, size_t *count_p,
                      struct reason *reason)
 {
@@ -105,7 +105,7 @@ static int take_prompts(const struct options *options, const char *why_not, stru
     return 0;
 }
 
-/* As many as were asked for; else, with references, as many as all of them have. */
+/* The requested number; else, with references, the number that all of them have. */
 static int choose_tokens(const struct options *options, const struct job *job)
 {
     int tokens = options->tokens;

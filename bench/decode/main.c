@@ -19,23 +19,23 @@ struct command {
     struct reason reason;
 };
 
-/* Who tells of a failure: rank 0, or rank 1 if that is the one that is lost. */
+/* Whether this rank reports a failure: rank 0, or rank 1 if rank 0 is lost. */
 static int teller(int lost)
 {
     return lost == 0 ? 1 : 0;
 }
 
-/* One line from one rank. A rank's own trouble is told by itself: the others only know that it is
+/* Print one line from one rank. A rank reports its own failure: the others only know that it is
  * gone. */
 static void tell(const struct rank *rank, const struct trouble *trouble)
 {
     if (rank->text.file && rank->place.index == 0 && rank->text.sequence == 0)
-        fputc('\n', rank->text.file); /* end the text where it is */
+        fputc('\n', rank->text.file); /* end the text at the current position */
     if (trouble->lost < 0 || rank->place.world == teller(trouble->lost))
         fprintf(stderr, "%s: %s\n", program, trouble->reason.text);
 }
 
-/* Everything up to decoding. On failure all ranks have the same reason. */
+/* Do everything up to decoding. On failure all ranks have the same reason. */
 static int prepare(struct rank *rank, const struct command *command)
 {
     int result = command->result;
@@ -72,7 +72,7 @@ static int run(struct launch *launch, void *arg)
     return result ? reason.code : CODE_OK;
 }
 
-/* Whether the ways to start that were named can be. */
+/* Check that the requested ways to start are available. */
 static int check_start(const struct options *options, struct reason *reason)
 {
     if (options->procs && launch_detected())
@@ -91,7 +91,7 @@ int main(int argc, char **argv)
     struct reason *reason = &command.reason;
     int code;
     command.result = options_parse(argc, argv, &command.options, reason);
-    /* Those that survive another's death have their own deadline, and a farewell. */
+    /* Ranks that survive another's death have their own deadline, and a farewell. */
     struct launch_params params = {program, CODE_FAILED, options->timeout_us + 5000000, 0};
     int is_return = getenv("STEPAF_JOIN") != NULL;
     if (options->replicas.n > 1)

@@ -16,9 +16,9 @@ static int64_t max64(int64_t a, int64_t b)
     return a > b ? a : b;
 }
 
-/* An FFN rank works on one batch after the other, and one that makes progress inline takes note of
- * a batch only when it is done with those before it. Until the answer to the last of these was
- * here, a batch that had come lay in the queue, whatever the FFN rank says. */
+/* An FFN rank works on one batch after the other, and one with inline progress notices a batch
+ * only when it has finished the previous ones. Until the answer to the last of these arrived
+ * here, an arrived batch was in the queue, whatever the FFN rank reports. */
 static void mend_queue(stepaf_timeline_t *timeline, int64_t *busy_until_ns)
 {
     int64_t told = at_least_0(timeline->notified_ns);
@@ -44,9 +44,9 @@ int measure_slowest(stepaf_request_h request, int ffn_ranks, int64_t *busy_until
     return found;
 }
 
-/* An operation is pushed, is queued and worked on at the FFN rank, and comes back. The FFN rank's
- * durations are known but not when they began; they are taken to begin when it was told, so that
- * the whole flight counts as the way back. */
+/* An operation is pushed, queued and processed at the FFN rank, and returns. The FFN rank's
+ * durations are known, but not when they began; they are assumed to begin when the FFN rank was
+ * notified, so that the whole flight counts as the way back. */
 void measure_add(const struct exchange_times *times, const stepaf_timeline_t *slowest,
                  struct layer_stats *stats)
 {

@@ -39,7 +39,7 @@ void microbatch_add(struct microbatch *mb, struct sequence *sequence)
     mb->sequences[mb->n_sequences++] = sequence;
 }
 
-/* Every sequence gets a row, and what is left of the room goes to those that come first. */
+/* Every sequence gets a row; the remaining rows go to the first sequences. */
 static void choose_rows(struct microbatch *mb)
 {
     int active = 0;
@@ -79,7 +79,7 @@ int microbatch_begin(struct microbatch *mb, const struct model *model)
     return mb->rows;
 }
 
-/* Note which experts a prompt's last token chose, where that is to be verified. */
+/* Record the experts that a prompt's last token chose, if that will be verified. */
 static void record_experts(const struct microbatch *mb, int layer, int chosen)
 {
     int row = 0;

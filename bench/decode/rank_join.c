@@ -10,7 +10,7 @@
 #include "rank.h"
 #include "threads.h"
 
-/* Whether some rank is of another MPMD program than the first, which then are the roles. */
+/* Whether some rank is of another MPMD program than the first; the programs are then the roles. */
 static int has_programs(const struct rank *rank, int *has_p)
 {
     struct launch *launch = rank->launch;
@@ -28,7 +28,7 @@ static int has_programs(const struct rank *rank, int *has_p)
     return 0;
 }
 
-/* The split that was asked for; where nobody says anything, half of the ranks for each role. */
+/* The requested split; by default half of the ranks for each role. */
 static int choose_split(const struct rank *rank, char *text, size_t capacity,
                         stepaf_params_t *params_p)
 {
@@ -54,14 +54,14 @@ static int choose_split(const struct rank *rank, char *text, size_t capacity,
     return 0;
 }
 
-/* Failures of init that are the user's to mend. */
+/* Failures of init that the user can fix. */
 static int is_bad_input(stepaf_status_t status)
 {
     return status == STEPAF_ERR_INVALID || status == STEPAF_ERR_SPLIT ||
            status == STEPAF_ERR_SETTING || status == STEPAF_ERR_MISMATCH;
 }
 
-/* Each attention rank needs every FFN rank: a layer's weights are dealt out over all of them. */
+/* Each attention rank needs every FFN rank: a layer's weights are distributed over all of them. */
 static int refuse_lanes(const struct rank *rank)
 {
     stepaf_group_t others =
@@ -109,7 +109,7 @@ static int count_here(const struct rank *rank, int *here_p)
     return 0;
 }
 
-/* Learn where all ranks are, and from that how many threads this one may use. */
+/* Learn where all ranks are, and derive the number of threads for this one. */
 static int find_place(struct rank *rank)
 {
     struct place *place = &rank->place;

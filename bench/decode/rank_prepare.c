@@ -7,7 +7,7 @@
 #include "agree.h"
 #include "rank.h"
 
-/* Rank 0 shows how far it is; the others have about as much to read. */
+/* Rank 0 shows its progress; the others have about as much to read. */
 static void show_progress(int done, int total, void *arg)
 {
     const struct rank *rank = arg;
@@ -79,8 +79,8 @@ static int write_address(const struct rank *rank, const char *address)
     return 0;
 }
 
-/* For whoever starts a lost rank again. The first attention rank says it: without that, there is no
- * job. */
+/* For the process that restarts a lost rank. The first attention rank announces it: without that
+ * rank there is no job. */
 static int tell_address(const struct rank *rank)
 {
     char address[LAUNCH_ADDRESS_BYTES] = "";
@@ -104,7 +104,7 @@ static int commit(struct rank *rank)
     return reason_failed(rank->reason, "commit: %s", stepaf_last_error()->text);
 }
 
-/* How the ranks of the other role are reached: "FFN 0-3: shm", or each by itself. */
+/* List how the ranks of the other role are reached: "FFN 0-3: shm", or one by one. */
 static void name_transports(struct rank *rank)
 {
     struct place *place = &rank->place;

@@ -100,7 +100,7 @@ static int report_trace(const struct rank *rank)
     return result;
 }
 
-/* What is said of the transports holds only if the tensors went over them. */
+/* The report on transports holds only if the tensors went over them. */
 static int check_links(struct rank *rank)
 {
     if (stepaf_map_check(rank->ctx, rank->options->timeout_us, NULL) == STEPAF_OK)
@@ -153,7 +153,7 @@ static int report_together(struct rank *rank)
 
 int rank_report(struct rank *rank)
 {
-    /* Where an FFN rank was replaced, the job's channel has a hole. All that are left know of
+    /* Where an FFN rank was replaced, the job's channel has a hole. All remaining ranks know of
      * it. */
     int is_whole = !rank->launch->returns && stepaf_epoch(rank->ctx) == 1;
     int result = is_whole ? report_together(rank) : 0;

@@ -3,7 +3,7 @@
 
 #include <stdlib.h>
 
-/* A commit that did not do what it was for is not tried again at once. */
+/* A commit without the desired effect is not repeated immediately. */
 enum { PAUSE_NS = 20000000 };
 
 int replicas_create(stepaf_context_h ctx, int n, struct replicas **replicas_p,
@@ -73,7 +73,7 @@ void replicas_look(struct replicas *replicas)
 int replicas_choose(struct replicas *replicas, int part)
 {
     if (replicas->n == 1)
-        return part; /* if it is lost, the library says so */
+        return part; /* if it is lost, the library reports that */
     for (int r = 0; r < replicas->n; r++) {
         int f =
             part + (int)((replicas->turn + (unsigned)r) % (unsigned)replicas->n) * replicas->parts;
@@ -89,7 +89,7 @@ int replicas_commit(stepaf_context_h ctx, struct trouble *trouble)
                                            .lost = STEPAF_COMMIT_LEAVE_LOST,
                                            .returning = STEPAF_COMMIT_ADMIT};
     stepaf_status_t status = stepaf_commit_with(ctx, &params);
-    /* Who asked may be gone: then nothing has changed. */
+    /* The rank that asked may be gone: then nothing has changed. */
     if (status == STEPAF_OK || status == STEPAF_ERR_STATE)
         return 0;
     return trouble_status(ctx, status, "going on without a lost rank", 0, trouble);

@@ -18,7 +18,7 @@ static const struct {
 #undef SAFETENSORS_DTYPE_ROW
 };
 
-/* What is being parsed. */
+/* The state of the parser. */
 struct parse {
     const char *what;
     uint64_t data_begin; /* where the data starts in the file */
@@ -60,7 +60,7 @@ static int parse_dtype(const struct parse *parse, const json_t *value,
                             parse->what, entry->name, text ? text : "");
 }
 
-/* The shape, and in *bytes_p what it takes. */
+/* Read the shape, and in *bytes_p its size. */
 static int parse_shape(const struct parse *parse, const json_t *array,
                        struct safetensors_entry *entry, uint64_t *bytes_p)
 {

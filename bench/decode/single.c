@@ -14,7 +14,7 @@
 #include "text.h"
 #include "threads.h"
 
-/* Everything that is made on the way. */
+/* All intermediate data. */
 struct single {
     const struct options *options;
     struct reason *reason;
@@ -35,7 +35,7 @@ static int64_t now_ns(void)
     return now.tv_sec * 1000000000LL + now.tv_nsec;
 }
 
-/* Buffers that would lie in the library's memory. */
+/* Buffers that would lie in the library's memory otherwise. */
 static int create_buffers(struct single *single, int max_rows)
 {
     const struct model_config *config = &single->job.config;

@@ -61,7 +61,7 @@ static int is_true(const json_t *root, const char *outer, const char *inner)
     return json_is_true(json_object_get(json_object_get(root, outer), inner));
 }
 
-/* Why this tokenizer is not one that is ids for bytes and no more; NULL if it is. */
+/* Return why this tokenizer is more than ids for bytes; NULL if it is not. */
 static const char *find_obstacle(const json_t *root)
 {
     const json_t *model = json_object_get(root, "model");
@@ -198,7 +198,7 @@ void tokenizer_free(struct tokenizer *tokenizer)
     free(tokenizer);
 }
 
-/* The longest special text that @a text begins with. */
+/* Find the longest special text at the beginning of @a text. */
 static const struct special *find_special(const struct tokenizer *tokenizer, const char *text,
                                           size_t bytes)
 {

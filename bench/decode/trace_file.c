@@ -8,7 +8,7 @@
 
 enum { RECORDS_MAX = 1 << 16 };
 
-/* Lanes of a rank in the picture. */
+/* Lanes of a rank in the display. */
 enum { LANE_WORK, LANE_WAIT, LANE_EXCHANGES, LANE_LIBRARY = 100 };
 
 struct head {
@@ -17,7 +17,7 @@ struct head {
     uint64_t n_records;
 };
 
-/* One rank's part, taken apart. */
+/* One rank's parsed part. */
 struct part {
     struct head head;
     struct span *spans;
@@ -122,7 +122,7 @@ static void write_record(FILE *file, const struct place *place, const stepaf_tra
             record->tensor, record->bytes);
 }
 
-/* The earliest time of all; and in *microbatches_p how many there are. */
+/* Find the earliest time of all; and in *microbatches_p the number of microbatches. */
 static int64_t find_origin(const struct part *parts, int n, int *microbatches_p)
 {
     int64_t origin = INT64_MAX;

@@ -17,13 +17,13 @@ static void note_difference(struct verify_result *result, const char *format, ..
     va_end(args);
 }
 
-/* The larger one; what is no number is larger than any. */
+/* Return the larger one; NaN counts as larger than any number. */
 static double larger(double a, double b)
 {
     return isnan(a) || a > b ? a : b;
 }
 
-/* Returns whether all tokens are equal, toss-ups aside. */
+/* Return whether all tokens are equal, toss-ups aside. */
 static int compare_tokens(const struct reference *reference, const struct sequence *sequence,
                           struct verify_result *result)
 {

@@ -34,7 +34,7 @@ int words_create(struct replicas *replicas, struct words *words_p, struct troubl
     return 0;
 }
 
-/* Where others have what it has, nobody misses a lost rank. */
+/* If others have the same part, a lost rank is not needed. */
 static uint32_t skips(const struct words *words)
 {
     return words->replicas->n > 1 ? STEPAF_START_SKIP_LOST : 0;
@@ -59,7 +59,7 @@ static stepaf_status_t say(struct words *words, int kind, int lost, uint32_t fla
     return STEPAF_OK;
 }
 
-/* Whether all FFN ranks have said that all attention ranks have stopped; -1 for trouble. */
+/* Return whether all FFN ranks have said that all attention ranks have stopped; -1 for trouble. */
 static int all_stopped(const struct words *words, struct trouble *trouble)
 {
     int stopped = 1;
@@ -100,7 +100,7 @@ int words_stop(struct words *words, int64_t timeout_us, struct trouble *trouble)
         stopped = all_stopped(words, trouble);
         if (stopped < 0)
             return -1;
-        /* Somebody who has not stopped wants it: who has does not ask for any more. */
+        /* A rank that has not stopped wants it: one that has stopped no longer asks. */
         if (words->replicas->hold && words_hold(words, timeout_us, trouble))
             return -1;
         words->replicas->hold = 0;
