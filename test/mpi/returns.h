@@ -7,7 +7,7 @@
 
 enum { RETURNS_BYTES = 3000, RETURNS_LIMIT_S = 30, RETURNS_HAS_LEFT = 9 /* exit status */ };
 
-/* Places in the shared page; 0 is the time of the last death. */
+/* Entries of the shared page; 0 is the time of the last death. */
 enum {
     STAMP_MET = 1,   /* ranks that have come to a meeting, ever */
     STAMP_OPS,       /* attention ranks that are through, ever */
@@ -31,13 +31,13 @@ struct rank {
 
 /* ---- returns_work.c, and returns_streams.c of a program of its own: the operations ---- */
 
-/* Before there is a context; and its end. */
+/* Call before there is a context; and at its end. */
 void returns_begin(const struct rank *rank);
 void returns_end(struct rank *rank);
 /* Declare keys, allocate memory and make plans, for the next commit. */
 bool returns_prepare(struct rank *rank);
-/* Some operations of all attention ranks, answered by all FFN ranks; or of those that are left in
- * this round. */
+/* Run some operations of all attention ranks, answered by all FFN ranks; or of the remaining
+ * ranks of this round. */
 bool returns_work(struct rank *rank, bool is_whole);
 /* This round's victims are dead, and no commit has gone on without them. */
 bool returns_work_in_vain(struct rank *rank);
@@ -57,7 +57,7 @@ void returns_be_lost(struct rank *rank);
 /* World rank 0 is the only one of its role: all hear that it cannot leave, and nothing has
  * changed. */
 bool returns_refuse_last(const struct rank *rank);
-/* The others, until its place is free and they have worked without it. */
+/* Run the other ranks, until the place is free and they have worked without it. */
 bool returns_lose_one(struct rank *rank, int victim);
 /* The process that asks stops as if it hung, and is killed then, or cannot reach a member: the
  * others' commit takes it in, and goes on without it. The next one asks. */
@@ -73,9 +73,9 @@ int returns_n_dead(const struct rank *rank);
 /* Those of this round that are peers of this rank. */
 int returns_n_dead_peers(const struct rank *rank);
 int returns_attn_left(const struct rank *rank, int round);
-/* Whether this rank does what one of those that are left has to do. */
+/* Whether this rank does what one of the remaining ranks must do. */
 bool returns_is_leader(const struct rank *rank);
-/* Wait until @a n ranks have come here. */
+/* Wait until @a n ranks have arrived here. */
 bool returns_meet(struct rank *rank, int n);
 /* Meetings in a round of those that are left, between two of all; and ranks that have met in rounds
  * before. */
@@ -99,7 +99,7 @@ extern const char returns_secret[];
 bool returns_tell_address(const struct rank *rank);
 stepaf_status_t returns_init_back(const struct rank *rank, const char *its_secret, int number,
                                   int64_t timeout_us, stepaf_context_h *ctx_p);
-/* Processes that do not fit: none of them changes anything. */
+/* Run processes that do not fit: none of them changes anything. */
 void returns_ask_in_vain(const struct rank *rank);
 
 /* ---- returns_refuse.c: a process that a member does not answer ---- */

@@ -26,11 +26,11 @@ static inline bool sem_ffn(const struct hs_job *job)
     return job->role == STEPAF_FFN;
 }
 
-/* FFN ranks: take one batch, look at it, keep it; NULL and a failure if none comes. */
+/* FFN ranks: receive one batch, check it, keep it; NULL and a failure if none arrives. */
 stepaf_batch_h sem_take(struct hs_job *job);
-/* FFN ranks: nothing may be there. */
+/* FFN ranks: check that nothing has arrived. */
 bool sem_nothing(struct hs_job *job);
-/* Poll until the call gives what is wanted, for at most some seconds. */
+/* Poll until the call returns the expected result, for at most some seconds. */
 bool sem_becomes(struct hs_job *job, stepaf_status_t (*call)(stepaf_request_h, int),
                  stepaf_request_h request, int argument, stepaf_status_t want);
 /* Start and expect success. */

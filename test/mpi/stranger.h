@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Connections to a listening port from somebody who does not belong to the job. */
+/* Connections to a listening port from a process that does not belong to the job. */
 #ifndef STEPAF_TEST_STRANGER_H
 #define STEPAF_TEST_STRANGER_H
 
@@ -24,15 +24,17 @@ struct stranger_siege {
     int stayed;             /* that were still open long after it was over */
 };
 
-/* Wait until so many listen on one of the ports, and try to get in until it is over. */
+/* Wait until enough sockets listen on one of the ports, and try to get in until the test is
+ * over. */
 void stranger_siege_run(struct stranger_siege *siege);
 
-/* Sockets of this network that listen on one of the ports; the address of number @a index of them,
- * as one can connect to it, to *address_p unless that is NULL. -1: the system does not say. */
+/* Count sockets of this network that listen on one of the ports; the connectable address of
+ * number @a index of them goes to *address_p unless that is NULL. -1: the system does not report
+ * them. */
 int stranger_listeners(const struct stranger_ports *ports, int index,
                        struct sockaddr_storage *address_p);
 
-/* Sockets of this network that are connected from or to one of the ports. */
+/* Count sockets of this network that are connected from or to one of the ports. */
 int stranger_connections(const struct stranger_ports *ports);
 
 #endif

@@ -7,7 +7,7 @@
 
 enum { SURVIVE_LATER = 100 }; /* keys of later rounds */
 
-/* Places in the shared page; 0 is the time of the last death. */
+/* Entries of the shared page; 0 is the time of the last death. */
 enum { STAMP_QUIET = 1, STAMP_NAMED, STAMP_COMMIT, STAMP_OPS, STAMP_LIST, STAMP_ENTERED };
 
 struct rank {
@@ -27,16 +27,16 @@ struct rank {
 
 /* ---- survive.c ---- */
 
-/* Parameters of a commit that goes on without lost ranks. */
+/* Get the parameters of a commit that continues without lost ranks. */
 extern const stepaf_commit_params_t survive_go_on;
 
-/* One operation; whether some peer was lost by it. The answers of all others are right. */
+/* Run one operation; returns whether it lost some peer. The answers of all others are right. */
 bool survive_ask(struct rank *rank, uint32_t flags, bool *is_lost_p);
-/* Serve until all attention ranks that are left have said that they are through. */
+/* Serve until all remaining attention ranks have said that they have finished. */
 void survive_serve(struct rank *rank, int stamp, int64_t until);
 /* A commit that goes on; a batch of a dead rank may still lie where it is to be released first. */
 bool survive_commit_on(struct rank *rank);
-/* All that are left have the same list, and it has all of them. */
+/* Check that all remaining ranks have the same list, with all of them in it. */
 void survive_compare_lists(struct rank *rank);
 bool survive_declare_more(struct rank *rank, int round);
 bool survive_reset_stamps(struct rank *rank);
@@ -56,7 +56,7 @@ void survive_choose_victims(struct rank *rank, int most);
 /* For --figures, in the first round: the last FFN rank, under load, so that both times are
  * there. */
 void survive_choose_last(struct rank *rank);
-/* A thread of the first rank that is left kills them. */
+/* A thread of the first remaining rank kills them. */
 void survive_begin_killing(struct rank *rank);
 void survive_end_killing(const struct rank *rank);
 bool survive_all_killed(const struct rank *rank);
@@ -67,7 +67,7 @@ bool survive_lost_targets(const struct rank *rank, bool has_mark);
 
 /* The last FFN rank owes an answer: that is seen, and is no loss. */
 void survive_be_slow(struct rank *rank);
-/* The network is cut in two. */
+/* Cut the network in two. */
 void survive_cut_in_two(struct rank *rank);
 
 #endif

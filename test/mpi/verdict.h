@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Delays that are put in on purpose, and whether the verdict finds them. Ranks are forked, and
- * share a page of their own: an attention rank says there what is to be slow about its next
- * operation, and FFN ranks say what they know of the truth. */
+/* Deliberate delays, and whether the verdict finds them. Ranks are forked, and share a page of
+ * their own: an attention rank sets there what will be slow in its next operation, and FFN ranks
+ * record what they know of the truth. */
 #ifndef STEPAF_TEST_VERDICT_H
 #define STEPAF_TEST_VERDICT_H
 
@@ -23,7 +23,7 @@ enum vd_kind {
     VD_KINDS
 };
 
-/* What of the network is meant: a rail, or all of them. */
+/* The affected part of the network: a rail, or all of them. */
 enum { VD_ALL_RAILS = -1, VD_NO_RAIL = -2, VD_RAILS = 2 };
 
 struct vd_order {
@@ -71,11 +71,11 @@ void vd_net_hold_out(int rail); /* VD_NO_RAIL: and send what was held */
  * False: tc cannot be had. */
 bool vd_netem_open(const char *there, const char *back);
 bool vd_netem_is_open(void);
-/* Delay what goes there or back by a rail; 0: no longer. */
+/* Delay traffic there or back on a rail; 0: no longer. */
 void vd_netem_delay(bool back, int rail, int64_t delay_ns);
 void vd_netem_close(void);
 
-/* Fork the process that stops this one when it is told to; @a index: of attention ranks. */
+/* Fork the process that stops this one on request; @a index: of attention ranks. */
 pid_t vd_stop_fork(int index, bool by_core);
 
 #endif
