@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Between the files that call librdmacm. */
+/* Functions shared by the files that call librdmacm. */
 #ifndef STEPAF_TRANSPORT_VERBS_PROVIDER_CM_H
 #define STEPAF_TRANSPORT_VERBS_PROVIDER_CM_H
 

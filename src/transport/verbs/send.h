@@ -8,7 +8,7 @@
 
 enum { STEPAF_VERBS_CHAIN = STEPAF_MAX_TENSORS + 2 };
 
-/* Work requests of one path that are handed over together. Left open but for n at first. */
+/* Work requests of one path that are posted together. Initially only n is set. */
 struct stepaf_verbs_chain {
     struct stepaf_verbs_link *link;
     struct stepaf_verbs_path *path;
@@ -17,25 +17,27 @@ struct stepaf_verbs_chain {
     struct ibv_sge sge[STEPAF_VERBS_CHAIN];
 };
 
-/* Add a write of @a bytes bytes of a tensor, from its byte @a at on. */
+/* Add a write of @a bytes bytes of a tensor, from byte offset @a at. */
 void stepaf_verbs_chain_write(struct stepaf_verbs_chain *chain, const struct stepaf_xfer *xfer,
                               uint32_t at, uint32_t bytes);
-/* The message itself, into the path's ring at the peer. @a slot holds it until it is handed
- * over. */
+/* Add the write of the message itself into the path's ring at the peer. @a slot holds the message
+ * until the chain is posted. */
 void stepaf_verbs_chain_message(struct stepaf_verbs_chain *chain, const struct stepaf_msg *msg,
                                 struct stepaf_verbs_slot *slot);
-/* Hand them over; @a tracked: their end is to be heard of. False: the path is lost by that. */
+/* Post the chain; @a tracked: its completion must be reported. Returns false if the path is lost in
+ * the process. */
 bool stepaf_verbs_chain_submit(struct stepaf_verbs_chain *chain, bool tracked);
 
 /* send.c */
-/* Send a post that was sent before, from its cursor on. False: there is no room for the rest now,
- * or a path is lost by that. */
+/* Resend a post from its cursor on. Returns false if there is no space for the rest now, or a path
+ * is lost in the process. */
 bool stepaf_verbs_send_again(struct stepaf_verbs_link *link, struct stepaf_post *post);
-/* Send a message of the transport's own by a rail's first path. False: there is no room now. */
+/* Send a message of the transport itself over a rail's first path. Returns false if there is no
+ * space now. */
 bool stepaf_verbs_send_own(struct stepaf_verbs_link *link, struct stepaf_verbs_path *path,
                            const struct stepaf_msg *msg);
 
-/* Work requests that the chain may still take. */
+/* Return how many more work requests the chain can hold. */
 static inline unsigned stepaf_verbs_chain_room(const struct stepaf_verbs_chain *chain)
 {
     const struct stepaf_verbs_path *path = chain->path;
@@ -45,19 +47,19 @@ static inline unsigned stepaf_verbs_chain_room(const struct stepaf_verbs_chain *
     return used < depth ? depth - used : 0;
 }
 
-/* Whether the path's peer has a receive left for one more notification, of @a n. */
+/* Return whether the path's peer has, of @a n receives, one left for one more notification. */
 static inline bool stepaf_verbs_has_receives(struct stepaf_verbs_path *path, uint32_t n)
 {
     if (__builtin_expect(path->tx.next - path->tx.read < n, 1))
         return true;
     uint32_t read = atomic_load_explicit(path->tx_ack, memory_order_acquire);
-    /* Input from outside: a number that was never possible is not believed. */
+    /* Untrusted input: ignore a number that was never possible. */
     if (read - path->tx.read <= path->tx.next - path->tx.read)
         path->tx.read = read;
     return path->tx.next - path->tx.read < n;
 }
 
-/* A work request without data. */
+/* Add a work request without data. */
 static inline struct ibv_send_wr *stepaf_verbs_chain_empty(struct stepaf_verbs_chain *chain,
                                                            enum ibv_wr_opcode opcode)
 {
@@ -72,7 +74,7 @@ static inline struct ibv_send_wr *stepaf_verbs_chain_empty(struct stepaf_verbs_c
     return wr;
 }
 
-/* Have the chain's last write notify the peer by @a imm. */
+/* Make the chain's last write notify the peer with @a imm. */
 static inline __attribute__((always_inline)) void stepaf_verbs_chain_imm(
     struct stepaf_verbs_chain *chain, uint32_t imm)
 {

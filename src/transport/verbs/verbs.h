@@ -1,20 +1,22 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* RDMA over reliable connections of libibverbs.
  *
- * A rail is a port of a device. Two ranks have on each rail some queue pairs: the link's paths. All
- * messages go over one of them, the lead, so that they stay in order; the others carry pieces of
- * large tensors. When the lead's rail dies, another path leads (failover.h).
- * The tensors of a post are written straight to their place by a chain of work requests, handed
- * over by one call; the last write notifies the peer by 32 bits, from which it has the message
- * (up->deliver_imm), or which say that the message is in its ring. Where the network has no such bits,
- * the message is sent after the writes, into the same ring.
+ * A rail is a port of a device. Two ranks have some queue pairs on each rail: the paths of the
+ * link. All messages go over one path, the lead, so that they stay in order. The other paths
+ * transfer pieces of large tensors. When the lead's rail dies, another path becomes the lead
+ * (failover.h).
+ * The tensors of a post are written directly to their place by a chain of work requests, posted
+ * with one call. The last write notifies the peer with 32 bits of immediate data. These bits either
+ * are the message (up->deliver_imm) or say that the message is in the peer's ring. On a network
+ * without immediate data, the message is sent after the writes, into the same ring.
  *
- * Nothing is inferred from the order of what goes over different queue pairs: a message says how
- * many pieces every other path has carried so far, and waits until as many have been notified.
+ * Nothing is inferred from the order of traffic on different queue pairs: a message states how many
+ * pieces every other path has transferred so far, and waits until as many notifications have
+ * arrived.
  *
- * Each notification takes a receive of the peer's. The peer says how many it has consumed by
- * writing a word into this rank's memory now and then, so neither its receives nor its ring can run
- * out. What finds no room stays with the core, as QUEUED. */
+ * Each notification consumes a receive of the peer. The peer reports how many it has consumed by
+ * occasionally writing a word into this rank's memory, so neither its receives nor its ring can run
+ * out. A post without space stays with the core, as QUEUED. */
 #ifndef STEPAF_TRANSPORT_VERBS_VERBS_H
 #define STEPAF_TRANSPORT_VERBS_VERBS_H
 
@@ -36,17 +38,17 @@ enum {
     STEPAF_VERBS_PATHS_MAX = STEPAF_VERBS_RAILS_MAX * STEPAF_VERBS_QPS_MAX,
     STEPAF_VERBS_HELD_POSTS = 32, /* of a link, whose tensors the device may still read */
     STEPAF_VERBS_RESERVED =
-        2, /* work requests that a post leaves free, for what is told of receives */
-    STEPAF_VERBS_REFILL = 32, /* receives that are posted by one call */
+        2, /* work requests that a post leaves free, to report consumed receives */
+    STEPAF_VERBS_REFILL = 32, /* receives posted with one call */
     STEPAF_VERBS_LINE = 64,
-    /* Larger writes are cut. Their pieces are acknowledged one by one, so that the time until one
-     * is does not depend on how large a tensor is (STEPAF_VERBS_PEER_TIMEOUT_US). */
+    /* Larger writes are split. Their pieces are acknowledged one by one, so that the time until an
+     * acknowledgement does not depend on the size of a tensor (STEPAF_VERBS_PEER_TIMEOUT_US). */
     STEPAF_VERBS_MAX_WRITE = 16 << 20,
-    STEPAF_VERBS_RNR_RETRY = 7, /* without end: receives do come */
+    STEPAF_VERBS_RNR_RETRY = 7, /* unlimited: the receives do arrive */
     STEPAF_VERBS_ACCESS = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE
 };
 
-/* A message in the ring. Sent as far as there are words. */
+/* A message in the ring. Only the words in use are sent. */
 struct stepaf_verbs_slot {
     uint32_t number; /* of the notification on its path, from 1 */
     uint32_t parts;  /* PARTs on every other path so far; wraps */
@@ -58,58 +60,58 @@ _Static_assert(sizeof(struct stepaf_verbs_slot) == STEPAF_VERBS_LINE, "a slot is
 struct stepaf_verbs_path {
     struct ibv_qp *qp;
     struct stepaf_verbs_rail *rail;
-    uint64_t wr_id;                 /* what its work requests are called by, without a count */
-    struct stepaf_verbs_slot *ring; /* that the peer writes, on a rail's first path; else NULL */
+    uint64_t wr_id;                 /* wr_id of its work requests, without a count */
+    struct stepaf_verbs_slot *ring; /* written by the peer, on a rail's first path; else NULL */
     struct stepaf_verbs_slot *send_ring; /* messages that no work request holds; NULL: all do */
-    uint64_t ring_at;                    /* the peer's, that this rank writes */
-    uint32_t peer_control_key;           /* of the peer's control memory on this rail */
+    uint64_t ring_at;                    /* address of the peer's ring, which this rank writes */
+    uint32_t peer_control_key;           /* rkey of the peer's control memory on this rail */
     uint8_t rail_index;
-    bool closed;    /* its rail is dead: nothing is sent, and what fails is no news */
-    bool out;       /* nor is anything expected of it any more */
-    bool was_asked; /* when it was last looked at, something that would tell was under way */
+    bool closed;    /* its rail is dead: nothing is sent, failures are ignored */
+    bool out;       /* closed, and nothing more is expected from it */
+    bool was_asked; /* at the last check, a signaled request was in flight */
     struct {
         uint32_t posted;
-        uint32_t done;        /* known to be through */
-        uint32_t asked;       /* the last that will tell so */
-        uint32_t quiet_done;  /* done when it was last looked at */
-        uint64_t quiet_since; /* and since when it has been that, ticks; 0: not looked at yet */
+        uint32_t done;        /* known to be complete */
+        uint32_t asked;       /* the last one that reports completion */
+        uint32_t quiet_done;  /* done at the last check */
+        uint64_t quiet_since; /* since when done has that value, ticks; 0: not checked yet */
     } wr;                     /* work requests, ever */
-    uint32_t settle;          /* wr.posted, when memory was last about to go */
+    uint32_t settle;          /* wr.posted when memory was last about to be released */
     struct {
         uint32_t next;
-        uint32_t read; /* that the peer is known to have consumed */
-        uint32_t room; /* for so many requests nothing has to be looked at: neither whether there is
-                        * room, nor a receive for each, nor whether one is to be signalled */
-    } tx;              /* notifications to the peer, ever */
-    uint64_t bytes_sent; /* of tensors, again as well; of an only path they are the link's */
+        uint32_t read;   /* known to be consumed by the peer */
+        uint32_t room;   /* requests for which no check is needed: for space, for a receive for
+                        * each, or whether to signal one */
+    } tx;                /* notifications to the peer, ever */
+    uint64_t bytes_sent; /* of tensors, including resent ones; of an only path: those of the link */
     struct {
         uint32_t next;              /* consumed */
         uint32_t refilled;          /* receives given back */
-        uint32_t told;              /* of those, the peer knows of */
-        uint32_t parts_from;        /* next when PARTs began to be counted anew */
+        uint32_t told;              /* of those, known to the peer */
+        uint32_t parts_from;        /* value of next when the count of PARTs restarted */
         uint32_t flushed;           /* receives that a dead rail has returned unused */
-        uint64_t came;              /* ticks: its last PART; only where held_up is asked for */
+        uint64_t came;              /* ticks: its last PART; only if held_up is set */
     } rx;                           /* from the peer */
-    const _Atomic uint32_t *tx_ack; /* where the peer tells */
-    uint32_t *rx_ack;               /* what this rank tells, */
-    uint64_t rx_ack_at;             /* and where, in the peer's memory */
+    const _Atomic uint32_t *tx_ack; /* where the peer reports */
+    uint32_t *rx_ack;               /* what this rank reports, */
+    uint64_t rx_ack_at;             /* and its address in the peer's memory */
 };
 
 struct stepaf_verbs_call;
 
-/* What keeps a link's posts back. */
+/* What holds back the posts of a link. */
 enum stepaf_verbs_halt {
     STEPAF_VERBS_RUNS,
-    STEPAF_VERBS_REWINDS, /* nothing, but the next one is to be sent from its beginning */
-    STEPAF_VERBS_RESENDS, /* earlier ones, which are being sent again */
-    STEPAF_VERBS_HALTED   /* a rail is dead, and what the peer has is not known yet */
+    STEPAF_VERBS_REWINDS, /* nothing, but the next one must be sent from its beginning */
+    STEPAF_VERBS_RESENDS, /* earlier posts, which are being resent */
+    STEPAF_VERBS_HALTED   /* a rail is dead, and what the peer has is still unknown */
 };
 
-/* Whether something gets through, see prove.c. */
+/* Whether data gets through, see prove.c. */
 enum stepaf_verbs_proof {
     STEPAF_VERBS_UNPROVEN,
-    STEPAF_VERBS_ASKED,   /* a word is on its way */
-    STEPAF_VERBS_REFUTED, /* the device has given it up */
+    STEPAF_VERBS_ASKED,   /* a word is in flight */
+    STEPAF_VERBS_REFUTED, /* the device has given up */
     STEPAF_VERBS_PROVEN
 };
 
@@ -117,28 +119,28 @@ struct stepaf_verbs_link {
     struct stepaf_link base;
     uint8_t halt;      /* stepaf_verbs_halt */
     uint8_t proof;     /* stepaf_verbs_proof */
-    bool is_bare;      /* dead, without queue pairs: those of its peer are for the next one */
-    uint64_t asked_at; /* ticks; since when it is STEPAF_VERBS_ASKED */
+    bool is_bare;      /* dead, without queue pairs: its peer's are for the next link */
+    uint64_t asked_at; /* ticks; start of STEPAF_VERBS_ASKED */
     unsigned n_paths;
-    bool quick;                                 /* posts may go by stepaf_verbs_post_quick */
+    bool quick;                                 /* posts may use stepaf_verbs_post_quick */
     uint64_t wr_id;                             /* of path 0, without the count */
-    struct stepaf_verbs_call *calls;            /* n_paths; NULL: none is connected by librdmacm */
-    uint64_t secret[STEPAF_CLAIM_SECRET_WORDS]; /* the peer's */
-    uint32_t slot;                              /* this rank's among the peer's peers */
-    uint32_t held_from; /* bytes from which on a tensor is read after its post was handed over */
-    struct stepaf_verbs_path *lead;         /* has the messages */
-    struct stepaf_verbs_failover *failover; /* NULL: there is but one rail */
+    struct stepaf_verbs_call *calls;            /* n_paths; NULL: librdmacm connects none */
+    uint64_t secret[STEPAF_CLAIM_SECRET_WORDS]; /* of the peer */
+    uint32_t slot;                              /* this rank's index among the peer's peers */
+    uint32_t held_from; /* bytes; larger tensors are read after their post was handed over */
+    struct stepaf_verbs_path *lead;         /* transfers the messages */
+    struct stepaf_verbs_failover *failover; /* NULL: there is only one rail */
     uint32_t rx_arrived;                    /* notifications on the lead */
-    uint32_t *imms;                         /* of those that are not consumed yet */
-    uint32_t rx_parts;                      /* that the last message had, on each other path */
-    uint64_t waits_since; /* ticks: the next one for its PARTs; 0: it does not. As rx.came */
-    uint32_t tx_parts;    /* PARTs on every other path, the current post's included */
+    uint32_t *imms;                         /* of the notifications not yet consumed */
+    uint32_t rx_parts;    /* PARTs that the last message had, on each other path */
+    uint64_t waits_since; /* ticks: the next one waits for PARTs; 0: it does not; see rx.came */
+    uint32_t tx_parts;    /* PARTs on every other path, including the current post's */
     uint32_t tx_parts_told;
     unsigned first_held;
     unsigned n_held;
     struct stepaf_post *held[STEPAF_VERBS_HELD_POSTS]; /* a ring; NULL: forgotten */
-    uint32_t *held_upto;                               /* for each, on each path: done by then */
-    struct stepaf_verbs_path paths[];                  /* n_paths */
+    uint32_t *held_upto; /* for each, on each path: value of wr.done that releases it */
+    struct stepaf_verbs_path paths[]; /* n_paths */
 };
 
 /* Registered memory. */
@@ -146,7 +148,7 @@ struct stepaf_verbs_memory {
     struct stepaf_list node;
     struct stepaf_mem *mem;
     struct ibv_mr *mr[STEPAF_VERBS_RAILS_MAX];
-    bool on_gpu; /* the processor cannot read it: nothing of it goes inline */
+    bool on_gpu; /* the CPU cannot read it: nothing of it goes inline */
 };
 
 struct stepaf_verbs_rmem {
@@ -155,7 +157,7 @@ struct stepaf_verbs_rmem {
     uint32_t key[STEPAF_VERBS_RAILS_MAX];
 };
 
-/* Where things are in the control memory, peer by peer. */
+/* Offsets in the control memory of each peer. */
 struct stepaf_verbs_layout {
     uint32_t acks_in;
     uint32_t acks_out;
@@ -164,38 +166,37 @@ struct stepaf_verbs_layout {
     uint32_t stride; /* from peer to peer */
 };
 
-/* The work requests of a post of whole tensors over the only path: all but where they go, what they
- * are called, and the 32 bits of the last one. */
+/* The work requests of a post of whole tensors over the only path, except for their targets, their
+ * wr_id and the 32 bits of the last one. */
 struct stepaf_verbs_template {
     uint64_t bytes; /* of all pieces */
     uint32_t n;
-    uint32_t flags; /* of the last request, if none is to be signalled only now and then */
-    bool held;      /* the device reads some piece later: it is signalled always */
+    uint32_t flags; /* of the last request, if one is signaled only now and then */
+    bool held;      /* the device reads some piece later: always signaled */
     struct stepaf_verbs_work {
         struct ibv_send_wr write;
         struct ibv_sge piece;
     } request[];
 };
 
-/* Receives that are filled in anew for each use: what never changes is set when the transport
- * opens. */
+/* Receives that are filled in for each use: constant fields are set when the transport opens. */
 struct stepaf_verbs_receives {
-    struct ibv_recv_wr receive[STEPAF_VERBS_REFILL]; /* each with a place, the next one behind it */
+    struct ibv_recv_wr receive[STEPAF_VERBS_REFILL]; /* each with a place, linked to the next one */
     struct ibv_sge place[STEPAF_VERBS_REFILL];
 };
 
-/* Receives that have left the completion queues before their turn, in order (aside.c). */
+/* Receive completions taken from the completion queues before their turn, in order (aside.c). */
 struct stepaf_verbs_aside {
-    struct ibv_wc *wc; /* NULL: there is no room */
+    struct ibv_wc *wc; /* NULL: there is no space */
     unsigned n, room;
 };
 
-/* What is connected by librdmacm (cm.h). */
+/* State of the connections through librdmacm (cm.h). */
 struct stepaf_verbs_cm {
-    struct rdma_event_channel *channel; /* NULL: nothing is */
+    struct rdma_event_channel *channel; /* NULL: there are none */
     unsigned n_open;                    /* calls that are neither up nor failed */
     unsigned n_asking;                  /* of those, begun by this side */
-    unsigned n_watched;                 /* of those, that no event brings on */
+    unsigned n_watched;                 /* of those, that no event advances */
     unsigned first;                     /* peer to begin with */
     unsigned next;                      /* call to begin next, counted from there */
     stepaf_status_t failed;             /* the first failure; STEPAF_OK: none */
@@ -206,7 +207,7 @@ struct stepaf_verbs_cm {
 struct stepaf_verbs {
     struct stepaf_transport base;
     const struct stepaf_verbs_provider *provider;
-    uint64_t secret[STEPAF_CLAIM_SECRET_WORDS]; /* whoever connects has to know it */
+    uint64_t secret[STEPAF_CLAIM_SECRET_WORDS]; /* a connecting peer must know it */
     unsigned n_peers;
     unsigned n_rails;
     const struct stepaf_verbs_rail *rails_end;
@@ -215,18 +216,18 @@ struct stepaf_verbs {
     unsigned n_links;
     struct {
         uint32_t receives;    /* a power of two */
-        uint32_t refill_from; /* are posted anew when so many are used up */
-        uint32_t credits;     /* of those, for posts: the rest is for what is said when rails die */
+        uint32_t refill_from; /* receives used up before they are posted again */
+        uint32_t credits;     /* of the receives, for posts: the rest is for failover messages */
         uint32_t depth;       /* work requests */
         uint32_t max_write;   /* bytes of one, on any rail; whole lines */
         uint32_t psn;
-        uint8_t ack_timeout; /* of a device, its exponent */
-    } qp;                    /* what each queue pair has */
+        uint8_t ack_timeout; /* of a device, as an exponent */
+    } qp;                    /* of each queue pair */
     uint64_t ticks_per_us;
-    uint64_t looked; /* at what peers acknowledge, ticks */
+    uint64_t looked; /* last check of what peers acknowledge, ticks */
     bool closing;
-    bool quick;                       /* some link's posts may go by the short way */
-    bool due;                         /* progress is to do more than poll (do_due) */
+    bool quick;                       /* posts of some link may use the short way */
+    bool due;                         /* progress must do more than poll (do_due) */
     struct stepaf_verbs_link **links; /* by peer; NULL: none */
     struct ibv_qp **qps;              /* by peer, n_paths each */
     struct {
@@ -235,21 +236,22 @@ struct stepaf_verbs {
         size_t bytes;
     } control; /* memory that peers write */
     struct stepaf_list memories;
-    struct stepaf_verbs_template *scratch; /* for posts without a form */
+    struct stepaf_verbs_template *scratch; /* for posts without a template */
     struct stepaf_verbs_receives forms;
     struct stepaf_verbs_aside aside;
     struct stepaf_verbs_cm cm;
     struct {
-        char why[STEPAF_TOPO_WHY]; /* these, in words; "": they are named, or the only ones */
-        const char *how;           /* the same in a word or two */
-    } choice;                      /* of rails */
+        /* of this choice, as text; "": rails are named, or the only ones */
+        char why[STEPAF_TOPO_WHY];
+        const char *how; /* the same in a word or two */
+    } choice;            /* of rails */
     struct stepaf_verbs_rail rails[STEPAF_VERBS_RAILS_MAX];
 };
 
 extern const struct stepaf_transport_ops stepaf_verbs_ops;
 
-/* An imm of code OTHER: the message is in the path's ring, and this is its number. Without the bit:
- * a PART. */
+/* An imm of code OTHER. With the bit IN_RING, the message is in the path's ring, and the rest is
+ * its number. Without the bit: a PART. */
 enum {
     STEPAF_VERBS_IN_RING = 1 << (STEPAF_IMM_CODE_SHIFT - 1),
     STEPAF_VERBS_NUMBER_MASK = STEPAF_VERBS_IN_RING - 1
@@ -261,7 +263,7 @@ static inline uint32_t stepaf_verbs_ring_imm(uint32_t number)
            (number & STEPAF_VERBS_NUMBER_MASK);
 }
 
-/* What a work request is called by: who, which path, and for a send the path's count after it. */
+/* Parts of a wr_id: the peer, the path, and for a send the path's count. */
 enum { STEPAF_VERBS_PATH_SHIFT = 32, STEPAF_VERBS_PEER_SHIFT = 40 };
 static const uint64_t stepaf_verbs_is_receive = 1ull << 63;
 
@@ -285,9 +287,10 @@ void stepaf_verbs_describe(const struct stepaf_transport *transport, char *text)
 
 /* qp.c */
 stepaf_status_t stepaf_verbs_qps_create(struct stepaf_verbs *verbs);
-/* Create one peer's anew. False: errno says why, and there are none. */
+/* Recreate the queue pairs of one peer. Returns false if that fails: errno says why, and the peer
+ * has none. */
 bool stepaf_verbs_qps_renew(struct stepaf_verbs *verbs, uint32_t peer);
-/* Whether there is one for each path to the peer. */
+/* Return whether each path to the peer has a queue pair. */
 bool stepaf_verbs_qps_are_there(const struct stepaf_verbs *verbs, uint32_t peer);
 void stepaf_verbs_qps_destroy(struct stepaf_verbs *verbs, uint32_t peer);
 /* The peer's end of a queue pair. */
@@ -299,12 +302,13 @@ struct stepaf_verbs_far {
     bool global;
     union ibv_gid gid;
 };
-/* Make a queue pair take receives. 0 or errno. */
+/* Make a queue pair accept receives. Return 0 or errno. */
 int stepaf_verbs_qp_prepare(struct stepaf_verbs *verbs, const struct stepaf_verbs_path *path);
-/* Make it ready to send and receive. 0 or errno; *step_p: what has failed. */
+/* Make a queue pair ready to send and receive. Return 0 or errno; *step_p: the step that failed. */
 int stepaf_verbs_qp_connect(struct stepaf_verbs *verbs, struct stepaf_verbs_path *path,
                             const struct stepaf_verbs_far *far, const char **step_p);
-/* Put what librdmacm says for this state and what the settings say together. 0 or errno. */
+/* Bring a queue pair into a state with the attributes of librdmacm and those of the settings.
+ * Return 0 or errno. */
 int stepaf_verbs_qp_follow(struct stepaf_verbs *verbs, const struct stepaf_verbs_path *path,
                            struct rdma_cm_id *id, enum ibv_qp_state state);
 
@@ -313,17 +317,17 @@ stepaf_status_t stepaf_verbs_reopen(struct stepaf_transport *transport);
 void stepaf_verbs_shrink(struct stepaf_transport *transport);
 
 /* lag.c */
-/* Take from the setting what a bond's ports are used for on this rail, if it is one. */
+/* Take from the setting how this rail uses the ports of its bond, if it has one. */
 stepaf_status_t stepaf_verbs_lag_choose(const struct stepaf_verbs *verbs,
                                         struct stepaf_verbs_rail *rail);
-/* Put a queue pair that is ready on its port. 0 or errno. */
+/* Assign a queue pair that is ready to its port. Return 0 or errno. */
 int stepaf_verbs_lag_apply(const struct stepaf_verbs *verbs, const struct stepaf_verbs_link *link,
                            unsigned path);
 
 /* memory.c */
 stepaf_status_t stepaf_verbs_control_make(struct stepaf_verbs *verbs);
 void stepaf_verbs_control_free(struct stepaf_verbs *verbs);
-/* Say why a device does not take memory; what to do where that is known. */
+/* Report why a device does not register memory, and the remedy where it is known. */
 stepaf_status_t stepaf_verbs_refuse(stepaf_status_t status, const struct stepaf_verbs_rail *rail,
                                     size_t bytes, int error);
 void stepaf_verbs_pack_mem(struct stepaf_transport *transport, const struct stepaf_mem *mem,
@@ -338,8 +342,8 @@ void stepaf_verbs_dereg_mem(struct stepaf_transport *transport, struct stepaf_me
 void stepaf_verbs_describe_gpu(const struct stepaf_transport *transport, char *text);
 
 /* flush.c */
-/* Make the rail able to flush what it writes to a GPU with two ways to its memory, unless it is
- * already. 0 or errno. */
+/* Make the rail able to flush its writes to a GPU with two ways to its memory, unless it already
+ * is. Return 0 or errno. */
 int stepaf_verbs_flush_make(const struct stepaf_verbs *verbs, struct stepaf_verbs_rail *rail);
 void stepaf_verbs_flush_end(const struct stepaf_verbs *verbs, struct stepaf_verbs_rail *rail);
 stepaf_status_t stepaf_verbs_flush_gpu(struct stepaf_link *link);
@@ -353,41 +357,42 @@ stepaf_status_t stepaf_verbs_connect(struct stepaf_transport *transport,
 void stepaf_verbs_disconnect(struct stepaf_link *link);
 
 /* send.c */
-/* Send any post. False: it is QUEUED. */
+/* Send any post. Returns false if it is QUEUED. */
 bool stepaf_verbs_post_long(struct stepaf_post *post);
-/* Tell the peer what has been consumed on a path; @a asking: to hear that it is there. False if
- * there is no room. */
+/* Report to the peer what has been consumed on a path; @a asking: confirm that the report arrived.
+ * Returns false if there is no space. */
 bool stepaf_verbs_tell(struct stepaf_verbs_link *link, struct stepaf_verbs_path *path, bool asking);
 
 /* quick.c */
-/* Room for the largest form; NULL: no memory. */
+/* Allocate space for the largest template; NULL if out of memory. */
 struct stepaf_verbs_template *stepaf_verbs_template_make(void);
 void *stepaf_verbs_make_template(const struct stepaf_post *post, size_t *bytes_p);
 unsigned stepaf_verbs_post(struct stepaf_post *const *posts, unsigned n);
 
 /* hold.c */
 void stepaf_verbs_hold(struct stepaf_verbs_link *link, struct stepaf_post *post);
-/* The first of the held posts is SENT. Return how many: 0 if the core has forgotten it. */
+/* Set the first held post to SENT. Return how many posts that is: 0 if the core has forgotten
+ * it. */
 unsigned stepaf_verbs_release_first(struct stepaf_verbs_link *link);
-/* Posts whose work requests are through are SENT; return how many. */
+/* Set posts whose work requests are complete to SENT; return how many. */
 unsigned stepaf_verbs_let_go(struct stepaf_verbs_link *link, bool all);
 void stepaf_verbs_retire(struct stepaf_post *post);
 
 /* loss.c */
 void stepaf_verbs_fence(struct stepaf_link *link);
-/* Tell the core, once, that the link is of no use any more. */
+/* Tell the core, once, that the link is unusable. */
 void stepaf_verbs_lost(struct stepaf_verbs_link *link, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
-/* A path is of no use any more: if there is another rail, that is all; else the link is lost. */
+/* Give up a path: if there is another rail, only the path is lost; else the link. */
 void stepaf_verbs_path_lost(struct stepaf_verbs_link *link, struct stepaf_verbs_path *path,
                             const char *format, ...) __attribute__((format(printf, 3, 4)));
 
 /* refill.c */
 void stepaf_verbs_receives_make(struct stepaf_verbs *verbs);
-/* Post @a n receives of a path, the next ones of its ring. 0 or errno. */
+/* Post @a n receives of a path, the next ones of its ring. Return 0 or errno. */
 int stepaf_verbs_refill(struct stepaf_verbs_link *link, const struct stepaf_verbs_path *path,
                         uint32_t n);
-/* Give receives back once half are used up, and tell the peer. */
+/* Give receives back once half are used up, and report that to the peer. */
 void stepaf_verbs_give_back(struct stepaf_verbs_link *link, struct stepaf_verbs_path *path);
 
 /* receive.c */
@@ -395,32 +400,32 @@ void stepaf_verbs_arrived(struct stepaf_verbs_link *link, struct stepaf_verbs_pa
                           const struct ibv_wc *wc);
 
 /* aside.c */
-/* Take note of what has been sent. What has been received is set aside, for the next progress. */
+/* Process send completions. Set receive completions aside, for the next progress. */
 void stepaf_verbs_sends_note(struct stepaf_verbs *verbs);
-/* Take those; return how much happened. */
+/* Process the completions set aside; return how many events there were. */
 unsigned stepaf_verbs_aside_take(struct stepaf_verbs *verbs);
 
 /* take.c */
-/* Take a completion, whatever it is; return how much happened. */
+/* Process any completion; return how many events there were. */
 unsigned stepaf_verbs_take(struct stepaf_verbs *verbs, const struct ibv_wc *wc);
 
 /* progress.c */
 unsigned stepaf_verbs_progress(struct stepaf_transport *transport, unsigned polls);
-/* Take all that completion queues have, until they are empty. */
+/* Process all completions until the completion queues are empty. */
 void stepaf_verbs_queues_empty(struct stepaf_verbs *verbs);
-/* Take note of what has been sent, and of nothing else: the core does not listen any more. */
+/* Process send completions only: the core takes in nothing any more. */
 void stepaf_verbs_sends_poll(struct stepaf_verbs *verbs);
 
-/* prove.c: an operation of the table. */
+/* prove.c: an operation of the table */
 stepaf_status_t stepaf_verbs_prove_links(struct stepaf_transport *transport, bool begin,
                                          uint32_t *peer_p, char *reason);
-/* Have completions make descriptors readable: one for each rail, or none. */
+/* Make completions wake file descriptors: return one for each rail, or none. */
 unsigned stepaf_verbs_arm(struct stepaf_transport *transport, int *fds_p, unsigned capacity);
 
 /* watch.c */
 void stepaf_verbs_check_peers(struct stepaf_transport *transport);
 bool stepaf_verbs_is_quiet(struct stepaf_transport *transport, bool begin, uint32_t *peer_p);
-/* Wait a moment for what has been sent to arrive. */
+/* Wait briefly for sent data to arrive. */
 void stepaf_verbs_drain(struct stepaf_verbs *verbs, int64_t timeout_us);
 
 #endif
