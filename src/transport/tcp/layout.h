@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What of a post goes over which connection, as the bytes of wire.h. */
+/* Assign the parts of a post to connections, as the bytes of wire.h. */
 #ifndef STEPAF_TRANSPORT_TCP_LAYOUT_H
 #define STEPAF_TRANSPORT_TCP_LAYOUT_H
 
@@ -7,10 +7,10 @@
 
 #include "transport/tcp/tcp.h"
 
-/* A post's share of one connection: what is to be sent, from its beginning. */
+/* A post's share of one connection: the bytes to send, from its beginning. */
 struct stepaf_tcp_share {
     struct iovec iov[STEPAF_TCP_IOVECS];
-    uint32_t payloads; /* bit i: iov[i] is one; heads and messages have to be copied */
+    uint32_t payloads; /* bit i: iov[i] is a payload; heads and messages must be copied */
     int n;
     uint64_t bytes;
     struct stepaf_tcp_head head;
@@ -37,7 +37,7 @@ static inline void stepaf_tcp_share_clear(struct stepaf_tcp_share *share)
     share->bytes = 0;
 }
 
-/* Whether it is divided among the connections. */
+/* Return whether the tensor is divided among the connections. */
 static inline bool stepaf_tcp_is_striped(const struct stepaf_tcp *tcp,
                                          const struct stepaf_tcp_link *link,
                                          const struct stepaf_xfer *xfer)
@@ -46,14 +46,15 @@ static inline bool stepaf_tcp_is_striped(const struct stepaf_tcp *tcp,
            xfer->bytes >= (uint64_t)tcp->base.up->env->tcp_stripe_bytes;
 }
 
-/* Head, descriptors and payloads of the frame, with the first pieces of what is striped. */
+/* Lay out head, descriptors and payloads of the frame, with the first pieces of striped tensors. */
 void stepaf_tcp_lay_out_frame(const struct stepaf_tcp *tcp, const struct stepaf_tcp_link *link,
                               const struct stepaf_post *post, struct stepaf_tcp_share *share);
-/* The pieces that go over another connection. */
+/* Lay out the pieces that go over another connection. */
 void stepaf_tcp_lay_out_parts(const struct stepaf_tcp *tcp, const struct stepaf_tcp_link *link,
                               const struct stepaf_post *post, unsigned index,
                               struct stepaf_tcp_share *share);
-/* The message, and what fills the frame, of which @a before bytes go before it; return their bytes. */
+/* Lay out the message and the padding of the frame, of which @a before bytes precede the message;
+ * return their bytes. */
 uint32_t stepaf_tcp_lay_out_message(const struct stepaf_msg *msg, uint64_t before, uint8_t *tail_p);
 
 #endif
