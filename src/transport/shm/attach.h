@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Whom the kernel lets at this process's pages. */
+/* Which processes the kernel allows to access this process's pages. */
 #ifndef STEPAF_TRANSPORT_SHM_ATTACH_H
 #define STEPAF_TRANSPORT_SHM_ATTACH_H
 
 #include <stdbool.h>
 
-/* What Yama's /proc/sys/kernel/yama/ptrace_scope says: 0 also where there is no Yama. */
+/* Return the value of Yama's /proc/sys/kernel/yama/ptrace_scope; 0 also if there is no Yama. */
 int stepaf_shm_ptrace_scope(const char *path);
 
-/* Where @a scope is 1, let all processes of this user at this one's pages until the matching
- * disallow: Yama knows one process with its descendants, or all, and peers are several. Counted,
- * for the contexts of a process. Whether there is anything to disallow. */
+/* Where @a scope is 1, allow all processes of this user to access this process's pages until the
+ * matching disallow: Yama admits one process with its descendants, or all, and there are several
+ * peers. Counted, for the contexts of a process. Return whether there is anything to disallow. */
 bool stepaf_shm_attach_allow(int scope);
 void stepaf_shm_attach_disallow(void);
 

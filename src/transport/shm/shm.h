@@ -1,15 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Shared memory between the processes of one node.
  *
- * Each rank owns one control segment, an anonymous file that peers open through /proc; nothing
- * has a name that could stay behind. For every peer it holds an inbox: a ring of 64-byte slots
- * that the peer writes and this rank reads, and a line of words. Behind the inboxes lies, untouched
- * and so without memory unless it is needed, room for one fragment per slot.
+ * Each rank owns one control segment, an anonymous file that peers open through /proc; nothing has
+ * a name that could be left behind. For every peer the segment holds an inbox: a ring of 64-byte
+ * slots that the peer writes and this rank reads, and a line of words. After the inboxes the
+ * segment has space for one fragment per slot, untouched and therefore without memory unless
+ * needed.
  *
- * A write goes straight into the peer's memory: by a copy where the region is a shared file, else
- * by cross-memory attach, else as fragments through the inbox. Pages that are written by
- * cross-memory attach are the user's, who may put them to other uses when this rank is done with
- * them; before that, a rank closes them to peers that it has given up, or to all. */
+ * A write goes directly into the peer's memory: as a copy if the region is a shared file, else by
+ * cross-memory attach, else as fragments through the inbox. Pages written by cross-memory attach
+ * belong to the user, who may reuse them when this rank is done with them. Before that, a rank
+ * closes them to peers that it has declared lost, or to all. */
 #ifndef STEPAF_TRANSPORT_SHM_SHM_H
 #define STEPAF_TRANSPORT_SHM_SHM_H
 
@@ -20,10 +21,10 @@
 #include "device/device.h"
 #include "transport/transport.h"
 
-/* One message in a line of its own. The reader polls that line, so it asks for it back the moment
- * the writer has claimed it; if the writer's stores are still on their way then, the line crosses
- * once more. So there are as few stores as can be: a message without words is two, the second one
- * making it valid. */
+/* One message in a line of its own. The reader polls that line, so it requests the line back the
+ * moment the writer has claimed it; if the writer's stores are still in flight then, the line
+ * crosses once more. Therefore the writer uses as few stores as possible: two for a message without
+ * words. The second one makes the message valid. */
 struct stepaf_shm_slot {
     _Atomic uint64_t ready; /* low half: number of the message, from 1; high half: its seq */
     uint64_t head;
@@ -35,7 +36,7 @@ _Static_assert(sizeof(struct stepaf_shm_slot) == 64, "a slot is a cache line");
 
 enum {
     STEPAF_SHM_LINE = 64,
-    STEPAF_SHM_PAIR = 128, /* lines are prefetched in pairs: inboxes do not share one */
+    STEPAF_SHM_PAIR = 128, /* lines are prefetched in pairs: inboxes do not share a pair */
     STEPAF_SHM_TOKEN_WORDS = 2
 };
 
@@ -44,22 +45,23 @@ struct stepaf_shm_head {
     uint64_t token[STEPAF_SHM_TOKEN_WORDS]; /* so that a reused process id is noticed */
 };
 
-/* Behind an inbox. Both processes write here; what the peer says is input. */
+/* Words after an inbox. Both processes write here; what the peer writes is untrusted. */
 struct stepaf_shm_words {
-    _Atomic uint32_t read;    /* by the peer: how many of this rank's own messages it has read */
+    _Atomic uint32_t read;    /* by the peer: number of this rank's messages that it has read */
     _Atomic uint32_t writing; /* by the peer: it is writing to pages of this rank */
-    _Atomic uint32_t closed;  /* by this rank: the peer is not to begin to; stepaf_shm_closed_to */
+    _Atomic uint32_t closed;  /* by this rank: the peer must not begin to; stepaf_shm_closed_to */
 };
 
 enum stepaf_shm_closed {
     STEPAF_SHM_OPEN,
     STEPAF_SHM_GIVEN_UP,
-    STEPAF_SHM_UNWRITABLE,    /* this rank has given the peer up: memory there cannot be written */
-    STEPAF_SHM_OWN_UNWRITABLE /* memory of its own cannot */
+    STEPAF_SHM_UNWRITABLE,    /* this rank has declared the peer lost: memory there cannot be
+                               * written */
+    STEPAF_SHM_OWN_UNWRITABLE /* memory of this rank cannot be written */
 };
 
-/* Which process it is closed to is said, too: the next one in the same place may look before this
- * rank has cleared the inbox for it. A process id has 22 bits at most. */
+/* Encode which process the pages are closed to, as well: the next process in the same place may
+ * read the word before this rank has cleared the inbox for it. A process id has 22 bits at most. */
 static inline uint32_t stepaf_shm_closed_to(pid_t pid, enum stepaf_shm_closed why)
 {
     return (uint32_t)pid << 2 | (uint32_t)why;
@@ -67,7 +69,7 @@ static inline uint32_t stepaf_shm_closed_to(pid_t pid, enum stepaf_shm_closed wh
 
 _Static_assert(sizeof(struct stepaf_shm_words) <= STEPAF_SHM_LINE, "the words are in one line");
 
-/* What the peer has closed its pages to this process for. */
+/* Return why the peer has closed its pages to this process. */
 static inline enum stepaf_shm_closed stepaf_shm_closed_for(const struct stepaf_shm_words *words,
                                                            pid_t own)
 {
@@ -76,10 +78,10 @@ static inline enum stepaf_shm_closed stepaf_shm_closed_for(const struct stepaf_s
     return closed >> 2 == (uint32_t)own ? (enum stepaf_shm_closed)(closed & 3) : STEPAF_SHM_OPEN;
 }
 
-/* The offsets within the control segment of a rank with so many peers. */
+/* Offsets within the control segment of a rank with a given number of peers. */
 struct stepaf_shm_layout {
     uint32_t slots;          /* of an inbox; a power of two */
-    uint32_t fragment_bytes; /* of a slot's room for a fragment */
+    uint32_t fragment_bytes; /* of a slot's space for a fragment */
     size_t inbox_bytes;      /* slots, then the line of words */
     size_t staging_at;       /* where the fragments begin */
     size_t bytes;
@@ -87,33 +89,34 @@ struct stepaf_shm_layout {
 
 struct stepaf_shm_link {
     struct stepaf_link base;
-    /* incoming: inbox in my segment */
+    /* incoming: inbox in this rank's segment */
     struct stepaf_shm_slot *rx;
     uint32_t rx_next; /* messages read */
-    uint32_t rx_told; /* of those, the peer knows of */
+    uint32_t rx_told; /* of those, known to the peer */
     struct stepaf_shm_words *rx_words;
     uint8_t *rx_staging;
     /* outgoing: inbox in the peer's segment */
     struct stepaf_shm_slot *tx;
     uint32_t tx_next; /* messages written */
-    uint32_t tx_read; /* of those, I know the peer has read */
+    uint32_t tx_read; /* of those, known to be read by the peer */
     struct stepaf_shm_words *tx_words;
     uint8_t *tx_staging;
     uint32_t mask; /* slots - 1 */
     uint32_t fragment_bytes;
-    bool cma;    /* the kernel lets me write to its pages */
+    bool cma;    /* the kernel lets this rank write to the peer's pages */
     bool staged; /* fragments have been used */
-    bool shut;   /* the peer has closed its pages: what it has said still counts, and it is lost */
+    bool shut;   /* the peer has closed its pages: its messages still count, then it is lost */
     pid_t pid, own_pid;
     int pidfd;           /* -1: the kernel has none */
     int control_fd;      /* of the peer's control segment, at the peer */
-    bool control_closed; /* by the last look at it */
-    ino_t control_inode; /* 0: it cannot be looked at */
-    void *map;           /* the peer's segment */
+    bool control_closed; /* at the last check */
+    ino_t control_inode; /* 0: it cannot be checked */
+    void *map;           /* mapping of the peer's segment */
     size_t map_bytes;
 };
 
-/* The process that had a peer's place before, with an inbox that it may still write to. */
+/* The process that had a peer's place before, with an inbox that this process may still write
+ * to. */
 struct stepaf_shm_predecessor {
     pid_t pid; /* 0: none, or it has ended */
     int pidfd; /* -1: the kernel has none */
@@ -127,15 +130,16 @@ struct stepaf_shm {
     struct stepaf_shm_link **links; /* the connected ones, packed */
     unsigned n_links;
     unsigned n_peers;
-    struct stepaf_shm_predecessor *predecessors; /* per peer */
-    size_t shared_copy_bytes; /* from here on, copies of one source to several peers interleave */
+    struct stepaf_shm_predecessor *predecessors; /* by peer */
+    size_t shared_copy_bytes; /* from this size on, copies of one source to several peers
+                               * interleave */
     int ptrace_scope;         /* 0: no Yama */
-    bool attach_allowed;      /* by this context, to be undone */
-    size_t uncached_bytes;    /* from here on, copies go past the cache */
-    bool kernel_copies;       /* a caller's memory that is gone is no SIGSEGV here */
+    bool attach_allowed;      /* by this context, and must be undone */
+    size_t uncached_bytes;    /* from this size on, copies bypass the cache */
+    bool kernel_copies;       /* copying a caller's memory that is unmapped raises no SIGSEGV */
     int epoll_fd;             /* over the peers' pidfds */
     unsigned n_unwatched;     /* links without a pidfd */
-    int64_t same_program_ns;  /* when peers' programs are looked at again */
+    int64_t same_program_ns;  /* when peers' programs are checked again */
 };
 
 struct stepaf_shm_rmem {
@@ -167,59 +171,59 @@ unsigned stepaf_shm_post(struct stepaf_post *const *posts, unsigned n);
 
 /* progress.c */
 unsigned stepaf_shm_progress(struct stepaf_transport *transport, unsigned polls);
-/* Take the messages that a peer has written, one lap of the ring at most; return how many. */
+/* Take the messages that a peer has written, at most one lap of the ring; return how many. */
 unsigned stepaf_shm_drain(struct stepaf_shm_link *link);
 
 /* watch.c */
 /* Begin to watch the peer's process. False, with @a reason, if it is gone. */
 bool stepaf_shm_watch(struct stepaf_shm *shm, struct stepaf_shm_link *link, char *reason);
 void stepaf_shm_unwatch(struct stepaf_shm *shm, struct stepaf_shm_link *link);
-/* End the watch, and note who had the peer's place. */
+/* Start to watch the peer's process. Returns false, with @a reason, if it has ended. */
 void stepaf_shm_vacate(struct stepaf_shm *shm, struct stepaf_shm_link *link);
-/* Whether nobody else writes to the peer's inbox. False, with @a reason, if the process that had
- * the place lives. */
+/* Return whether no other process writes to the peer's inbox. Returns false, with @a reason, if the
+ * process that had the place is alive. */
 bool stepaf_shm_is_vacant(struct stepaf_shm *shm, uint32_t peer, pid_t pid, char *reason);
-/* Forget who had the places. */
+/* Forget the processes that had the places. */
 void stepaf_shm_forget(struct stepaf_shm *shm);
-/* Note by which program the peer was announced: @a fd is that of its control segment. */
+/* Record by which program the peer was announced: @a fd is that of its control segment. */
 void stepaf_shm_identify(struct stepaf_shm_link *link, int fd);
-/* Whether the peer's process has ended; is_over is the transport's. */
+/* Return whether the peer's process has ended; is_over is the transport's operation. */
 bool stepaf_shm_is_over(struct stepaf_link *link);
 bool stepaf_shm_has_ended(const struct stepaf_shm_link *link);
 void stepaf_shm_check_peers(struct stepaf_transport *transport);
-/* A lost peer is not to begin to write to this rank's pages. */
+/* Forbid a lost peer to begin to write to this rank's pages. */
 void stepaf_shm_fence(struct stepaf_link *link);
-/* Keep lost peers from beginning to write to this rank's pages; whether one that lives has not
- * ended yet what it had begun. The same for all, until they have or the time is over. */
+/* Keep lost peers from beginning to write to this rank's pages; return whether no live one is still
+ * writing. close_pages does the same for all peers, until none is writing or the time is over. */
 bool stepaf_shm_is_quiet(struct stepaf_transport *transport, bool begin, uint32_t *peer_p);
 void stepaf_shm_close_pages(struct stepaf_shm *shm, int64_t timeout_us);
 
 /* close.c */
-/* Close this rank's pages to the peer, which reads why. What they are closed for already stays. */
+/* Close this rank's pages to the peer, which can read why. A reason that is already set stays. */
 void stepaf_shm_close(struct stepaf_shm_link *link, enum stepaf_shm_closed why);
-/* And lose the peer. */
+/* Close the pages, and declare the peer lost. */
 void stepaf_shm_give_up(struct stepaf_shm_link *link, enum stepaf_shm_closed why,
                         const char *reason);
 
 /* write.c: the three ways to write to a peer */
-/* Copy one source to several places, the source coming from memory once; past the cache from @a
+/* Copy one source to several places, reading the source from memory once; bypass the cache from @a
  * uncached bytes on. */
 void stepaf_shm_copy_many(uint8_t *const *dst, unsigned n, const uint8_t *src, size_t bytes,
                           size_t uncached);
 enum stepaf_shm_written {
     STEPAF_SHM_WRITTEN,   /* or the link is, or has been, shut */
-    STEPAF_SHM_FORBIDDEN, /* the kernel does not let this rank write there any more; the peer lives */
+    STEPAF_SHM_FORBIDDEN, /* the kernel no longer lets this rank write there; the peer is alive */
     STEPAF_SHM_NO_SOURCE, /* this rank's own memory cannot be read */
     STEPAF_SHM_NO_PLACE,  /* the peer's memory cannot be written */
     STEPAF_SHM_NO_ROOM,   /* in the ring, for the rest */
     STEPAF_SHM_GONE       /* the peer's process has ended */
 };
-/* Write post->xfer[post->at] to the peer's own pages, from post->at_offset on, where it has got to
- * afterwards. */
+/* Write post->xfer[post->at] to the peer's own pages, from post->at_offset on, which is advanced by
+ * the bytes written. */
 enum stepaf_shm_written stepaf_shm_write_pages(struct stepaf_shm_link *link,
                                                struct stepaf_post *post);
 /* Send fragments of post->xfer[post->at] from post->at_offset on, while there are free slots.
- * WRITTEN, when the tensor is through; NO_ROOM; or NO_SOURCE, where the kernel copies. */
+ * Return WRITTEN when the tensor is complete; NO_ROOM; or NO_SOURCE, if the kernel copies. */
 enum stepaf_shm_written stepaf_shm_write_fragments(struct stepaf_shm_link *link,
                                                    struct stepaf_post *post);
 
@@ -231,7 +235,7 @@ static inline bool stepaf_shm_has_message(const struct stepaf_shm_link *link)
     return (uint32_t)atomic_load_explicit(&slot->ready, memory_order_acquire) == link->rx_next + 1;
 }
 
-/* Copy the message that is there. */
+/* Copy the message that has arrived. */
 static inline void stepaf_shm_slot_read(const struct stepaf_shm_link *link,
                                         struct stepaf_msg *msg_p)
 {
@@ -248,7 +252,7 @@ static inline bool stepaf_shm_slot_free(struct stepaf_shm_link *link)
     if (__builtin_expect(link->tx_next - link->tx_read <= link->mask, 1))
         return true;
     uint32_t read = atomic_load_explicit(&link->rx_words->read, memory_order_acquire);
-    /* Input from outside: a number that was never possible is not believed. */
+    /* Untrusted input: ignore a number that was never possible. */
     if (read - link->tx_read <= link->tx_next - link->tx_read)
         link->tx_read = read;
     return link->tx_next - link->tx_read <= link->mask;
