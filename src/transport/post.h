@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What is handed to a transport: some writes, and the message after them. */
+/* The unit of work for a transport: some writes, and the message after them. */
 #ifndef STEPAF_TRANSPORT_POST_H
 #define STEPAF_TRANSPORT_POST_H
 
@@ -10,7 +10,7 @@
 /* One write. The core has checked the bounds on both sides. */
 struct stepaf_xfer {
     const void *src;
-    const struct stepaf_mem *src_mem; /* that src lies in; NULL where bytes is 0 */
+    const struct stepaf_mem *src_mem; /* contains src; NULL if bytes is 0 */
     const struct stepaf_rmem *dst;
     uint64_t dst_offset;
     uint32_t bytes;
@@ -18,7 +18,7 @@ struct stepaf_xfer {
 
 enum stepaf_post_state {
     STEPAF_POST_IDLE,   /* never posted */
-    STEPAF_POST_QUEUED, /* the transport has no room: the core will offer it again */
+    STEPAF_POST_QUEUED, /* the transport has no space: the core will offer it again */
     STEPAF_POST_POSTED, /* with the transport, sources in use */
     STEPAF_POST_SENT    /* sources may be reused */
 };
@@ -26,9 +26,9 @@ enum stepaf_post_state {
 struct stepaf_link;
 
 /* Writes and the message after them: all or nothing, in order among the posts of a link. The
- * receiver gets the message once all writes have landed. A post without writes is SENT or QUEUED
- * when the transport returns, never POSTED. What the peer sends in answer may come before the
- * transport has learned that its POSTED post is through: then the core has it retire the post. */
+ * receiver gets the message once all writes have arrived. A post without writes is SENT or QUEUED
+ * when the transport returns, never POSTED. The peer's answer may arrive before the transport has
+ * learned that its POSTED post is complete: then the core has the transport retire the post. */
 struct stepaf_post {
     struct stepaf_link *link;
     struct stepaf_list node; /* the core's queue */
@@ -38,11 +38,12 @@ struct stepaf_post {
     uint8_t n_xfer;
     uint8_t state; /* stepaf_post_state; set by the transport */
     bool owned;    /* on the heap: the core frees it when SENT */
-    bool is_short; /* imm is what stepaf_msg_to_imm makes of the message */
+    bool is_short; /* imm is the result of stepaf_msg_to_imm for the message */
     bool
         is_gated; /* the core's: it waits in the queue for its sources, and template says for what */
     uint32_t imm;
-    void *template; /* of the link's transport, for these very writes; is_short is set. Else NULL */
+    void *template; /* of the link's transport, for exactly these writes; is_short is set; else
+                     * NULL */
     struct stepaf_msg msg;
 };
 

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The place of each transport of this build in the registry: its index, known when it is
- * compiled. */
+/* Compile-time index of each transport of this build in the registry. */
 #ifndef STEPAF_TRANSPORT_REGISTRY_H
 #define STEPAF_TRANSPORT_REGISTRY_H
 

@@ -21,7 +21,7 @@ struct stepaf_transport_ops;
 struct stepaf_transport {
     const struct stepaf_transport_ops *ops;
     struct stepaf_upcalls *up;
-    unsigned index; /* of its registrations and templates; the core sets it after open */
+    unsigned index; /* for registrations and templates; the core sets it after open */
 };
 
 enum { STEPAF_LINK_NAME = 32, STEPAF_LINK_ADDRESS = 48, STEPAF_LINK_RAILS = 8 };
@@ -33,31 +33,31 @@ struct stepaf_link {
     bool has_backlog; /* the core keeps posts that found no space: later ones go behind them */
     bool dead;        /* the peer is lost: nothing is delivered, posts are SENT immediately. The
                        * core sets it, among others when lost is called */
-    /* What the transport has written for posts, counted where it writes and nowhere else. The
-     * core's own counters are compared with it. */
+    /* What the transport has written for posts, counted only where it writes. The core compares its
+     * own counters with it. */
     uint64_t messages_sent;
     char name[STEPAF_LINK_NAME];       /* "shm;cma" */
-    char address[STEPAF_LINK_ADDRESS]; /* this side's, where there is one: "10.0.0.1" */
+    char address[STEPAF_LINK_ADDRESS]; /* of this side, if it has one: "10.0.0.1" */
     uint64_t bytes_sent;               /* like messages_sent, but of tensors */
     /* What the transport has repeated. Neither counter above includes it. */
     uint32_t connects_again; /* calls of the peer after the first of each connection */
-    uint32_t messages_again; /* sent, or whose writes were, by other rails since one was lost */
+    uint32_t messages_again; /* sent again, or their writes, by other rails since one was lost */
 };
 
 /* One of a link's rails: a port of a device, or a connection. */
 struct stepaf_rail_count {
-    uint64_t bytes_sent; /* of tensors, handed to it; what is resent counts again */
+    uint64_t bytes_sent; /* of tensors, handed to the rail; resent bytes count again */
     const char *name;    /* of its device; "": none */
     bool is_up;          /* false: it is no longer used for this peer */
 };
 
 /* What a transport may call. The core implements it, or a test. */
 struct stepaf_upcalls {
-    /* A message of @a link's peer is here, and its writes have landed. @a msg is a private copy. */
+    /* A message of @a link's peer has arrived, and so have its writes. @a msg is a private copy. */
     void (*deliver)(struct stepaf_upcalls *up, struct stepaf_link *link,
                     const struct stepaf_msg *msg);
-    /* The same for a message in the 32 bits that stepaf_msg_to_imm makes of it. A message that
-     * makes no sense is counted. polled says when the message arrived. */
+    /* The same for a message encoded in 32 bits by stepaf_msg_to_imm. A malformed message is
+     * counted. polled says when the message arrived. */
     void (*deliver_imm)(struct stepaf_upcalls *up, struct stepaf_link *link, uint32_t imm);
     /* The peer will never answer again. */
     void (*lost)(struct stepaf_upcalls *up, struct stepaf_link *link, const char *reason);
@@ -68,21 +68,21 @@ struct stepaf_upcalls {
     struct stepaf_target (*resolve)(struct stepaf_upcalls *up, uint32_t id, uint64_t offset,
                                     uint32_t bytes);
     /* A message whose writes arrived over several rails is about to be delivered: @a msg or, if
-     * that is NULL, the 32 bits @a imm. @a rail was the last, and the others waited for it for
-     * @a ticks. The pointer is NULL unless verdicts are on: then do not find it out. */
+     * that is NULL, the 32 bits @a imm. @a rail was the last, and the others waited for it for @a
+     * ticks. The pointer is NULL unless verdicts are on: then do not compute these values. */
     void (*held_up)(struct stepaf_upcalls *up, struct stepaf_link *link,
                     const struct stepaf_msg *msg, uint32_t imm, unsigned rail, uint64_t ticks);
     const struct stepaf_env *env;
     const struct stepaf_topo *topo;
-    const char *gpu; /* PCI address of the rank's GPU; NULL: not known */
-    bool initiates;  /* where one side opens connections and the other listens: this one opens */
-    uint64_t dropped_malformed; /* what made no sense to a transport */
+    const char *gpu; /* PCI address of the rank's GPU; NULL: unknown */
+    bool initiates;  /* this side opens connections and the other listens, where the sides differ */
+    uint64_t dropped_malformed; /* malformed input of transports */
     uint64_t
         polled; /* ticks: when the last poll found nothing, or when what is being delivered arrived;
                    0: that poll found something, or was long ago */
 };
 
-/* What the bootstrap says of a peer. */
+/* What the bootstrap provides about a peer. */
 struct stepaf_peer_facts {
     uint32_t peer;          /* its index among this rank's peers */
     uint32_t index_at_peer; /* this rank's index among the peer's peers, hence in its tables */
@@ -95,53 +95,56 @@ struct stepaf_peer_facts {
 enum {
     /* reg_mem accepts GPU memory too; memory that it rejects has no registration afterwards. */
     STEPAF_TRANSPORT_GPU = 1 << 0,
-    /* It reaches peers of the same node only. */
+    /* The transport reaches only peers of the same node. */
     STEPAF_TRANSPORT_LOCAL = 1 << 1,
-    /* It can connect, during a job, to the process that takes a lost peer's place. */
+    /* The transport can connect, during a job, to the process that takes a lost peer's place. */
     STEPAF_TRANSPORT_RETURNS = 1 << 2,
-    /* It is used only if STEPAF_TRANSPORTS lists it. */
+    /* The transport is used only if STEPAF_TRANSPORTS lists it. */
     STEPAF_TRANSPORT_ASKED = 1 << 3
 };
 
-/* Every transport has the operations that are marked required. The others may be NULL, and then do
- * nothing: the core calls what stepaf_transport_complete has put in their place. */
+/* Every transport has the operations marked required. The others may be NULL, and then do nothing:
+ * the core calls the default that stepaf_transport_complete puts in their place. */
 struct stepaf_transport_ops {
     const char *name; /* required */
     unsigned caps;    /* STEPAF_TRANSPORT_* */
 
-    /* Required. Whether it can work on this machine at all. If not, @a reason says why. */
+    /* Required. Return whether the transport can work on this machine at all. If not, @a reason
+     * says why. */
     bool (*probe)(const struct stepaf_env *env, char *reason);
 
-    /* Required. Open for @a n_peers peers. STEPAF_ERR_NO_TRANSPORT: it cannot be used here after
-     * all. That is an error only if STEPAF_TRANSPORTS lists it. */
+    /* Required. Open for @a n_peers peers. STEPAF_ERR_NO_TRANSPORT: the transport cannot be used
+     * here after all. That is an error only if STEPAF_TRANSPORTS lists it. */
     stepaf_status_t (*open)(struct stepaf_upcalls *up, unsigned n_peers,
                             struct stepaf_transport **transport_p);
-    /* Required. Close it with all its links, and end the registrations that are left. */
+    /* Required. Close the transport with all its links, and end the remaining registrations. */
     void (*close)(struct stepaf_transport *transport);
 
-    /* Say which devices it uses, and by which rule they were chosen, such as
-     * "mlx5_0:1 (NUMA node)". NULL: it has no devices of its own. */
+    /* Say which devices the transport uses, and by which rule they were chosen, such as "mlx5_0:1
+     * (NUMA node)". NULL: it has no devices of its own. */
     void (*describe)(const struct stepaf_transport *transport, char *text);
 
     /* Prepare memory to be written from and to, and set mem->registration[transport->index].
      * dereg_mem ends the registration. It is also called for memory without one. */
     stepaf_status_t (*reg_mem)(struct stepaf_transport *transport, struct stepaf_mem *mem);
     void (*dereg_mem)(struct stepaf_transport *transport, struct stepaf_mem *mem);
-    /* Whether every peer has acknowledged what was sent to it, and no lost peer, which may not know
-     * that it is lost, continues a write that it had begun before this call. Until then a device
-     * may read the sources again, though the peer has answered. False: *peer_p says who. @a begin:
-     * what was sent until now, else until the call before. Polls links meanwhile. */
+    /* Return whether every peer has acknowledged what was sent to it, and no lost peer, which may
+     * not know that it is lost, continues a write that it had begun before this call. Until then a
+     * device may read the sources again, even after the peer has answered. False: *peer_p names the
+     * peer. @a begin: check what was sent until now, else until the call before. Polls links
+     * meanwhile. */
     bool (*is_quiet)(struct stepaf_transport *transport, bool begin, uint32_t *peer_p);
-    /* STEPAF_TRANSPORT_GPU, for a GPU with two ways to its memory: wait until the GPU sees all
-     * that devices have written to it for this link. */
+    /* STEPAF_TRANSPORT_GPU, for a GPU with two ways to its memory: wait until the GPU sees
+     * everything that devices have written to it for this link. */
     stepaf_status_t (*flush_gpu)(struct stepaf_link *link);
-    /* STEPAF_TRANSPORT_GPU: say, as text, how GPU memory that was registered is reached. */
+    /* STEPAF_TRANSPORT_GPU: say, as text, how registered GPU memory is reached. */
     void (*describe_gpu)(const struct stepaf_transport *transport, char *text);
-    /* STEPAF_TRANSPORT_GPU: try with some memory of @a gpu how it is reached, outside of any
-     * context, and say the result. */
+    /* STEPAF_TRANSPORT_GPU: test with some memory of @a gpu how it is reached, outside of any
+     * context, and report the result. */
     void (*probe_gpu)(const struct stepaf_env *env, struct stepaf_gpu *gpu, char *text);
 
-    /* Required, both. Write what a peer needs to connect, or to import a piece of memory. */
+    /* Required, both. Write the data that a peer needs to connect, or to import a piece of
+     * memory. */
     void (*pack_address)(struct stepaf_transport *transport, struct stepaf_pack *pack);
     void (*pack_mem)(struct stepaf_transport *transport, const struct stepaf_mem *mem,
                      struct stepaf_pack *pack);
@@ -157,15 +160,15 @@ struct stepaf_transport_ops {
     /* Required. */
     void (*disconnect)(struct stepaf_link *link);
     /* The core has declared the peer lost, and the peer may not know that: discard what it still
-     * writes. NULL in a transport where a dead link takes in nothing, or where this is not
+     * writes. NULL in a transport where a dead link takes in nothing, or where discarding is not
      * possible. */
     void (*fence)(struct stepaf_link *link);
 
     /* STEPAF_TRANSPORT_RETURNS: a commit after the first may bring peers to connect to, as in the
      * first. Called before pack_address; shrink ends it. */
     stepaf_status_t (*reopen)(struct stepaf_transport *transport);
-    /* STEPAF_TRANSPORT_RETURNS: whether the process at the other end of a dead link can write
-     * nothing here any more. */
+    /* STEPAF_TRANSPORT_RETURNS: return whether the process at the other end of a dead link can no
+     * longer write here. */
     bool (*is_over)(struct stepaf_link *link);
 
     /* Continue what connect has begun, for all peers together. Peers do the same, but not all the
@@ -193,9 +196,9 @@ struct stepaf_transport_ops {
                                   struct stepaf_unpack *unpack, struct stepaf_rmem **rmem_p);
     void (*release_mem)(struct stepaf_link *link, struct stepaf_rmem *rmem);
 
-    /* Build, once, what posts of an operation over links of this transport have in common with
-     * @a post, which will be posted repeatedly: whole writes of the same tensors. Return one piece
-     * of memory, which the core frees; *bytes_p: its size. Posts with the same template that are
+    /* Build, once, what posts of an operation over links of this transport have in common with @a
+     * post, which will be posted repeatedly: whole writes of the same tensors. Return one piece of
+     * memory, which the core frees; *bytes_p: its size. Posts with the same template that are
      * posted together have the same imm. NULL: a template would gain nothing. */
     void *(*make_template)(const struct stepaf_post *post, size_t *bytes_p);
 
@@ -203,8 +206,8 @@ struct stepaf_transport_ops {
      * each state; QUEUED where there is no space now. Return how many are QUEUED. Several posts may
      * share sources. Hot. */
     unsigned (*post)(struct stepaf_post *const *posts, unsigned n);
-    /* The core is done with a POSTED post: do not touch it from now on. NULL in a transport that
-     * has no such posts. */
+    /* The core is done with a POSTED post: do not touch it from now on. NULL in a transport without
+     * such posts. */
     void (*retire)(struct stepaf_post *post);
     /* Required. Take in what has arrived; return how much. If there is nothing, poll again up to @a
      * polls times in all, as a waiting thread would: in a loop so tight that, once something
@@ -214,8 +217,9 @@ struct stepaf_transport_ops {
      * return these. What has arrived before is polled for once more. Returns how many there are,
      * 0 if that is not possible. */
     unsigned (*arm)(struct stepaf_transport *transport, int *fds_p, unsigned capacity);
-    /* Required. Find dead peers. Called about every millisecond by a thread that waits in vain, and
-     * a few times a second by a thread that others keep busy, when more may have arrived. */
+    /* Required. Find dead peers. Called about every millisecond by a thread that waits without
+     * success, and a few times a second by a thread that others keep busy, when more may have
+     * arrived. */
     void (*check_peers)(struct stepaf_transport *transport);
 
     /* Say what each rail of a link has sent, with the rail numbers of up->held_up; return how many
@@ -223,20 +227,19 @@ struct stepaf_transport_ops {
     unsigned (*count_rails)(const struct stepaf_link *link,
                             struct stepaf_rail_count rails_p[STEPAF_LINK_RAILS]);
 
-    /* Required. Bytes held per link, and of bounce buffers in all. */
+    /* Required. Return the bytes held per link, and the bytes of all bounce buffers. */
     void (*query_memory)(struct stepaf_transport *transport, size_t *per_link_p, size_t *bounce_p);
 };
 
 /* All transports of this build, best first; ends with NULL. */
 extern const struct stepaf_transport_ops *const stepaf_transports[];
 
-/* Return @a ops with a default that does nothing in the place of each operation that it leaves
- * out. */
+/* Return @a ops with a default that does nothing in place of each missing operation. */
 struct stepaf_transport_ops stepaf_transport_complete(const struct stepaf_transport_ops *ops);
-/* The name of a required operation that @a ops lacks; NULL: it lacks none. */
+/* Return the name of a required operation that @a ops lacks; NULL if it lacks none. */
 const char *stepaf_transport_lacks(const struct stepaf_transport_ops *ops);
 
-/* Whether the setting STEPAF_TRANSPORTS admits @a name. */
+/* Return whether the setting STEPAF_TRANSPORTS admits @a ops. */
 bool stepaf_transport_admitted(const struct stepaf_env *env,
                                const struct stepaf_transport_ops *ops);
 
