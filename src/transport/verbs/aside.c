@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What has been sent, without reading what has come. While a commit waits for other ranks, links
- * are not read, for as long as it takes: who is in the next epoch already may have written. But a
- * completion queue has both, and what peers acknowledge has to be seen, or they would be taken for
- * dead. */
+/* Process send completions without processing received messages. While a commit waits for other
+ * ranks, links are not read, however long the wait: a rank that is already in the next epoch may
+ * have written. But a completion queue holds both kinds, and the acknowledgements of peers must be
+ * seen, or the peers would be taken for dead. */
 #include <stdlib.h>
 
 #include "transport/verbs/verbs.h"
@@ -22,7 +22,7 @@ static bool make_room_aside(struct stepaf_verbs_aside *aside)
     return true;
 }
 
-/* Where there is no memory to keep it, all stays in the queue. */
+/* Without memory to keep the receive completions, all completions stay in the queue. */
 void stepaf_verbs_sends_note(struct stepaf_verbs *verbs)
 {
     struct stepaf_verbs_aside *aside = &verbs->aside;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the settings say of queue pairs: checked against the port, and against each other. */
+/* Settings of queue pairs, checked against the port and against each other. */
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -8,10 +8,11 @@
 #include "transport/verbs/rail.h"
 
 enum {
-    PKEY_FULL = 0x8000, /* may talk to limited members, and full ones; limited ones only to these */
+    /* full member: may talk to all members; a limited one only to full members */
+    PKEY_FULL = 0x8000,
     PKEY_PARTITION = 0x7fff,
-    ETHERNET_SL_MAX = 7,  /* there it is the priority in a VLAN's tag */
-    ACK_TIMEOUT_MIN = 14, /* 67 ms: what is late for no more than that is not lost */
+    ETHERNET_SL_MAX = 7,  /* on Ethernet it is the priority in a VLAN's tag */
+    ACK_TIMEOUT_MIN = 14, /* 67 ms: packets delayed by no more than that are not lost */
     ACK_TIMEOUT_MAX = 31
 };
 
@@ -61,7 +62,7 @@ static stepaf_status_t check_classes(const struct stepaf_verbs *verbs,
     return STEPAF_OK;
 }
 
-/* The table's entry; 0: there is none. */
+/* Return the table's entry; 0 if there is none. */
 static uint16_t pkey_at(const struct stepaf_verbs *verbs, const struct stepaf_verbs_rail *rail,
                         unsigned index)
 {
@@ -71,7 +72,8 @@ static uint16_t pkey_at(const struct stepaf_verbs *verbs, const struct stepaf_ve
                                                                                             : pkey;
 }
 
-/* The best entry: of @a partition, or if that is 0, of any; of a full member, else the first. */
+/* Find the best entry of @a partition, or of any partition if that is 0: one of a full member, else
+ * the first. */
 static bool find_pkey(const struct stepaf_verbs *verbs, struct stepaf_verbs_rail *rail, unsigned n,
                       unsigned partition)
 {
@@ -98,13 +100,13 @@ static stepaf_status_t bad_pkey(const char *name, const char *value,
                             rail->name, what);
 }
 
-/* The entry that STEPAF_VERBS_PKEY_INDEX names, and of the partition where that is named as
+/* Take the entry that STEPAF_VERBS_PKEY_INDEX names; it must be of the partition if one is named as
  * well. */
 static stepaf_status_t take_pkey(const struct stepaf_verbs *verbs, struct stepaf_verbs_rail *rail,
                                  unsigned n, unsigned partition)
 {
     const char *text = verbs->base.up->env->verbs_pkey_index;
-    unsigned long index = strtoul(text, NULL, 10); /* nothing but digits */
+    unsigned long index = strtoul(text, NULL, 10); /* only digits */
     char what[64];
 
     snprintf(what, sizeof(what), "has P_Keys 0 to %u", n ? n - 1 : 0);
@@ -162,7 +164,7 @@ stepaf_status_t stepaf_verbs_attributes_choose(const struct stepaf_verbs *verbs,
     return status;
 }
 
-/* How long a device goes on: each try takes at least 4.096 us * 2^exponent. */
+/* Return how long a device retransmits: each try takes at least 4.096 us * 2^exponent. */
 static double window_us(int exponent, int64_t retries)
 {
     return 4.096 * (double)(1ull << exponent) * (double)(retries + 1);

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Chains of work requests: filling them in, and handing them over by one call. */
+/* Chains of work requests: fill them in, and post them with one call. */
 #include <string.h>
 
 #include "transport/verbs/send.h"
 
-/* Signal at least every quarter of the queue, so that room is heard of in time. */
+/* Signal at least every quarter of the queue, so that free space is reported in time. */
 static inline bool is_due(const struct stepaf_verbs *verbs, const struct stepaf_verbs_path *path,
                           unsigned n)
 {
@@ -22,11 +22,11 @@ bool stepaf_verbs_chain_submit(struct stepaf_verbs_chain *chain, bool tracked)
 
     if (!n)
         return true;
-    path->tx.room = 0; /* to be found out anew */
+    path->tx.room = 0; /* must be computed again */
     last = &chain->wr[n - 1];
     for (unsigned i = 0; i < n; i++) {
         chain->wr[i].next = &chain->wr[i + 1];
-        /* One that fails is heard of even if that was not asked for. */
+        /* A failed request is reported even if it is not signaled. */
         chain->wr[i].wr_id = path->wr_id | ++posted;
     }
     path->wr.posted = posted;
@@ -55,7 +55,7 @@ void stepaf_verbs_chain_write(struct stepaf_verbs_chain *chain, const struct ste
     sge->length = bytes;
     sge->lkey = memory->mr[path->rail_index]->lkey;
     wr->sg_list = sge;
-    wr->num_sge = bytes > 0; /* to some devices a length of 0 is 2^31 */
+    wr->num_sge = bytes > 0; /* some devices take a length of 0 for 2^31 */
     wr->opcode = IBV_WR_RDMA_WRITE;
     wr->send_flags = bytes <= path->rail->max.inline_bytes && !memory->on_gpu ? IBV_SEND_INLINE : 0;
     wr->wr.rdma.remote_addr = rmem->address + xfer->dst_offset + at;
@@ -75,7 +75,7 @@ void stepaf_verbs_chain_message(struct stepaf_verbs_chain *chain, const struct s
                                 msg->n_words * sizeof(msg->word[0]));
     unsigned index = chain->n;
 
-    if (path->send_ring) /* the peer has read what was there before */
+    if (path->send_ring) /* the peer has read the previous content */
         slot = &path->send_ring[at];
     slot->number = path->tx.next + 1;
     slot->parts = link->tx_parts;

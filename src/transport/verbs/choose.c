@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Opening the devices that the settings name, else the nearest; and why none, in words. */
+/* Open the devices that the settings name, else the nearest; or explain why there are none. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -11,7 +11,7 @@
 #include "transport/verbs/nearest.h"
 #include "transport/verbs/rail.h"
 
-/* None is left of those that there are. */
+/* Explain why no device is left. */
 static void say_none(const struct stepaf_verbs_provider *provider, const struct stepaf_env *env,
                      struct ibv_device **list, int n,
                      const struct stepaf_verbs_candidates *candidates, char *reason)
@@ -51,7 +51,8 @@ bool stepaf_verbs_probe(const struct stepaf_env *env, char *reason)
     struct stepaf_verbs_choice choice;
     int n = 0;
     struct ibv_device **list = provider->device_list(&n);
-    bool good = list && n && env->net_devices[0]; /* what is named is looked at when it is opened */
+    bool good = list && n && env->net_devices[0]; /* named devices are checked when they are
+                                                   * opened */
 
     n = list ? n : 0;
     if (good) {
@@ -142,7 +143,7 @@ static stepaf_status_t open_list(struct stepaf_verbs *verbs, struct ibv_device *
     return status;
 }
 
-/* Rails of one kind, since the peer's have to be of the same. */
+/* All rails must be of one kind, since the peer's rails must be of the same kind. */
 static bool is_like_first(const struct stepaf_verbs *verbs)
 {
     const struct stepaf_verbs_rail *last = &verbs->rails[verbs->n_rails - 1];
@@ -151,8 +152,8 @@ static bool is_like_first(const struct stepaf_verbs *verbs)
            last->iwarp == verbs->rails[0].iwarp;
 }
 
-/* Open what has been chosen, as far as it can be used; what cannot is no candidate any more.
- * *first_p: the first reason. */
+/* Open the chosen devices that can be used; the others are no longer candidates. *first_p: the
+ * first reason. */
 static stepaf_status_t open_choice(struct stepaf_verbs *verbs,
                                    const struct stepaf_verbs_choice *choice,
                                    struct stepaf_verbs_candidates *candidates,

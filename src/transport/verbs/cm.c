@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Connections by librdmacm: the rails' addresses, listening, and what a link has of it. */
+/* Connections through librdmacm: the addresses of rails, listening, and the calls of a link. */
 #include "transport/verbs/cm.h"
 
 #include <errno.h>
@@ -11,7 +11,7 @@
 
 enum { LISTEN_TRIES = 16 };
 
-/* An entry of the GID table that is an IP address other ranks can use. */
+/* Return whether the rail's entry of the GID table is an IP address that other ranks can use. */
 static bool is_address(const struct stepaf_verbs_rail *rail)
 {
     static const union ibv_gid none;
@@ -52,7 +52,7 @@ stepaf_status_t stepaf_verbs_cm_rail(struct stepaf_verbs *verbs, struct stepaf_v
     return STEPAF_OK;
 }
 
-/* Listen at one port. 0 or errno. */
+/* Listen on one port. Return 0 or errno. */
 static int listen_at(struct stepaf_verbs *verbs, struct stepaf_verbs_rail *rail, uint16_t port)
 {
     const struct stepaf_verbs_cm_ops *ops = verbs->provider->cm;
@@ -71,7 +71,7 @@ static int listen_at(struct stepaf_verbs *verbs, struct stepaf_verbs_rail *rail,
     return 0;
 }
 
-/* librdmacm's free ports may be taken on iWARP, where they are TCP's as well. */
+/* On iWARP, a free port from librdmacm may be taken: its ports are TCP ports as well. */
 static int listen_on(struct stepaf_verbs *verbs, struct stepaf_verbs_rail *rail, uint16_t first,
                      uint16_t last)
 {
@@ -138,7 +138,7 @@ void stepaf_verbs_cm_expect(struct stepaf_verbs_link *link, unsigned path,
     stepaf_verbs_call_move(call, STEPAF_VERBS_CALL_IDLE);
     if (!verbs->base.up->initiates || link->paths[path].rail->iwarp)
         stepaf_verbs_call_await(call);
-    verbs->cm.next = 0;            /* it may come late, where others had been begun with */
+    verbs->cm.next = 0;            /* it may come late, after other calls were begun */
     if (verbs->base.up->initiates) /* not all ranks begin with the same peer */
         verbs->cm.first = link->slot % verbs->n_peers;
 }

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* One connection by librdmacm, from the side that listens. Whoever asks is a stranger: what is said
- * is compared with what is known before anything changes. */
+/* One connection through librdmacm, on the listening side. The caller is a stranger: its request is
+ * compared with known facts before anything changes. */
 #include <string.h>
 
 #include "base/log.h"
 #include "transport/verbs/cm.h"
 
-/* The call that a request is for; NULL: none, *why_p says why. */
+/* Return the call that a request is for; NULL if none: *why_p says why. */
 static struct stepaf_verbs_call *recognize_request(const struct stepaf_verbs *verbs,
                                                    const struct stepaf_verbs_cm_event *event,
                                                    enum stepaf_verbs_refusal *why_p)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* One connection by librdmacm, from the side that asks for it. */
+/* One connection through librdmacm, on the side that requests it. */
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
@@ -7,8 +7,8 @@
 #include "base/time.h"
 #include "transport/verbs/cm.h"
 
-/* A peer's kernel keeps so many requests and no more, and turns the others away: again after 10 ms,
- * 20 ms ... 1.3 s in all. A first word that is not answered is repeated after as long. */
+/* A peer's kernel keeps a limited number of requests and rejects the others: try again after 10 ms,
+ * 20 ms ... 1.3 s in all. An unanswered first word is repeated after the same times. */
 enum { TRIES = 8, PAUSE_NS = 10000000, WHAT = 96, CM_REJECT_NO_LISTENER = 8 };
 
 void stepaf_verbs_call_begin(struct stepaf_verbs_call *call, int timeout_ms)
@@ -30,7 +30,7 @@ void stepaf_verbs_call_begin(struct stepaf_verbs_call *call, int timeout_ms)
     }
 }
 
-/* The address is resolved: is it by this rail? */
+/* The address is resolved: find the route, if the address is reached over this rail. */
 static int find_route(struct stepaf_verbs_call *call, int timeout_ms)
 {
     const struct stepaf_verbs *verbs = stepaf_verbs_of(call->link);
@@ -70,7 +70,7 @@ static int send_request(struct stepaf_verbs_call *call)
                                         });
 }
 
-/* The listener has to know the secrets, too: addresses can mean another host. */
+/* Return whether the listener knows the secrets, too: addresses can mean another host. */
 static bool is_peer(const struct stepaf_verbs_call *call, const struct stepaf_verbs_cm_event *event)
 {
     struct stepaf_claim claim = stepaf_verbs_claim(
@@ -86,7 +86,7 @@ static bool is_peer(const struct stepaf_verbs_call *call, const struct stepaf_ve
                                   answer.proof);
 }
 
-/* It has accepted: make this end ready, and be the first to say something. */
+/* The peer has accepted: make this end ready, and send first. */
 static void call_accepted(struct stepaf_verbs_call *call, const struct stepaf_verbs_cm_event *event)
 {
     const struct stepaf_verbs *verbs = stepaf_verbs_of(call->link);
@@ -127,7 +127,7 @@ void stepaf_verbs_call_repeat(struct stepaf_verbs_call *call, int64_t now_ns)
     stepaf_verbs_call_greet(call);
 }
 
-/* Rejected: by the peer, for which there is a reason, or by its kernel. */
+/* Handle a rejection: by the peer, which gives a reason, or by its kernel. */
 static void rejected(struct stepaf_verbs_call *call, const struct stepaf_verbs_cm_event *event)
 {
     static const char *const reasons[] = {

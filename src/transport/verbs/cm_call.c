@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A connection by librdmacm, whichever side has asked for it. */
+/* A connection through librdmacm: the parts common to both sides. */
 #include <arpa/inet.h>
 #include <errno.h>
 #include <stdarg.h>
@@ -11,7 +11,7 @@
 
 enum { ADDRESS_TEXT = 64 };
 
-/* No count that was ever possible: a sender does not believe it. */
+/* A count that was never possible, so a sender ignores it. */
 static const uint32_t unheard = UINT32_MAX;
 
 static bool call_is_open(uint8_t state)
@@ -144,7 +144,8 @@ void stepaf_verbs_call_greet(struct stepaf_verbs_call *call)
     struct stepaf_verbs_link *link = call->link;
     struct stepaf_verbs_path *path = &link->paths[call->index];
 
-    (void)stepaf_verbs_tell(link, path, true); /* without room, it has been told often enough */
+    /* without space, the peer has been written to often enough */
+    (void)stepaf_verbs_tell(link, path, true);
     if (link->base.dead || path->closed)
         stepaf_verbs_call_fail(call, STEPAF_ERR_NO_TRANSPORT, "it cannot be written to");
 }

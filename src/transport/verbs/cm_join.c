@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Driving all connections by librdmacm: in the commit until they are up, later while idle. */
+/* Drive all connections through librdmacm: in the commit until they are up, later while idle. */
 #include <stdio.h>
 #include <string.h>
 
@@ -9,7 +9,7 @@
 enum {
     ASKING_MAX = 64, /* begun by this side and not up: so that listeners are not flooded */
     EVENTS = 64,     /* of one step */
-    WATCH_MS = 1     /* where something is waited for that is no event */
+    WATCH_MS = 1     /* while waiting for something that is no event */
 };
 
 static int left_ms(int64_t deadline_ns)
@@ -19,7 +19,7 @@ static int left_ms(int64_t deadline_ns)
     return left < 1 ? 1 : left > INT32_MAX ? INT32_MAX : (int)left;
 }
 
-/* Begin calls as far as there may be more. */
+/* Begin as many calls as the limit permits. */
 static void begin_some(struct stepaf_verbs *verbs, int64_t deadline_ns)
 {
     struct stepaf_verbs_cm *cm = &verbs->cm;
@@ -52,7 +52,7 @@ static void watch_one(struct stepaf_verbs_call *call, int64_t now, int64_t deadl
     }
 }
 
-/* Look at those that no event brings on. */
+/* Check the calls that no event advances. */
 static void watch_some(struct stepaf_verbs *verbs, int64_t deadline_ns)
 {
     int64_t now = stepaf_monotonic_ns();
@@ -64,8 +64,8 @@ static void watch_some(struct stepaf_verbs *verbs, int64_t deadline_ns)
     }
 }
 
-/* A connection that was up is no more. What has come over it is taken in before the peer is
- * lost. */
+/* Handle the end of a connection that was up. Everything that arrived over it is taken in before
+ * the peer is lost. */
 static void call_ended(struct stepaf_verbs_call *call, const struct stepaf_verbs_cm_event *event)
 {
     struct stepaf_verbs *verbs = stepaf_verbs_of(call->link);
@@ -117,7 +117,7 @@ bool stepaf_verbs_cm_step(struct stepaf_verbs *verbs, int64_t deadline_ns, int w
     return true;
 }
 
-/* Some call that is open. */
+/* Return some call that is open. */
 static struct stepaf_verbs_call *find_open(const struct stepaf_verbs *verbs)
 {
     for (unsigned p = 0; p < verbs->n_peers; p++) {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* From a peer's announcement to a link: its queue pairs for this rank, where its ring is, and what
- * of its memory may be written for acknowledging. */
+/* Make a link from a peer's announcement: the peer's queue pairs for this rank, the address of its
+ * ring, and the part of its memory to write acknowledgements to. */
 #include <arpa/inet.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -10,7 +10,7 @@
 #include "transport/verbs/cm.h"
 #include "transport/verbs/failover.h"
 
-/* In a rail's second word, above the port it listens at. */
+/* Flags in a rail's second word, above the port it listens on. */
 enum { HOW_CM = 1 << 16, HOW_IWARP = 1 << 17, HOW_GLOBAL = 1 << 18, HOW_V2 = 1 << 19 };
 
 struct announced_rail {
@@ -27,7 +27,7 @@ struct announced_rail {
     uint32_t control_key;
 };
 
-/* What a rank announces. */
+/* The announcement of a rank. */
 struct announced {
     uint32_t n_rails;
     uint32_t n_qps;
@@ -72,7 +72,7 @@ void stepaf_verbs_pack_address(struct stepaf_transport *transport, struct stepaf
         stepaf_pack_u32(pack, verbs->qps[i] ? verbs->qps[i]->qp_num : 0);
 }
 
-/* False: malformed. */
+/* Returns false if malformed. */
 static bool unpack_rail(struct stepaf_unpack *unpack, struct announced_rail *rail)
 {
     uint32_t facts = stepaf_unpack_u32(unpack);
@@ -95,7 +95,7 @@ static bool unpack_rail(struct stepaf_unpack *unpack, struct announced_rail *rai
     return true;
 }
 
-/* False: malformed. */
+/* Returns false if malformed. */
 static bool verbs_unpack_address(struct stepaf_unpack *unpack, struct announced *announced_p)
 {
     announced_p->n_rails = stepaf_unpack_u32(unpack);
@@ -122,7 +122,7 @@ static bool verbs_unpack_address(struct stepaf_unpack *unpack, struct announced 
     return !unpack->failed;
 }
 
-/* Whether it has a queue pair for each path to this rank. */
+/* Return whether the peer has a queue pair for each path to this rank. */
 static bool has_qpns(const struct announced *announced, uint32_t slot)
 {
     uint32_t n = announced->n_rails * announced->n_qps, qpn;
@@ -135,7 +135,8 @@ static bool has_qpns(const struct announced *announced, uint32_t slot)
     return true;
 }
 
-/* Why their P_Keys keep them apart; NULL: they do not. The upper bit is that of full members. */
+/* Return why the P_Keys of the two ends do not match; NULL if they do. The upper bit marks full
+ * members. */
 static const char *pkey_misfit(uint16_t mine, uint16_t its)
 {
     if (!mine || !its)
@@ -145,7 +146,7 @@ static const char *pkey_misfit(uint16_t mine, uint16_t its)
     return (mine | its) & 0x8000 ? NULL : "both ends are but limited members of the partition";
 }
 
-/* Why the two ends of a rail do not go together; NULL: they do. */
+/* Return why the two ends of a rail do not match; NULL if they do. */
 static const char *misfit(const struct stepaf_verbs *verbs, const struct stepaf_verbs_rail *mine,
                           const struct announced_rail *its)
 {
@@ -170,7 +171,7 @@ static const char *misfit(const struct stepaf_verbs *verbs, const struct stepaf_
     return mine->cm ? NULL : pkey_misfit(mine->port.pkey, its->pkey);
 }
 
-/* Whether the two ranks can understand each other; if not, @a reason says why. */
+/* Return whether the two ranks can communicate; if not, @a reason says why. */
 static bool suits(const struct stepaf_verbs *verbs, const struct announced *announced,
                   uint32_t slot, char *reason)
 {
@@ -189,7 +190,7 @@ static bool suits(const struct stepaf_verbs *verbs, const struct announced *anno
     return true;
 }
 
-/* What the first rail is known by: an IP address, or, on InfiniBand, a LID. */
+/* Format the address of the first rail: an IP address, or, on InfiniBand, a LID. */
 static void format_rail_address(const struct stepaf_verbs_rail *rail,
                                 char text_p[STEPAF_LINK_ADDRESS])
 {
@@ -241,7 +242,7 @@ static struct stepaf_verbs_link *verbs_link_make(struct stepaf_verbs *verbs,
     return NULL;
 }
 
-/* Point at the two ends' places for this pair. */
+/* Set the pointers to the places of this pair of ranks at both ends. */
 static void point(const struct stepaf_verbs *verbs, struct stepaf_verbs_link *link,
                   const struct announced *announced, uint32_t slot)
 {
@@ -272,7 +273,7 @@ static void point(const struct stepaf_verbs *verbs, struct stepaf_verbs_link *li
     }
 }
 
-/* Bring one queue pair up; one of librdmacm's later, together with all others. */
+/* Bring one queue pair up; librdmacm connects its queue pairs later, all together. */
 static bool path_connect(struct stepaf_verbs *verbs, struct stepaf_verbs_link *link, unsigned i,
                          const struct announced *announced, uint32_t slot, char *reason)
 {
@@ -356,7 +357,7 @@ void stepaf_verbs_disconnect(struct stepaf_link *base)
         stepaf_verbs_qps_destroy(verbs, base->peer);
     stepaf_verbs_cm_forget(link);
     (void)stepaf_verbs_let_go(link, true);
-    /* Nothing writes there now, and the next one's counts begin anew. */
+    /* Nothing writes there now, and the counts of the next link start at 0. */
     memset(verbs->control.base + (size_t)base->peer * verbs->control.layout.stride, 0,
            verbs->control.layout.stride);
     verbs->links[base->peer] = NULL;

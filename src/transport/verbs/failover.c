@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* From a rail's death until both ends know what the other one has. */
+/* Failover, from a rail's death until both ends know which messages the other end has. */
 #include "transport/verbs/failover.h"
 
 #include <string.h>
@@ -8,7 +8,7 @@
 #include "base/time.h"
 #include "transport/verbs/send.h"
 
-/* How long a device may take to return receives that will never be used. Some never do. */
+/* How long a device may take to return receives that will never be used. Some never return them. */
 enum { FLUSH_US = 100000 };
 
 unsigned stepaf_verbs_failover_reserve(const struct stepaf_verbs *verbs)
@@ -31,7 +31,8 @@ static uint32_t arrived(const struct stepaf_verbs_link *link, const struct stepa
     return path == link->lead ? link->rx_arrived : path->rx.next;
 }
 
-/* Nothing comes or goes by these any more, however late. False: the device does not see to that. */
+/* Stop all traffic on these paths, however late. Returns false if the device does not ensure
+ * that. */
 static bool close_paths(struct stepaf_verbs_link *link, unsigned rail)
 {
     const struct stepaf_verbs *verbs = stepaf_verbs_of(link);
@@ -81,7 +82,7 @@ static void take_closed(struct stepaf_verbs_link *link, const struct stepaf_msg 
     struct stepaf_verbs_failover *failover = link->failover;
 
     if ((msg->slot & failover->its_closed) != failover->its_closed)
-        return; /* by another rail it has said more meanwhile */
+        return; /* the peer has sent a newer message over another rail meanwhile */
     memcpy(failover->its_sent, msg->word, sizeof(failover->its_sent));
     failover->its_closed = msg->slot;
     for (unsigned r = 0; r < n_rails(link); r++)
@@ -110,7 +111,8 @@ void stepaf_verbs_failover_told(struct stepaf_verbs_link *link, const struct ste
     }
 }
 
-/* What is in a path's ring as notification @a number, if it is the transport's own. */
+/* Read the message in a path's ring for notification @a number, if it is one of the transport
+ * itself. */
 static bool peek(const struct stepaf_verbs_link *link, const struct stepaf_verbs_path *path,
                  uint32_t number, struct stepaf_msg *msg_p)
 {
@@ -148,7 +150,8 @@ void stepaf_verbs_failover_seek(struct stepaf_verbs_link *link)
     }
 }
 
-/* Tell the peer, by every rail that is left, which are not. False: some have no room now. */
+/* Tell the peer, over every rail that is left, which rails are closed. Returns false if some have
+ * no space now. */
 static bool tell_closed(struct stepaf_verbs_link *link)
 {
     struct stepaf_verbs_failover *failover = link->failover;
@@ -173,7 +176,8 @@ static bool tell_closed(struct stepaf_verbs_link *link)
     return true;
 }
 
-/* Whether all has been looked at that a closed path had brought, or another one is to bring. */
+/* Return whether every expected notification has been processed: those a closed path had delivered,
+ * or those another path must still deliver. */
 static bool is_all_here(const struct stepaf_verbs_link *link, unsigned i)
 {
     const struct stepaf_verbs *verbs = stepaf_verbs_of(link);
@@ -186,8 +190,8 @@ static bool is_all_here(const struct stepaf_verbs_link *link, unsigned i)
            stepaf_ticks() - link->failover->closed_at > FLUSH_US * verbs->ticks_per_us;
 }
 
-/* What waits for a PART does so in vain. Let the first rail that is left lead, and count PARTs and
- * messages from here on. */
+/* Discard messages that wait for a PART: it will not arrive. Make the first remaining rail the
+ * lead, and count PARTs and messages from here on. */
 static void switch_over(struct stepaf_verbs_link *link)
 {
     struct stepaf_verbs_failover *failover = link->failover;
@@ -219,7 +223,7 @@ static bool tell_taken(struct stepaf_verbs_link *link)
     return stepaf_verbs_send_own(link, link->lead, &msg);
 }
 
-/* Whether both ends have said all that there is to say. */
+/* Return whether both ends have sent everything. */
 static bool is_agreed(struct stepaf_verbs_link *link)
 {
     struct stepaf_verbs_failover *failover = link->failover;

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* GPUs with two ways to their memory: what the device has written by the one may still be on its
- * way when the host, by the other, hears of the completion. A read by the same device, over a queue
- * pair that is connected with itself, comes back behind all that it has written (PCI Express Base
- * Specification, transaction ordering: a read's completion passes no posted write). */
+/* Flush for GPUs with two ways to their memory: data that the device has written over one way may
+ * still be in flight when the host receives the completion over the other. A read by the same
+ * device, over a queue pair connected with itself, completes after everything that the device has
+ * written (PCI Express Base Specification, transaction ordering: a read's completion passes no
+ * posted write). */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -34,7 +35,7 @@ void stepaf_verbs_flush_end(const struct stepaf_verbs *verbs, struct stepaf_verb
     rail->flush = NULL;
 }
 
-/* Bring the queue pair up, its own peer. 0 or errno. */
+/* Connect the queue pair with itself. Return 0 or errno. */
 static int connect_to_itself(const struct stepaf_verbs *verbs, const struct stepaf_verbs_rail *rail,
                              struct ibv_qp *qp)
 {
@@ -103,7 +104,7 @@ int stepaf_verbs_flush_make(const struct stepaf_verbs *verbs, struct stepaf_verb
     return 0;
 }
 
-/* Any of the GPU's memory that the rails know; NULL: there is none. */
+/* Return any registered memory of the GPU; NULL if there is none. */
 static const struct stepaf_verbs_memory *gpu_memory(const struct stepaf_verbs *verbs)
 {
     for (const struct stepaf_list *at = verbs->memories.next; at != &verbs->memories;
@@ -157,7 +158,7 @@ stepaf_status_t stepaf_verbs_flush_gpu(struct stepaf_link *base)
 
     for (unsigned i = 0; memory && i < link->n_paths && !status; i += verbs->n_qps) {
         const struct stepaf_verbs_path *path = &link->paths[i];
-        if (!path->closed) /* what a dead rail may still bring is sent again */
+        if (!path->closed) /* writes that a dead rail may still deliver are resent */
             status =
                 read_back(verbs, path->rail, memory->mem->base, memory->mr[path->rail_index]->rkey);
     }

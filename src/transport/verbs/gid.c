@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* By which entry of its GID table a RoCE port is reached. */
+/* Choose the entry of the GID table by which a RoCE port is reached. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -10,7 +10,8 @@
 
 enum { GIDS = UINT8_MAX + 1 /* that a queue pair can name; some tables are longer */ };
 
-/* How good an entry of the GID table is; 0: of no use. Kernels put link-local addresses first. */
+/* Return how good an entry of the GID table is; 0: unusable. Kernels list link-local addresses
+ * first. */
 static int gid_rank(const struct ibv_gid_entry *entry)
 {
     static const union ibv_gid none;
@@ -39,8 +40,8 @@ static void take_entry(struct stepaf_verbs_rail *rail, const struct ibv_gid_entr
     rail->v2 = entry->gid_type == IBV_GID_TYPE_ROCE_V2;
 }
 
-/* Whether packets can be sent by it. 0 or errno. A table also has entries of other network
- * namespaces, and of interfaces that are gone. */
+/* Test whether packets can be sent with this entry. Return 0 or errno. A table also has entries of
+ * other network namespaces, and of interfaces that no longer exist. */
 static int try_gid(const struct stepaf_verbs *verbs, const struct stepaf_verbs_rail *rail,
                    const struct ibv_gid_entry *entry, uint32_t index)
 {
@@ -51,16 +52,16 @@ static int try_gid(const struct stepaf_verbs *verbs, const struct stepaf_verbs_r
     };
     int error = verbs->provider->try_ah(rail->pd, &attr);
 
-    return error == EOPNOTSUPP || error == ENOSYS ? 0 : error; /* nobody can tell */
+    return error == EOPNOTSUPP || error == ENOSYS ? 0 : error; /* the provider cannot tell */
 }
 
-/* The entry that the setting names. */
+/* Take the entry that the setting names. */
 static stepaf_status_t take_gid(const struct stepaf_verbs *verbs, struct stepaf_verbs_rail *rail,
                                 uint32_t n_gids)
 {
     const char *text = verbs->base.up->env->verbs_gid_index;
     struct ibv_gid_entry entry;
-    unsigned long index = strtoul(text, NULL, 10); /* nothing but digits */
+    unsigned long index = strtoul(text, NULL, 10); /* only digits */
     char what[80];
 
     snprintf(what, sizeof(what), "has GIDs 0 to %u", n_gids - 1);
@@ -77,7 +78,7 @@ static stepaf_status_t take_gid(const struct stepaf_verbs *verbs, struct stepaf_
     return STEPAF_OK;
 }
 
-/* The best entry but those that have been tried; 0: there is none. */
+/* Find the best entry that has not been tried; return 0 if there is none. */
 static int find_best(const struct stepaf_verbs *verbs, const struct stepaf_verbs_rail *rail,
                      uint32_t n_gids, const bool *tried, struct ibv_gid_entry *best_p,
                      uint32_t *index_p)

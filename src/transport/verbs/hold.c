@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Posts that are handed over, whose tensors the device may still read. They are through in the
- * order in which they were posted. */
+/* Posts that are handed over, whose tensors the device may still read. They complete in the order
+ * in which they were posted. */
 #include "transport/verbs/failover.h"
 
 void stepaf_verbs_hold(struct stepaf_verbs_link *link, struct stepaf_post *post)
@@ -8,7 +8,7 @@ void stepaf_verbs_hold(struct stepaf_verbs_link *link, struct stepaf_post *post)
     unsigned at = (link->first_held + link->n_held++) % STEPAF_VERBS_HELD_POSTS;
 
     link->held[at] = post;
-    /* What is posted beyond that tells a peer of receives, and is not heard of. */
+    /* Requests posted beyond that report receives to the peer, and are not signaled. */
     for (unsigned i = 0; i < link->n_paths; i++)
         link->held_upto[at * link->n_paths + i] = link->paths[i].wr.asked;
     post->at = (uint8_t)at; /* where to find it again */

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Bonds: a network card that joins its ports into one device sends each queue pair's packets by one
- * of them, by its own lights, and all could end up on the same. Here queue pairs take turns. */
+/* Bonds: a NIC that joins its ports into one device chooses the port for each queue pair's packets
+ * itself, and all could use the same port. This file assigns queue pairs to ports round-robin. */
 #include "base/error.h"
 #include "base/log.h"
 #include "transport/verbs/verbs.h"
 
-/* Why the rail is no bond that could be told; NULL: it is one, of *n_p ports. */
+/* Return why the ports of the rail cannot be chosen; NULL if it is a bond of *n_p ports. */
 static const char *check_bond(const struct stepaf_verbs *verbs,
                               const struct stepaf_verbs_rail *rail, unsigned *n_p)
 {
@@ -57,7 +57,7 @@ int stepaf_verbs_lag_apply(const struct stepaf_verbs *verbs, const struct stepaf
     uint8_t port = rail->lag.port;
     int error;
 
-    if (rail->lag.ports) /* with one queue pair each, peers take turns */
+    if (rail->lag.ports) /* with one queue pair per peer, the peers alternate */
         port = (uint8_t)(1 + (link->base.peer + index) % rail->lag.ports);
     if (!port)
         return 0;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A link is lost, or one path of it. */
+/* Loss of a link, or of one path of a link. */
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
@@ -17,7 +17,7 @@ void stepaf_verbs_fence(struct stepaf_link *base)
         return;
     if (link->failover)
         stepaf_verbs_failover_end(link);
-    /* The device lets go of the tensors, and says so of each work request. */
+    /* The device releases the tensors, and reports that for each work request. */
     for (unsigned i = 0; i < link->n_paths; i++) {
         const struct stepaf_verbs_path *path = &link->paths[i];
         int error = verbs->provider->modify_qp(path->qp, &attr, IBV_QP_STATE);
@@ -36,7 +36,7 @@ void stepaf_verbs_lost(struct stepaf_verbs_link *link, const char *format, ...)
 
     if (link->base.dead)
         return;
-    if (link->proof == STEPAF_VERBS_ASKED) { /* another transport may do */
+    if (link->proof == STEPAF_VERBS_ASKED) { /* another transport may work */
         link->proof = STEPAF_VERBS_REFUTED;
         return;
     }
@@ -44,7 +44,7 @@ void stepaf_verbs_lost(struct stepaf_verbs_link *link, const char *format, ...)
     vsnprintf(reason, sizeof(reason), format, arguments);
     va_end(arguments);
     if (verbs->closing)
-        link->base.dead = true; /* the core does not listen any more */
+        link->base.dead = true; /* the core takes in nothing any more */
     else
         up->lost(up, &link->base, reason);
     stepaf_verbs_fence(&link->base);

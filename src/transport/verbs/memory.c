@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Memory that devices may read and write: the control memory with rings and acknowledged counts,
- * and what ranks say to each other of their regions. */
+ * and the announcements of regions. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -13,8 +13,7 @@ const char *stepaf_verbs_unusable(const struct stepaf_verbs_provider *provider,
     if (device->transport_type != IBV_TRANSPORT_IWARP)
         return "has no reliable connections, as InfiniBand, RoCE and iWARP have (EFA has not): its "
                "network interface can be used by STEPAF_TRANSPORTS=tcp";
-    /* iWARP devices are connected by librdmacm; some have a mode of their own, which the user knows
-     * of. */
+    /* librdmacm connects iWARP devices; some have a mode of their own, which the user must know. */
     return provider->cm->open || env->verbs_connect == STEPAF_ENV_VERBS_CONNECT_oob
                ? NULL
                : "is of iWARP, which takes librdmacm to connect: this library was built without it";
@@ -72,7 +71,7 @@ static struct ibv_device *candidate_by_name(const struct stepaf_verbs_provider *
     return NULL;
 }
 
-/* By name; of one device nothing has to be known. */
+/* Choose by name; for a single device no facts are needed. */
 static void choose_names(const struct stepaf_verbs_provider *provider, const char *gpu,
                          const struct stepaf_verbs_candidates *candidates,
                          struct stepaf_topo_nics *nics_p)
@@ -121,6 +120,6 @@ bool stepaf_verbs_nearest(const struct stepaf_verbs_provider *provider, const ch
         }
         memcpy(choice_p->why, nics.why, sizeof(choice_p->why));
         choice_p->how = nics.how;
-    } while (candidates->n < before); /* others may be as near, and shared anew */
+    } while (candidates->n < before); /* others may be as near: choose again */
     return choice_p->n > 0;
 }

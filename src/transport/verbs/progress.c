@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Looking for what has come: one completion queue for each rail, polled in batches. */
+/* Progress: one completion queue for each rail, polled in batches. */
 #include <arpa/inet.h>
 
 #include "base/time.h"
@@ -7,11 +7,11 @@
 
 enum { POLL = 16 };
 
-/* Take the commonest completion: a notification by path 0, which leads as long as its rail is
- * there, that is all there is to read, and nothing is before it. False: it is another one. */
+/* Take the most common completion: a complete message in a notification on path 0, the lead as long
+ * as its rail is alive, with none waiting before it. Returns false if it is another completion. */
 static inline bool take_short(struct stepaf_verbs *verbs, const struct ibv_wc *wc)
 {
-    /* The bit of a receive comes to lie above the peer; path and count are 0. */
+    /* The bit of a receive moves above the peer; path and count are 0. */
     uint64_t peer =
         (wc->wr_id << (64 - STEPAF_VERBS_PEER_SHIFT) | wc->wr_id >> STEPAF_VERBS_PEER_SHIFT) -
         (stepaf_verbs_is_receive >> STEPAF_VERBS_PEER_SHIFT);
@@ -38,8 +38,8 @@ static inline bool take_short(struct stepaf_verbs *verbs, const struct ibv_wc *w
     return true;
 }
 
-/* Take what was set aside, tell those peers for which there was no room, and go on where a rail is
- * dead. Return how much happened. */
+/* Take completions that were set aside, report to peers for which there was no space, and continue
+ * failovers. Return how many events there were. */
 static __attribute__((noinline, cold)) unsigned do_due(struct stepaf_verbs *verbs)
 {
     if (verbs->aside.n && !verbs->base.up->polled)
@@ -58,7 +58,7 @@ static __attribute__((noinline, cold)) unsigned do_due(struct stepaf_verbs *verb
     return n;
 }
 
-/* Take what one rail's completion queue has, as far as one look brings it. */
+/* Take the completions of one rail's completion queue, as many as one poll returns. */
 static inline __attribute__((always_inline)) unsigned poll_rail(
     struct stepaf_verbs *verbs, const struct stepaf_verbs_rail *rail)
 {
@@ -68,7 +68,7 @@ static inline __attribute__((always_inline)) unsigned poll_rail(
     unsigned n = 0;
 
     if (got > 0 && !up->polled)
-        up->polled = stepaf_ticks(); /* one stamp for all of it */
+        up->polled = stepaf_ticks(); /* one timestamp for all of them */
     for (const struct ibv_wc *wc = list; got-- > 0; wc++)
         n += take_short(verbs, wc) ? 1 : stepaf_verbs_take(verbs, wc);
     return n;

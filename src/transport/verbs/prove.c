@@ -1,17 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* In the first commit: does anything get through? Two queue pairs are connected without a word on
- * the wire, so that a network that lets no RDMA pass would show only in the first operation. A word
- * is written on each path, as check_peers does later; a peer that is there acknowledges it. Where
- * librdmacm has connected, it has crossed the network already. */
+/* Test in the first commit whether data gets through. Two queue pairs are connected without a
+ * packet on the wire, so a network that blocks RDMA would show only in the first operation. A word
+ * is written on each path, as check_peers does later; a live peer acknowledges it. A connection
+ * through librdmacm has already crossed the network. */
 #include <stdio.h>
 
 #include "base/time.h"
 #include "transport/verbs/cm.h"
 
-/* One path is enough: what else is silent is found later, and left for it. */
+/* One path is enough: other silent paths are found later, and closed then. */
 static bool is_heard(const struct stepaf_verbs_link *link)
 {
-    if (link->proof == STEPAF_VERBS_REFUTED) /* a request that has failed is done as well */
+    if (link->proof == STEPAF_VERBS_REFUTED) /* a failed request also counts as done */
         return false;
     for (unsigned i = 0; i < link->n_paths; i++)
         if (link->calls || (link->paths[i].wr.done && !link->paths[i].closed))
@@ -27,7 +27,7 @@ static void begin_proof(struct stepaf_verbs_link *link)
         (void)stepaf_verbs_tell(link, &link->paths[i], true);
 }
 
-/* Whether it takes another transport. */
+/* Return whether the link must use another transport. */
 static bool is_silent_for_long(const struct stepaf_verbs *verbs,
                                const struct stepaf_verbs_link *link)
 {

@@ -14,9 +14,9 @@
 
 #include "base/fork.h"
 
-/* Since Linux 5.12 a fork copies pages that devices use, and the library says so (rdma-core 35;
- * looked up at run time). Elsewhere a child would get the page, or the parent's next write a new
- * one, which the device does not know. */
+/* Since Linux 5.12 a fork copies pages that devices use, and the library reports that (rdma-core
+ * 35; looked up at run time). On older kernels a child would get the page, or the parent's next
+ * write a new one, unknown to the device. */
 static int real_fork_init(void)
 {
     enum ibv_fork_status (*status)(void) = NULL;
@@ -55,9 +55,9 @@ static void real_close(struct ibv_context *context)
     (void)ibv_close_device(context);
 }
 
-/* A child of fork() keeps none of the device's files, and no mapping of them: as long as any is
- * left, the kernel keeps this process's queue pairs, and its peers do not notice that it has
- * ended. */
+/* A child of fork() must keep none of the device's files, and no mapping of them: as long as any is
+ * left, the kernel keeps this process's queue pairs, and its peers do not notice that the process
+ * has ended. */
 static struct ibv_context *real_open(struct ibv_device *device)
 {
     stepaf_fork_begin();
@@ -137,7 +137,7 @@ static struct ibv_mr *real_reg_mr(struct ibv_pd *pd, void *base, size_t bytes, i
     return ibv_reg_mr(pd, base, bytes, access);
 }
 
-/* Looked up at run time: what was built with a new libibverbs is to run with an older one. */
+/* Looked up at run time: a build with a new libibverbs must run with an older one. */
 static struct ibv_mr *real_reg_dmabuf_mr(struct ibv_pd *pd, uint64_t offset, size_t bytes,
                                          uint64_t iova, int fd, int access)
 {

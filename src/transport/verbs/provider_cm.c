@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* librdmacm, as the transport sees it. */
+/* The table of librdmacm functions that the transport uses. */
 #include "transport/verbs/provider_cm.h"
 
 #include <arpa/inet.h>
@@ -10,7 +10,7 @@
 
 #include "base/fork.h"
 
-/* Beyond what the kernel allows, it takes what it allows (net.rdma_ucm.max_backlog). */
+/* The kernel reduces a larger value to its limit (net.rdma_ucm.max_backlog). */
 enum { BACKLOG = 4096 };
 
 static int failure(int result)
@@ -97,7 +97,7 @@ static int real_init_attr(struct rdma_cm_id *id, struct ibv_qp_attr *attr_p, int
     return failure(rdma_init_qp_attr(id, attr_p, mask_p));
 }
 
-/* No READ is ever sent, but some devices take a connection without any for an error. */
+/* No READ is ever sent, but some devices treat a connection without any as an error. */
 static struct rdma_conn_param to_param(const struct stepaf_verbs_cm_hello *hello)
 {
     return (struct rdma_conn_param){

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* IP addresses of RDMA ports, by librdmacm. */
+/* IP addresses of RDMA ports, through librdmacm. */
 #include <arpa/inet.h>
 #include <errno.h>
 #include <ifaddrs.h>
@@ -31,7 +31,7 @@ void stepaf_verbs_cm_to_socket(const union ibv_gid *address, uint16_t port,
     }
 }
 
-/* What can be said to peers: neither loopback nor link-local. */
+/* Convert an address that peers can use: neither loopback nor link-local. */
 static bool to_address(const struct sockaddr *socket, union ibv_gid *address_p)
 {
     const struct sockaddr_in *ipv4 = (const struct sockaddr_in *)socket;
@@ -55,7 +55,7 @@ bool stepaf_verbs_cm_is_on(const struct rdma_cm_id *id, const struct ibv_context
            !strcmp(ibv_get_device_name(id->verbs->device), ibv_get_device_name(context->device));
 }
 
-/* Which device has an address is learned by binding to it. */
+/* Return whether the address belongs to the port: binding to an address shows its device. */
 static bool belongs(struct rdma_event_channel *channel, const union ibv_gid *address,
                     const struct ibv_context *context, uint8_t port)
 {
@@ -72,8 +72,8 @@ static bool belongs(struct rdma_event_channel *channel, const union ibv_gid *add
     return does;
 }
 
-/* Whether an interface is the port's, to all appearance: the GID of an iWARP port begins with its
- * interface's hardware address, and the hardware address of IP over InfiniBand ends with the
+/* Return whether an interface appears to belong to the port: the GID of an iWARP port begins with
+ * its interface's hardware address, and the hardware address of IP over InfiniBand ends with the
  * GID. */
 static bool seems_own(const struct ifaddrs *list, const char *name, const union ibv_gid *gid)
 {
@@ -83,7 +83,7 @@ static bool seems_own(const struct ifaddrs *list, const char *name, const union 
             continue;
         if (hardware->sll_halen == ETHERNET_BYTES)
             return !memcmp(hardware->sll_addr, gid->raw, ETHERNET_BYTES);
-        /* the kernel's structure goes on behind what C declares of it */
+        /* the kernel's structure is longer than its C declaration */
         return hardware->sll_halen == IPOIB_BYTES &&
                !memcmp((const uint8_t *)hardware + offsetof(struct sockaddr_ll, sll_addr) +
                            IPOIB_BYTES - sizeof(gid->raw),
@@ -92,8 +92,8 @@ static bool seems_own(const struct ifaddrs *list, const char *name, const union 
     return false;
 }
 
-/* librdmacm keeps a device open that it has bound to once: the likely one comes first, so that it
- * need not touch the others. */
+/* librdmacm keeps a device open after it has bound to it: the likely device comes first, so that
+ * librdmacm need not touch the others. */
 int stepaf_verbs_cm_address(struct rdma_event_channel *channel, struct ibv_context *context,
                             uint8_t port, union ibv_gid *address_p)
 {

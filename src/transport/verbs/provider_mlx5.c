@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* libmlx5: what only NVIDIA's network cards can do. */
+/* libmlx5: functions that only NVIDIA's NICs have. */
 #include <infiniband/mlx5dv.h>
 
 #include "transport/verbs/provider.h"

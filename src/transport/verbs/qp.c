@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Queue pairs: made at open, one for each path to each peer, since their numbers have to be in the
- * one exchange; made ready when the peer's are known. */
+/* Queue pairs: created at open, one for each path to each peer, since their numbers must be in the
+ * single exchange; made ready when the peer's are known. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -13,7 +13,7 @@ enum {
     ACCESS = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE
 };
 
-/* What a work request may hold itself is found by trying, once for each rail. */
+/* The maximum inline size of a work request is found by trying, once for each rail. */
 static const uint16_t inline_tries[] = {256, 128, 96, 64, 32, 0};
 
 static struct ibv_qp *create_one(struct stepaf_verbs *verbs, struct stepaf_verbs_rail *rail,

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The commonest posts, which are those of an operation as planned where two ranks have one queue
- * pair: its work requests were put together with the plan (its template) and serve all peers; for
- * each only where they go is filled in. A post without a template, as an answer, has it filled in
- * here. Whatever is otherwise takes the long way of send.c. */
+/* Short way for the most common posts: those of an operation as planned, between two ranks with one
+ * queue pair. Their work requests are built with the plan (the template) and serve all peers; only
+ * the targets are filled in for each peer. A post without a template, such as an answer, has one
+ * filled in here. All other posts take the long way of send.c. */
 #include <arpa/inet.h>
 #include <stdlib.h>
 #include <string.h>
@@ -24,7 +24,7 @@ struct stepaf_verbs_template *stepaf_verbs_template_make(void)
     return template;
 }
 
-/* Let the first @a n requests be the chain, the last of which notifies. */
+/* Make the first @a n requests the chain, the last of which notifies. */
 static __attribute__((noinline)) void end_after(struct stepaf_verbs_template *template, uint32_t n)
 {
     for (unsigned i = 0; i < n; i++) {
@@ -35,8 +35,8 @@ static __attribute__((noinline)) void end_after(struct stepaf_verbs_template *te
     template->n = n;
 }
 
-/* What the writes bring. False: there is none, or one is empty or needs several requests. What is
- * in GPU memory is read by the device, however small it is. */
+/* Fill in the sources of the writes. Returns false if there is no write, or one is empty or needs
+ * several requests. The device reads data in GPU memory, however small. */
 static bool fill_template(const struct stepaf_verbs *verbs, struct stepaf_verbs_template *template,
                           const struct stepaf_post *post)
 {
@@ -51,7 +51,7 @@ static bool fill_template(const struct stepaf_verbs *verbs, struct stepaf_verbs_
         const struct stepaf_xfer *xfer = &post->xfer[i];
         uint32_t bytes = xfer->bytes;
         if (__builtin_expect(bytes - 1 >= max_write, 0))
-            return false; /* an empty one may be of no region */
+            return false; /* an empty write may be of no region */
         const struct stepaf_verbs_memory *memory =
             xfer->src_mem->registration[STEPAF_TRANSPORT_verbs];
         bool is_inline = bytes <= inline_bytes && !memory->on_gpu;
@@ -88,9 +88,8 @@ void *stepaf_verbs_make_template(const struct stepaf_post *post, size_t *bytes_p
     return template;
 }
 
-/* Find out anew for how many requests there is nothing to be looked at, and take those of a
- * template. Returns what else the last one is to be flagged with; -1: this post takes the long
- * way. */
+/* Compute again for how many requests no check is needed, and subtract those of a template. Return
+ * the additional flags of the last request; -1: this post takes the long way. */
 static __attribute__((noinline)) int renew_room(struct stepaf_verbs_link *link,
                                                 const struct stepaf_verbs_template *template)
 {
@@ -107,11 +106,11 @@ static __attribute__((noinline)) int renew_room(struct stepaf_verbs_link *link,
     path->tx.room = 0;
     if (!link->quick || requests < template->n || !has_receives ||
         link->n_held >= STEPAF_VERBS_HELD_POSTS)
-        return -1; /* what could not be held must find no room, also after one that need not be */
+        return -1; /* a post that must be held finds no space, even after one that need not */
     if (UINT32_MAX - path->wr.posted < requests)
-        return -1; /* their numbers wrap: the long way takes care of that */
+        return -1; /* the counts wrap: the long way handles that */
     if (unasked + template->n >= quarter) {
-        path->wr.asked = path->wr.posted + template->n; /* so that room is heard of in time */
+        path->wr.asked = path->wr.posted + template->n; /* so that free space is reported in time */
         return IBV_SEND_SIGNALED;
     }
     if (room > quarter - 1 - unasked)
@@ -121,7 +120,7 @@ static __attribute__((noinline)) int renew_room(struct stepaf_verbs_link *link,
     return 0;
 }
 
-/* The template of a post, with its 32 bits. NULL: it cannot have one. */
+/* Return the template of a post, with its 32 bits; NULL if it cannot have one. */
 static inline struct stepaf_verbs_template *template_of(struct stepaf_verbs *verbs,
                                                         const struct stepaf_post *post)
 {
@@ -136,7 +135,7 @@ static inline struct stepaf_verbs_template *template_of(struct stepaf_verbs *ver
     return template;
 }
 
-/* Say where the writes go and what they are called, and hand them over. 0 or the device's error. */
+/* Fill in the targets and wr_ids of the writes, and post them. Return 0 or the device's error. */
 static inline int submit(const struct stepaf_verbs *verbs, struct stepaf_verbs_template *template,
                          const struct stepaf_post *post, unsigned flags)
 {
@@ -148,7 +147,7 @@ static inline int submit(const struct stepaf_verbs *verbs, struct stepaf_verbs_t
 
     while (true) {
         const struct stepaf_verbs_rmem *rmem = (const struct stepaf_verbs_rmem *)xfer->dst;
-        /* One that fails is heard of even if that was not asked for. */
+        /* A failed request is reported even if it is not signaled. */
         write->wr_id = ++id;
         write->wr.rdma.remote_addr = rmem->address + xfer->dst_offset;
         write->wr.rdma.rkey = rmem->key[0];
@@ -171,7 +170,7 @@ static __attribute__((noinline, cold)) void refused(struct stepaf_verbs_link *li
                       link->paths[0].qp->qp_num, strerror(error < 0 ? -error : error));
 }
 
-/* Send a post of a template. False: it takes the long way. */
+/* Send a post with a template. Returns false if it takes the long way. */
 static inline bool post_template(const struct stepaf_verbs *verbs,
                                  struct stepaf_verbs_template *template, struct stepaf_post *post)
 {
@@ -212,7 +211,7 @@ static __attribute__((noinline)) unsigned post_long(struct stepaf_post *const *p
 unsigned stepaf_verbs_post(struct stepaf_post *const *posts, unsigned n)
 {
     struct stepaf_verbs *verbs = (struct stepaf_verbs *)posts[0]->link->transport;
-    struct stepaf_verbs_template *template = verbs->scratch; /* which no post has */
+    struct stepaf_verbs_template *template = verbs->scratch; /* no post has this template */
     struct stepaf_post *const *end = posts + n;
     unsigned n_queued = 0;
 

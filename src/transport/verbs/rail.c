@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* One port of one device: opening it, and finding the address that it is reached by. */
+/* One port of one device: open it, and find its address. */
 #include "transport/verbs/rail.h"
 
 #include <errno.h>
@@ -17,7 +17,8 @@ static stepaf_status_t refuse_rail(const struct stepaf_verbs_rail *rail, const c
                             rail->name, what, strerror(error));
 }
 
-/* How the port is reached: by LID, by a GID, or by an IP address that librdmacm connects to. */
+/* Choose how the port is addressed: by LID, by a GID, or by an IP address that librdmacm connects
+ * to. */
 static stepaf_status_t take_address(struct stepaf_verbs *verbs, struct stepaf_verbs_rail *rail,
                                     const struct ibv_port_attr *port)
 {
@@ -77,8 +78,8 @@ static bool notifies_by_imm(const struct stepaf_env *env, const struct ibv_devic
     return env->verbs_notify == STEPAF_ENV_VERBS_NOTIFY_imm;
 }
 
-/* The interrupt that tells of completions: ranks on different cores, and rails, have different
- * ones. */
+/* Return the interrupt that signals completions: ranks on different cores, and different rails, use
+ * different interrupts. */
 static int vector_of(const struct stepaf_verbs *verbs, const struct stepaf_verbs_rail *rail)
 {
     int n = rail->context->num_comp_vectors;

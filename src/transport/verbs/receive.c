@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Taking in notifications. What they say is input: it is compared with what is known before it
+/* Take in notifications. They are untrusted input: each is compared with known facts before it
  * changes anything. */
 #include <arpa/inet.h>
 
@@ -7,7 +7,7 @@
 #include "transport/last_rail.h"
 #include "transport/verbs/failover.h"
 
-/* Say which rail was the last with its share of a message. */
+/* Report which rail was the last with its share of a message. */
 static void tell_last_rail(struct stepaf_verbs_link *link, const struct stepaf_msg *msg)
 {
     uint64_t here[STEPAF_VERBS_RAILS_MAX] = {0};
@@ -32,7 +32,7 @@ static bool parts_are_here(const struct stepaf_verbs_link *link, uint32_t parts)
     return true;
 }
 
-/* Whether the next message is here with all its PARTs; then it is about to be taken. */
+/* Return whether the next message has arrived with all its PARTs; then it is about to be taken. */
 static __attribute__((noinline)) bool take_parts(struct stepaf_verbs_link *link,
                                                  const struct stepaf_verbs_slot *slot)
 {
@@ -55,7 +55,8 @@ static __attribute__((noinline)) bool take_parts(struct stepaf_verbs_link *link,
     return true;
 }
 
-/* Consume a notification that is not for the core; @a aside: the peer does not count it either. */
+/* Consume a notification that is not for the core; @a aside: the peer does not count it as a
+ * message either. */
 static void take_own(struct stepaf_verbs_link *link, bool aside)
 {
     link->lead->rx.next++;
@@ -63,7 +64,7 @@ static void take_own(struct stepaf_verbs_link *link, bool aside)
         link->failover->rx_aside += aside;
 }
 
-/* Read notification @a imm, which is the next one. False: it waits for PARTs. */
+/* Process notification @a imm, which is the next one. Returns false if it waits for PARTs. */
 static bool take_next(struct stepaf_verbs_link *link, uint32_t imm)
 {
     struct stepaf_upcalls *up = link->base.transport->up;
@@ -100,7 +101,7 @@ static bool take_next(struct stepaf_verbs_link *link, uint32_t imm)
     return true;
 }
 
-/* Take what has arrived on the lead, as far as its PARTs are here. */
+/* Take what has arrived on the lead, up to the first message that waits for PARTs. */
 static void drain_lead(struct stepaf_verbs_link *link)
 {
     uint32_t mask = stepaf_verbs_of(link)->qp.receives - 1;
@@ -116,7 +117,7 @@ static void drain_lead(struct stepaf_verbs_link *link)
         stepaf_verbs_give_back(link, path);
 }
 
-/* A PART, or what the transport itself has to say. */
+/* Take a PART, or a message of the transport itself. */
 static void arrived_aside(struct stepaf_verbs_link *link, struct stepaf_verbs_path *path,
                           const struct ibv_wc *wc)
 {

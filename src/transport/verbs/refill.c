@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Posting receives, and telling the peer how many there are. */
+/* Post receives, and report to the peer how many there are. */
 #include <string.h>
 
 #include "transport/verbs/verbs.h"
@@ -25,8 +25,8 @@ int stepaf_verbs_refill(struct stepaf_verbs_link *link, const struct stepaf_verb
     struct stepaf_verbs_slot *ring = path->ring ? path->ring : link->paths[0].ring;
     uint64_t id = stepaf_verbs_is_receive | path->wr_id;
     uint32_t at = path->rx.refilled;
-    /* Only messages that are sent, which a rail's first path has, bring anything, but soft-iWARP
-     * wants a place always. */
+    /* Only sent messages, which arrive on a rail's first path, carry data, but soft-iWARP always
+     * requires a place. */
     bool has_place = path->rail->imm ? path->rail->iwarp : path->ring || path->rail->iwarp;
     int error = 0;
 

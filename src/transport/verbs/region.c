@@ -1,13 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Tensors' memory: each region is registered once with every rail, so that a key covers exactly the
- * region. GPU memory goes by dma-buf, else by a peer-memory module of the GPU's driver, else not at
- * all: then the core copies it through a bounce buffer, and this file says why.
+/* Memory of tensors: each region is registered once with every rail, so that a key covers exactly
+ * the region. GPU memory is registered through dma-buf, else through a peer-memory module of the
+ * GPU's driver, else not at all: then the core copies it through a bounce buffer, and this file
+ * reports why.
  *
  * Relaxed ordering lets the device's writes overtake each other on their way to memory, but not the
  * completion that follows them (ibv_reg_mr(3), IBV_ACCESS_RELAXED_ORDERING; PCI Express Base
- * Specification, transaction ordering: a posted write without the attribute, as the completion's,
- * passes no posted write). Every message here is known by a completion, so tensors may be relaxed.
- * The control memory is not: its words are written over and over, and read without one. */
+ * Specification, transaction ordering: a posted write without the attribute, such as the
+ * completion's, passes no posted write). A completion announces every message here, so tensors may
+ * use relaxed ordering. The control memory may not: its words are overwritten repeatedly, and read
+ * without a completion. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -17,8 +19,8 @@
 #include "base/log.h"
 #include "transport/verbs/verbs.h"
 
-/* What peers may do with it; a card that is to flush what it has written reads some of it as a
- * peer. */
+/* Return what peers may do with the memory; a NIC that must flush what it has written reads some of
+ * it as a peer. */
 static int access_to(const struct stepaf_mem *mem)
 {
     return mem->kind == STEPAF_MEM_CUDA && stepaf_gpu_rdma(mem->gpu)->two_ways
@@ -26,7 +28,7 @@ static int access_to(const struct stepaf_mem *mem)
                : STEPAF_VERBS_ACCESS;
 }
 
-/* Register with relaxed ordering if that is wished and the device takes it. */
+/* Register with relaxed ordering if the setting asks for it and the device accepts it. */
 static struct ibv_mr *register_range(const struct stepaf_verbs *verbs, struct ibv_pd *pd,
                                      const struct stepaf_mem *mem)
 {
@@ -58,7 +60,7 @@ static struct ibv_mr *register_file(const struct stepaf_verbs *verbs, struct ibv
     return provider->reg_dmabuf_mr(pd, offset, mem->bytes, at, fd, access_to(mem));
 }
 
-/* NULL, and @a why says why not. */
+/* Return NULL on failure, with the reason in @a why. */
 static struct ibv_mr *export_and_register(const struct stepaf_verbs *verbs, struct ibv_pd *pd,
                                           const struct stepaf_mem *mem, bool by_pcie,
                                           char why[STEPAF_REASON_MAX])
@@ -80,8 +82,8 @@ static struct ibv_mr *export_and_register(const struct stepaf_verbs *verbs, stru
     return mr;
 }
 
-/* Of two ways first PCIe, which is the one of cards beside the GPU; the other is that of cards
- * beside the processor. */
+/* If there are two ways, try PCIe first, for NICs next to the GPU; the other way is for NICs next
+ * to the CPU. */
 static struct ibv_mr *register_dmabuf(const struct stepaf_verbs *verbs, struct ibv_pd *pd,
                                       const struct stepaf_mem *mem, char why[STEPAF_REASON_MAX])
 {
@@ -112,8 +114,8 @@ static struct ibv_mr *register_peermem(const struct stepaf_verbs *verbs, struct 
     return mr;
 }
 
-/* Register GPU memory with one rail by the first way that works; what is said of it goes to the
- * rail. NULL: it has to go by a bounce buffer. */
+/* Register GPU memory with one rail by the first way that works; record the way and the reasons in
+ * the rail. Return NULL if the memory must go through a bounce buffer. */
 static struct ibv_mr *register_gpu(const struct stepaf_verbs *verbs, struct stepaf_verbs_rail *rail,
                                    const struct stepaf_mem *mem)
 {
@@ -163,7 +165,8 @@ static void deregister(struct stepaf_verbs *verbs, struct stepaf_mem *mem)
     free(memory);
 }
 
-/* A rail does not take it. That is a failure of host memory, or where a way was asked for. */
+/* Handle memory that a rail rejects. That is a failure for host memory, or if the setting names a
+ * way. */
 static stepaf_status_t refuse_memory(struct stepaf_verbs *verbs,
                                      const struct stepaf_verbs_rail *rail,
                                      const struct stepaf_mem *mem, int error)
@@ -203,7 +206,7 @@ stepaf_status_t stepaf_verbs_reg_mem(struct stepaf_transport *transport, struct 
         }
     }
     if (mem->kind == STEPAF_MEM_CUDA && stepaf_gpu_sync_memops(mem->gpu, mem->base))
-        stepaf_log_info("verbs: %s", stepaf_last_error()->text); /* of memory mapped in pieces */
+        stepaf_log_info("verbs: %s", stepaf_last_error()->text); /* for memory mapped in pieces */
     return STEPAF_OK;
 }
 
@@ -215,7 +218,7 @@ void stepaf_verbs_dereg_mem(struct stepaf_transport *transport, struct stepaf_me
         deregister(verbs, mem);
 }
 
-/* "dma-buf over mlx5_0:1; ...", or "staged: mlx5_0:1: why". */
+/* Format "dma-buf over mlx5_0:1; ...", or "staged: mlx5_0:1: why". */
 void stepaf_verbs_describe_gpu(const struct stepaf_transport *transport, char *text)
 {
     const struct stepaf_verbs *verbs = (const struct stepaf_verbs *)transport;

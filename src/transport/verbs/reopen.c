@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Queue pairs for the processes that take lost peers' places. Those of the lost peer are destroyed,
- * so that nothing that it has sent can arrive any more, and what completion queues still have of it
- * is taken while its link is dead: completions are called by peer and path, and would be taken for
- * those of the next link otherwise. */
+/* Queue pairs for the processes that take lost peers' places. The queue pairs of the lost peer are
+ * destroyed, so that nothing that it has sent can arrive any more. The remaining completions of the
+ * lost peer are taken from the completion queues while its link is dead: completions are identified
+ * by peer and path, and would otherwise be taken for those of the next link. */
 #include <errno.h>
 #include <string.h>
 
@@ -11,7 +11,7 @@
 #include "transport/verbs/cm.h"
 #include "transport/verbs/verbs.h"
 
-/* The dead link stays for those who have its posts; these are through. */
+/* The dead link stays for the holders of its posts; the posts are complete. */
 static void strip(struct stepaf_verbs *verbs, struct stepaf_verbs_link *link)
 {
     if (!link->is_bare)
@@ -42,8 +42,8 @@ stepaf_status_t stepaf_verbs_reopen(struct stepaf_transport *transport)
     return STEPAF_OK;
 }
 
-/* Queue pairs were made for all peers that might come, since nobody knew who would be reached
- * otherwise. */
+/* Queue pairs were created for all peers that might need them, since it was unknown which peers
+ * other transports would reach. */
 void stepaf_verbs_shrink(struct stepaf_transport *transport)
 {
     struct stepaf_verbs *verbs = (struct stepaf_verbs *)transport;

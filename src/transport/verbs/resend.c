@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Messages that the peer may not have taken, and sending them again. */
+/* Keep messages that the peer may not have taken, and resend them. */
 #include <stdlib.h>
 
 #include "transport/verbs/failover.h"
 #include "transport/verbs/send.h"
 
-enum { NEVER = 1 << 30 /* work requests ahead of those that are posted */ };
+enum { NEVER = 1 << 30 /* work requests ahead of the posted ones */ };
 
-/* Stands for posts that nobody waits for. */
+/* Replaces posts that nobody waits for. */
 static struct stepaf_post is_forgotten;
 
 size_t stepaf_verbs_failover_bytes(const struct stepaf_verbs *verbs)
@@ -40,7 +40,8 @@ void stepaf_verbs_log_post(struct stepaf_verbs_link *link, unsigned at, struct s
     sent_of(link, number)->post = post;
 }
 
-/* A post that is held as @a at is through when what was asked for by now is, and @a more. */
+/* Let the post held at index @a at complete when the requests signaled by now have completed, and
+ * @a more. */
 static void hold_until(struct stepaf_verbs_link *link, unsigned at, uint32_t more)
 {
     for (unsigned i = 0; i < link->n_paths; i++)
@@ -51,13 +52,15 @@ void stepaf_verbs_log_forget(struct stepaf_verbs_link *link, unsigned at)
 {
     struct stepaf_verbs_sent *sent = sent_of(link, link->failover->held_number[at]);
 
-    /* The place may be a later message's by now, if the peer has told sooner than the device. */
+    /* The entry may belong to a later message by now, if the peer has reported sooner than the
+     * device. */
     if (sent->post == link->held[at])
         sent->post = &is_forgotten;
     hold_until(link, at, 0);
 }
 
-/* Have a post that found no room halfway begin again: what was written of it is not counted. */
+/* Make a post that found no space halfway start again: bytes written of it so far are not
+ * counted. */
 static void begin_again(struct stepaf_verbs_link *link, struct stepaf_post *post)
 {
     link->base.messages_again += post->at || post->at_offset;
@@ -79,7 +82,7 @@ bool stepaf_verbs_holds_back(struct stepaf_verbs_link *link, struct stepaf_post 
     return false;
 }
 
-/* Posts whose messages have been taken are over. Return how many. */
+/* Release posts whose messages have been taken. Return how many. */
 static unsigned release_taken(struct stepaf_verbs_link *link, uint32_t taken)
 {
     const struct stepaf_verbs_failover *failover = link->failover;
@@ -90,8 +93,8 @@ static unsigned release_taken(struct stepaf_verbs_link *link, uint32_t taken)
     return n;
 }
 
-/* The others stay until they have been sent again. False: the sources of some are not held any
- * more, since a device has acknowledged them. */
+/* Keep the other posts until they have been resent. Returns false if the sources of some are no
+ * longer held, since a device has acknowledged them. */
 static bool keep_rest(struct stepaf_verbs_link *link, uint32_t taken)
 {
     unsigned n = 0;
@@ -133,7 +136,7 @@ unsigned stepaf_verbs_resend_begin(struct stepaf_verbs_link *link, uint32_t take
     return n;
 }
 
-/* Send one message again. False: not the whole of it. */
+/* Resend one message. Returns false if part of it remains. */
 static bool resend_one(struct stepaf_verbs_link *link)
 {
     struct stepaf_verbs_failover *failover = link->failover;

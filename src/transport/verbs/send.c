@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Sending: a post becomes a chain of work requests on the lead, handed over by one call, and for
- * each piece of a large tensor that goes another way one there. */
+/* Sending: a post becomes a chain of work requests on the lead, posted with one call, and one work
+ * request on another path for each piece of a large tensor that goes there. */
 #include "transport/verbs/send.h"
 
 #include <arpa/inet.h>
@@ -24,7 +24,7 @@ static inline __attribute__((always_inline)) void add_notification(struct stepaf
     link->base.messages_sent++;
 }
 
-/* One piece of a large tensor on a path of its own, with a notification. */
+/* Send one piece of a large tensor on a path of its own, with a notification. */
 static bool send_part(struct stepaf_verbs_link *link, struct stepaf_verbs_path *path,
                       const struct stepaf_xfer *xfer, uint32_t at, uint32_t bytes)
 {
@@ -42,14 +42,15 @@ static bool send_part(struct stepaf_verbs_link *link, struct stepaf_verbs_path *
     return stepaf_verbs_chain_submit(&chain, true);
 }
 
-/* Whether pieces go by this path: it is none but the lead, and its rail is there. */
+/* Return whether pieces use this path: it is not the lead, and its rail is alive. */
 static inline bool takes_parts(const struct stepaf_verbs_link *link,
                                const struct stepaf_verbs_path *path)
 {
     return path != link->lead && !path->closed;
 }
 
-/* How many paths take pieces, the lead included, if all of them have room for one; else 0. */
+/* Return how many paths take pieces, including the lead, if all of them have space for one; else
+ * 0. */
 static unsigned ways(struct stepaf_verbs_link *link)
 {
     const struct stepaf_verbs *verbs = stepaf_verbs_of(link);
@@ -67,7 +68,8 @@ static unsigned ways(struct stepaf_verbs_link *link)
     return n;
 }
 
-/* Divide what is left of a tensor, or as much as goes at once, among all paths. False: no room. */
+/* Divide the rest of a tensor, or as much as can be sent now, among all paths. Returns false if
+ * there is no space. */
 static bool send_divided(struct stepaf_verbs_chain *chain, struct stepaf_post *post)
 {
     struct stepaf_verbs_link *link = chain->link;
@@ -83,7 +85,7 @@ static bool send_divided(struct stepaf_verbs_chain *chain, struct stepaf_post *p
         bytes = (uint32_t)most;
     uint32_t each = bytes / n / STEPAF_VERBS_LINE * STEPAF_VERBS_LINE;
     uint32_t first = bytes - each * (n - 1);
-    if (first > max_write) /* with what is left of whole lines: that comes later */
+    if (first > max_write) /* the remainder beyond whole lines does not fit: sent later */
         first = max_write;
     stepaf_verbs_chain_write(chain, xfer, at, first);
     at += first;
@@ -92,7 +94,7 @@ static bool send_divided(struct stepaf_verbs_chain *chain, struct stepaf_post *p
             continue;
         if (!send_part(link, &link->paths[i], xfer, at, each)) {
             link->base.bytes_sent = counted;
-            return true; /* lost: what is left does not matter, or all of it comes again */
+            return true; /* lost: the rest does not matter, or everything is resent */
         }
         at += each;
     }
@@ -101,14 +103,15 @@ static bool send_divided(struct stepaf_verbs_chain *chain, struct stepaf_post *p
     return true;
 }
 
-/* Send what is left of a tensor, or as much as goes at once, on the lead alone. False: no room. */
+/* Send the rest of a tensor, or as much as can be sent now, on the lead alone. Returns false if
+ * there is no space. */
 static bool send_whole(struct stepaf_verbs_chain *chain, struct stepaf_post *post)
 {
     const struct stepaf_xfer *xfer = &post->xfer[post->at];
     uint32_t bytes = xfer->bytes - post->at_offset;
     uint32_t most = stepaf_verbs_of(chain->link)->qp.max_write;
 
-    if (stepaf_verbs_chain_room(chain) < 2) /* one is the notification's */
+    if (stepaf_verbs_chain_room(chain) < 2) /* one is for the notification */
         return false;
     if (bytes > most)
         bytes = most;
@@ -117,13 +120,13 @@ static bool send_whole(struct stepaf_verbs_chain *chain, struct stepaf_post *pos
     return true;
 }
 
-/* Whether the link or a rail of it was lost while a post was being sent. */
+/* Return whether the link or a rail of it was lost while a post was being sent. */
 static inline bool is_stopped(const struct stepaf_verbs_link *link)
 {
     return link->base.dead | (link->halt == STEPAF_VERBS_HALTED);
 }
 
-/* Hand over as much of the post's writes as there is room for. True: all but what is in the
+/* Post as many of the post's writes as there is space for. Returns true if all are posted or in the
  * chain. */
 static inline __attribute__((always_inline)) bool send_writes(struct stepaf_verbs_chain *chain,
                                                               struct stepaf_post *post)
@@ -140,7 +143,8 @@ static inline __attribute__((always_inline)) bool send_writes(struct stepaf_verb
                 return false;
             if (divided && is_stopped(link))
                 return true;
-            /* A piece's acknowledgement says that the peer is there, long before the last one's. */
+            /* The acknowledgement of a piece shows that the peer is alive, long before the last
+             * one's. */
             bool cut = post->at_offset < xfer->bytes;
             if ((cut || chain->n == STEPAF_VERBS_CHAIN - 1) &&
                 !stepaf_verbs_chain_submit(chain, cut))
@@ -150,7 +154,7 @@ static inline __attribute__((always_inline)) bool send_writes(struct stepaf_verb
     return true;
 }
 
-/* Whether a device reads the tensors after the post was handed over. */
+/* Return whether a device reads the tensors after the post was handed over. */
 static bool uses_tensors(const struct stepaf_verbs_link *link, const struct stepaf_post *post)
 {
     for (unsigned i = 0; i < post->n_xfer; i++) {
@@ -165,7 +169,8 @@ static bool uses_tensors(const struct stepaf_verbs_link *link, const struct step
     return false;
 }
 
-/* As far as there is room. True: all but what is in the chain, or the link is stopped. */
+/* Send as far as there is space. Returns true if all is posted or in the chain, or the link is
+ * stopped. */
 static inline __attribute__((always_inline)) bool send_post(struct stepaf_verbs_chain *chain,
                                                             struct stepaf_post *post)
 {
@@ -176,7 +181,7 @@ static inline __attribute__((always_inline)) bool send_post(struct stepaf_verbs_
            stepaf_verbs_chain_room(chain);
 }
 
-/* What found no room is offered again by the core. */
+/* Queue a post that found no space; the core will offer it again. */
 static __attribute__((noinline, cold)) void postpone(struct stepaf_verbs_chain *chain,
                                                      struct stepaf_post *post)
 {
@@ -264,7 +269,7 @@ bool stepaf_verbs_tell(struct stepaf_verbs_link *link, struct stepaf_verbs_path 
     struct stepaf_verbs_chain chain;
 
     if (path->closed)
-        return true; /* nobody is there to hear of it */
+        return true; /* nobody is there to receive the report */
     if (path->wr.posted - path->wr.done >= verbs->qp.depth)
         return false;
     chain.link = link;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Completions: of what has been sent, of what has come, and of what has failed. */
+/* Completions of sends, of receives, and of failed requests. */
 #include "transport/verbs/failover.h"
 
-/* A send has ended, and all before it on its queue pair. */
+/* Note that a send, and all sends before it on its queue pair, are complete. */
 static unsigned send_ended(struct stepaf_verbs_link *link, struct stepaf_verbs_path *path,
                            uint64_t wr_id)
 {
@@ -13,7 +13,8 @@ static unsigned send_ended(struct stepaf_verbs_link *link, struct stepaf_verbs_p
     return link->n_held && link->halt != STEPAF_VERBS_HALTED ? stepaf_verbs_let_go(link, false) : 0;
 }
 
-/* Whether another rail would fare no better: one of the two ends has done wrong. */
+/* Return whether the error is a fault of one of the two ends, so that another rail would fail as
+ * well. */
 static bool is_mistake(enum ibv_wc_status status)
 {
     switch (status) {
@@ -29,7 +30,7 @@ static bool is_mistake(enum ibv_wc_status status)
     }
 }
 
-/* A work request has failed, or was given back unused after another one had. */
+/* Handle a work request that has failed, or was flushed after another failure. */
 static __attribute__((noinline, cold)) unsigned failed(struct stepaf_verbs_link *link,
                                                        struct stepaf_verbs_path *path,
                                                        const struct ibv_wc *wc)
@@ -38,7 +39,7 @@ static __attribute__((noinline, cold)) unsigned failed(struct stepaf_verbs_link 
     const char *what = wc->status == IBV_WC_WR_FLUSH_ERR ? "closed after an error of either end"
                                                          : verbs->provider->status_text(wc->status);
 
-    /* Of a dead link, the queue pairs may be gone. */
+    /* The queue pairs of a dead link may no longer exist. */
     if (!link->base.dead && is_mistake(wc->status) && !path->closed)
         stepaf_verbs_lost(link, "%s, queue pair 0x%x: %s", path->rail->name, path->qp->qp_num,
                           what);

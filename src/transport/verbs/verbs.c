@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Opening and closing, and the table. */
+/* Open and close the transport, and its table of operations. */
 #include "transport/verbs/failover.h"
 
 #include <errno.h>
@@ -94,7 +94,7 @@ err_verbs:
     return status;
 }
 
-/* Why it has chosen these devices. */
+/* Append why these devices were chosen. */
 static void add_choice(const struct stepaf_transport *transport, char *text)
 {
     const char *why = ((const struct stepaf_verbs *)transport)->choice.why;
@@ -138,7 +138,7 @@ static unsigned verbs_count_rails(const struct stepaf_link *base, struct stepaf_
                 (struct stepaf_rail_count){.name = path->rail->name, .is_up = !path->closed};
         rails_p[n - 1].bytes_sent += path->bytes_sent;
     }
-    if (link->n_paths == 1) /* posts of a template count there alone */
+    if (link->n_paths == 1) /* posts with a template are counted only there */
         rails_p[0].bytes_sent = base->bytes_sent;
     return n;
 }

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What polling does not tell: events of devices, and peers that acknowledge nothing any more. */
+/* Watch for trouble that polling does not show: events of devices, and peers that no longer
+ * acknowledge. */
 #include "base/log.h"
 #include "base/time.h"
 #include "transport/verbs/cm.h"
@@ -8,7 +9,7 @@
 
 enum { LOOK_US = 10000, ASK_PER_TIMEOUT = 4 };
 
-/* A queue pair in error; @a fatal: another rail would fare no better. */
+/* Handle a queue pair in error; @a fatal: another rail would fail as well. */
 static void lose_pair(struct stepaf_verbs *verbs, const struct ibv_qp *qp, bool fatal,
                       const char *what)
 {
@@ -24,7 +25,7 @@ static void lose_pair(struct stepaf_verbs *verbs, const struct ibv_qp *qp, bool 
     }
 }
 
-/* A rail in error; @a fatal: also where there is no other one. */
+/* Handle a rail in error; @a fatal: lose the link also if there is no other rail. */
 static void lose_rail(struct stepaf_verbs *verbs, unsigned rail, bool fatal, const char *what)
 {
     for (unsigned p = 0; p < verbs->n_peers; p++) {
@@ -36,7 +37,7 @@ static void lose_rail(struct stepaf_verbs *verbs, unsigned rail, bool fatal, con
     }
 }
 
-/* What has become of the address that peers send to, in words; NULL: nothing. */
+/* Describe, as text, how the address that peers send to has changed; NULL if it has not. */
 static const char *address_change(const struct stepaf_verbs *verbs,
                                   const struct stepaf_verbs_rail *rail)
 {
@@ -50,8 +51,8 @@ static const char *address_change(const struct stepaf_verbs *verbs,
                : NULL;
 }
 
-/* The port, or its address: over another rail what is under way goes on at once. Over the last one
- * it is tried again for a while, since it may come back. */
+/* Record trouble with the port or its address. If there is another rail, operations in flight
+ * continue there immediately. The last rail is retried for a while, since it may recover. */
 static void take_trouble(struct stepaf_verbs *verbs, unsigned index, const char *trouble)
 {
     struct stepaf_verbs_rail *rail = &verbs->rails[index];
@@ -104,7 +105,7 @@ static void take_event(struct stepaf_verbs *verbs, unsigned index,
     }
 }
 
-/* Whether anything asked of a path is still to come. */
+/* Return whether a signaled request of a path is still in flight. */
 static bool is_asked(const struct stepaf_verbs_path *path)
 {
     return path->wr.asked != path->wr.done && (int32_t)(path->wr.asked - path->wr.done) > 0;
@@ -120,9 +121,9 @@ static void say_silent(struct stepaf_verbs_link *link, struct stepaf_verbs_path 
                                            "4791, VLAN, MTU)?");
 }
 
-/* A peer that is there acknowledges what is written to it. Where nothing is under way that would
- * tell, a word is written, so often that the peer is found lost within the timeout. @a anew: the
- * last look is so long ago that what has come since may still lie in the queue. */
+/* A live peer acknowledges what is written to it. If no request in flight would report that, write
+ * a word, so often that a lost peer is found within the timeout. @a anew: the last check is so long
+ * ago that later arrivals may still be in the queue. */
 static void watch_path(struct stepaf_verbs *verbs, struct stepaf_verbs_link *link,
                        struct stepaf_verbs_path *path, uint64_t now, bool anew)
 {
@@ -132,7 +133,7 @@ static void watch_path(struct stepaf_verbs *verbs, struct stepaf_verbs_link *lin
 
     if (path->closed)
         return;
-    /* What has only now been asked has not been waited for, however long ago the last look was. */
+    /* A request signaled only now has not been waited for, however long ago the last check was. */
     if (!path->wr.quiet_since || path->wr.done != path->wr.quiet_done ||
         (asked && !path->was_asked) || anew) {
         path->wr.quiet_since = now;
@@ -174,8 +175,8 @@ void stepaf_verbs_check_peers(struct stepaf_transport *transport)
     }
 }
 
-/* Whether the peer has acknowledged what a path had posted when that began to matter; ask if
- * nothing would tell. A device is through with what a dead rail still had. */
+/* Return whether the peer has acknowledged what a path had posted when settling began; write a word
+ * if no request would report it. The device no longer uses what a dead rail still had. */
 static bool is_settled(struct stepaf_verbs_link *link, struct stepaf_verbs_path *path)
 {
     if (path->closed || (int32_t)(path->wr.done - path->settle) >= 0)
@@ -192,7 +193,7 @@ bool stepaf_verbs_is_quiet(struct stepaf_transport *transport, bool begin, uint3
 
     for (uint32_t p = 0; p < verbs->n_peers; p++) {
         struct stepaf_verbs_link *link = verbs->links[p];
-        /* What a dead rail has lost is read again, unless this end goes. */
+        /* Posts that a dead rail has lost are read again, unless this end closes. */
         bool resends = link && link->halt >= STEPAF_VERBS_RESENDS && !verbs->closing;
         for (unsigned i = 0; link && !link->base.dead && i < link->n_paths; i++) {
             struct stepaf_verbs_path *path = &link->paths[i];
