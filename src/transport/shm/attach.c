@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Yama, a security module that Ubuntu has on, lets only ancestors at a process's pages
- * (ptrace_scope 1), unless the process itself names somebody. */
+/* Yama, a security module that Ubuntu enables, allows only ancestors to access a process's pages
+ * (ptrace_scope 1), unless the process itself names another process. */
 #include "transport/shm/attach.h"
 
 #include <fcntl.h>

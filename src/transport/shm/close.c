@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Closing this rank's pages to a peer, for a reason that the peer reads. */
+/* Close this rank's pages to a peer, for a reason that the peer can read. */
 #include "transport/shm/shm.h"
 
 void stepaf_shm_close(struct stepaf_shm_link *link, enum stepaf_shm_closed why)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* From a peer's announcement to a link: open its control segment, watch its process, try whether
+/* Make a link from a peer's announcement: open its control segment, watch its process, test whether
  * its pages can be written. */
 #include <errno.h>
 #include <stdio.h>
@@ -14,13 +14,13 @@
 #include "device/device.h"
 #include "transport/shm/shm.h"
 
-/* What a rank announces. */
+/* The announcement of a rank. */
 struct announced {
     int fd;
     uint64_t bytes;
-    uint32_t n_peers; /* which its layout follows from */
+    uint32_t n_peers; /* determines its layout */
     uint64_t token[STEPAF_SHM_TOKEN_WORDS];
-    uint64_t token_address; /* in the peer's own memory: for trying out cross-memory attach */
+    uint64_t token_address; /* in the peer's own memory: to test cross-memory attach */
 };
 
 struct stepaf_shm_layout stepaf_shm_layout(const struct stepaf_env *env, unsigned n_peers)
@@ -61,7 +61,8 @@ static bool shm_unpack_address(struct stepaf_unpack *unpack, struct announced *a
     return !unpack->failed;
 }
 
-/* Whether the kernel lets this process at the peer's pages; @a reason says why not. */
+/* Return whether the kernel lets this process access the peer's pages; if not, @a reason says
+ * why. */
 static bool try_cma(const struct stepaf_shm *shm, pid_t pid, const struct announced *announced,
                     char *reason)
 {
@@ -84,8 +85,9 @@ static bool try_cma(const struct stepaf_shm *shm, pid_t pid, const struct announ
     return true;
 }
 
-/* Point at the two inboxes of a pair: number @a mine in my segment, number @a its in the peer's,
- * whose places differ where the two have other numbers of peers. */
+/* Set the pointers to the two inboxes of a pair: number @a mine in this rank's segment, number @a
+ * its in the peer's segment. The offsets differ if the two ranks have different numbers of
+ * peers. */
 static void point_rings(const struct stepaf_shm *shm, struct stepaf_shm_link *link, uint32_t mine,
                         uint32_t its, const struct stepaf_shm_layout *its_layout)
 {
@@ -104,10 +106,10 @@ static void point_rings(const struct stepaf_shm *shm, struct stepaf_shm_link *li
     link->tx_words = (struct stepaf_shm_words *)(void *)(its_inbox + ring);
     link->rx_staging = my_base + layout->staging_at + mine * staging;
     link->tx_staging = its_base + its_layout->staging_at + its * staging;
-    memset(my_inbox, 0, layout->inbox_bytes); /* of what a predecessor has written */
+    memset(my_inbox, 0, layout->inbox_bytes); /* clear what a predecessor has written */
 }
 
-/* Open what the peer announced. False, with @a reason, if that cannot be done. */
+/* Open what the peer announced. Returns false, with @a reason, on failure. */
 static bool open_peer(struct stepaf_shm *shm, struct stepaf_shm_link *link,
                       const struct announced *announced, const struct stepaf_shm_layout *its_layout,
                       uint32_t its_slot, char *reason)
@@ -198,7 +200,7 @@ void stepaf_shm_disconnect(struct stepaf_link *base)
         if (shm->links[i] == link)
             shm->links[i] = shm->links[--shm->n_links];
     munmap(link->map, link->map_bytes);
-    /* The inbox stays as it is: a process that lives sees there whether it was fenced off. */
+    /* The inbox stays as it is: a live process can see there whether it was fenced off. */
     stepaf_shm_vacate(shm, link);
     free(link);
 }

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Copies past the cache.
+/* Copies that bypass the cache.
  *
- * A copy whose source and destination together are larger than the last-level cache finds neither
- * there, and what it stores only pushes out something else, after the line was read for nothing.
- * Stores past the cache save that read. The C library does the same, but from three quarters of
- * what the processor says its cache is; a virtual machine may be told the whole host's, ten times
+ * If source and destination together are larger than the last-level cache, a copy finds neither in
+ * the cache, and its stores only evict other data, after the line was read for nothing. Stores that
+ * bypass the cache save that read. The C library does the same, but from three quarters of the
+ * cache size that the CPU reports; a virtual machine may report the whole host's cache, ten times
  * what its cores can use. Below that size the receiver would find its tensor in the cache, and such
  * stores take twice as long (bench/results/node.md). */
 #include "transport/shm/copy.h"
@@ -17,9 +17,9 @@
 
 enum {
     LINE = 64,
-    AHEAD = 512, /* bytes that the source is fetched ahead */
+    AHEAD = 512, /* bytes by which the source is prefetched */
     CORE_CACHE =
-        16 << 20, /* no processor has more last-level cache for a core: more is the host's */
+        16 << 20, /* no CPU has more last-level cache per core: a larger value is the host's */
     UNKNOWN_CACHE = 32 << 20
 };
 
@@ -42,7 +42,7 @@ static void copy_line(uint8_t *dst, const uint8_t *src)
     __m128i a = _mm_loadu_si128(from), b = _mm_loadu_si128(from + 1);
     __m128i c = _mm_loadu_si128(from + 2), d = _mm_loadu_si128(from + 3);
 
-    _mm_prefetch((const char *)src + AHEAD, _MM_HINT_NTA); /* which does not fault */
+    _mm_prefetch((const char *)src + AHEAD, _MM_HINT_NTA); /* does not fault */
     _mm_stream_si128(to, a);
     _mm_stream_si128(to + 1, b);
     _mm_stream_si128(to + 2, c);
@@ -59,7 +59,7 @@ void stepaf_shm_copy_uncached(uint8_t *dst, const uint8_t *src, size_t bytes)
     for (at = head; bytes - at >= LINE; at += LINE)
         copy_line(dst + at, src + at);
     memcpy(dst + at, src + at, bytes - at);
-    _mm_sfence(); /* these stores keep no order by themselves */
+    _mm_sfence(); /* these stores are not ordered by themselves */
 }
 
 #else

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Sending: the tensors' bytes, then the message in the peer's inbox. */
+/* Sending: the tensors' bytes, then the message into the peer's inbox. */
 #include <alloca.h>
 #include <stdio.h>
 #include <string.h>
@@ -9,14 +9,14 @@
 #include "transport/shm/copy.h"
 #include "transport/shm/shm.h"
 
-/* What becomes of a write. */
+/* Result of a write. */
 enum outcome {
-    DONE,    /* also where the peer is lost */
+    DONE,    /* also if the peer is lost */
     NO_ROOM, /* for all of it, now */
-    REFUSED  /* this rank's own memory cannot be read: the post goes no further */
+    REFUSED  /* this rank's own memory cannot be read: the post is abandoned */
 };
 
-/* Nothing of the post counts as sent. */
+/* Abandon a post: nothing of it counts as sent. */
 static enum outcome refuse(struct stepaf_shm_link *link, struct stepaf_post *post)
 {
     struct stepaf_upcalls *up = link->base.transport->up;
@@ -40,7 +40,7 @@ static enum outcome write_ring(struct stepaf_shm_link *link, struct stepaf_post 
     }
 }
 
-/* A peer may change its user, or end its first thread: its ring is there as before. */
+/* Switch to the ring. A peer may change its user, or end its first thread: its ring still works. */
 static enum outcome go_by_ring(struct stepaf_shm_link *link, struct stepaf_post *post)
 {
     if (link->cma)
@@ -52,7 +52,7 @@ static enum outcome go_by_ring(struct stepaf_shm_link *link, struct stepaf_post 
     return write_ring(link, post);
 }
 
-/* Write to the peer's own pages, if that can be. */
+/* Write to the peer's own pages, if possible. */
 static enum outcome write_pages(struct stepaf_shm_link *link, struct stepaf_post *post)
 {
     switch (stepaf_shm_write_pages(link, post)) {
@@ -67,7 +67,7 @@ static enum outcome write_pages(struct stepaf_shm_link *link, struct stepaf_post
         stepaf_shm_give_up(link, STEPAF_SHM_GIVEN_UP, "its process has ended");
         return DONE;
     case STEPAF_SHM_WRITTEN:
-    case STEPAF_SHM_NO_ROOM: /* the ring's */
+    case STEPAF_SHM_NO_ROOM: /* only returned for the ring */
         break;
     }
     return DONE;
@@ -92,13 +92,13 @@ static enum outcome write_one(struct stepaf_shm_link *link, struct stepaf_post *
     return write_ring(link, post);
 }
 
-/* Whether nobody will read what is sent. */
+/* Return whether nobody will read what is sent. */
 static inline bool link_is_over(const struct stepaf_shm_link *link)
 {
     return __builtin_expect(link->base.dead || link->shut, 0);
 }
 
-/* Finish one post, or leave it QUEUED with its cursor where it got to. False: it is. */
+/* Finish one post, or leave it QUEUED with its cursor advanced. Returns false if it is QUEUED. */
 static inline bool shm_post_one(struct stepaf_post *post)
 {
     struct stepaf_shm_link *link = (struct stepaf_shm_link *)post->link;
@@ -110,7 +110,7 @@ static inline bool shm_post_one(struct stepaf_post *post)
         post->state = STEPAF_POST_QUEUED;
         return false;
     }
-    /* Only fragments take slots of their own; then there may be none left for the message. */
+    /* Only fragments take slots of their own; then none may be left for the message. */
     for (; post->at < post->n_xfer; post->at++, post->at_offset = 0) {
         enum outcome outcome = write_one(link, post);
         if (__builtin_expect(outcome != DONE, 0)) {
@@ -135,7 +135,7 @@ static bool mapped(const struct stepaf_xfer *xfer)
     return ((const struct stepaf_shm_rmem *)xfer->dst)->map != NULL;
 }
 
-/* Whether tensor @a index comes from one place for all posts, is large, and goes by copy. */
+/* Return whether tensor @a index has one source for all posts, is large, and is written by copy. */
 static bool is_shared_source(struct stepaf_post *const *posts, unsigned n, unsigned index,
                              size_t least)
 {

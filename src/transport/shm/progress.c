@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Taking in: messages and fragments. */
+/* Take in messages and fragments. */
 #include <string.h>
 
 #include "base/time.h"
 #include "base/writable.h"
 #include "transport/shm/shm.h"
 
-/* Put a fragment where it belongs. Its place comes from outside, and is checked. */
+/* Copy a fragment to its place. The place is untrusted input, and is checked. */
 static void take_fragment(struct stepaf_shm_link *link, const struct stepaf_msg *msg)
 {
     const struct stepaf_shm *shm = (const struct stepaf_shm *)link->base.transport;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Peers' regions: shared files are mapped, other pages are named by their address. */
+/* Peers' regions: shared files are mapped, other pages are identified by their address. */
 #include <stdlib.h>
 #include <sys/mman.h>
 
@@ -31,7 +31,7 @@ stepaf_status_t stepaf_shm_import_mem(struct stepaf_link *base, uint32_t id, uin
         return stepaf_error_no_memory(STEPAF_PHASE_COMMIT);
     rmem->base = (struct stepaf_rmem){id, bytes};
     rmem->address = address;
-    /* Where the kernel is to copy, it goes the way of other pages. */
+    /* If the kernel must copy, the file is treated like other pages. */
     if (fd >= 0 && !((const struct stepaf_shm *)base->transport)->kernel_copies) {
         rmem->map = stepaf_device_map_peer(link->pid, fd, bytes, reason);
         if (!rmem->map) {

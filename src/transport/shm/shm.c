@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Opening and closing, and the table. */
+/* Open and close the transport, and its table of operations. */
 #include "transport/shm/shm.h"
 
 #include <errno.h>

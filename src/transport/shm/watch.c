@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Watching the peers' processes: by process file descriptors in one epoll set, or, where the kernel
- * has none (before 5.3), by their state in /proc; and whether they still run the program that has
- * announced the link. Called by idle waiters only. And what a peer that is not listened to any more
- * may still write. */
+/* Watch the peers' processes: by process file descriptors in one epoll set, or, if the kernel has
+ * none (before 5.3), by their state in /proc. Also check whether they still run the program that
+ * announced the link, and what a peer that is no longer listened to may still write. Called only by
+ * idle waiters. */
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
@@ -28,13 +28,13 @@
 
 enum {
     STAT_THREADS = 17,    /* of /proc/PID/stat: words from the state to the number of threads */
-    SAME_PROGRAM_MS = 100 /* so often it is asked for */
+    SAME_PROGRAM_MS = 100 /* interval of the check */
 };
 
-/* What /proc says of a process. */
+/* State of a process in /proc. */
 enum process_state {
     PROCESS_LIVES,
-    PROCESS_HEADLESS, /* its first thread has ended, others go on */
+    PROCESS_HEADLESS, /* its first thread has ended, others continue */
     PROCESS_ENDED     /* it is gone, or only waits for its parent */
 };
 
@@ -53,7 +53,7 @@ static enum process_state process_state(pid_t pid)
     if (bytes <= 0)
         return bytes < 0 && errno == ESRCH ? PROCESS_ENDED : PROCESS_LIVES;
     stat[bytes] = '\0';
-    /* pid (name) state: the name may hold anything, also parentheses */
+    /* pid (name) state: the name may contain anything, including parentheses */
     const char *state = strrchr(stat, ')');
     if (!state || state[1] != ' ' || (state[2] != 'Z' && state[2] != 'X'))
         return PROCESS_LIVES;
@@ -80,7 +80,8 @@ bool stepaf_shm_is_over(struct stepaf_link *link)
     return stepaf_shm_has_ended((const struct stepaf_shm_link *)link);
 }
 
-/* The peer's descriptor of its control segment, which is closed when it begins another program. */
+/* Stat the peer's file descriptor of its control segment, which is closed when the peer starts
+ * another program. */
 static bool stat_control(const struct stepaf_shm_link *link, struct stat *facts_p)
 {
     char path[64];
@@ -98,8 +99,8 @@ void stepaf_shm_identify(struct stepaf_shm_link *link, int fd)
         link->control_inode = facts.st_ino;
 }
 
-/* Whether the peer's process has begun another program, by exec. One that is about to end has
- * closed its descriptors, too, but not for long. */
+/* Return whether the peer's process has started another program, by exec. A process that is about
+ * to end has closed its file descriptors, too, but not for long. */
 static bool is_another_program(struct stepaf_shm_link *link)
 {
     struct stat facts;
@@ -137,7 +138,7 @@ bool stepaf_shm_watch(struct stepaf_shm *shm, struct stepaf_shm_link *link, char
 void stepaf_shm_unwatch(struct stepaf_shm *shm, struct stepaf_shm_link *link)
 {
     if (link->pidfd >= 0)
-        close(link->pidfd); /* the epoll set forgets it by that */
+        close(link->pidfd); /* which removes it from the epoll set */
     else
         shm->n_unwatched--;
 }
@@ -183,7 +184,7 @@ void stepaf_shm_forget(struct stepaf_shm *shm)
         forget_predecessor(&shm->predecessors[p]);
 }
 
-/* The peer is lost: what it said last still counts. */
+/* Lose the peer: the messages that it sent last still count. */
 static void lose(struct stepaf_shm *shm, struct stepaf_shm_link *link, const char *reason)
 {
     struct stepaf_upcalls *up = shm->base.up;
@@ -194,7 +195,7 @@ static void lose(struct stepaf_shm *shm, struct stepaf_shm_link *link, const cha
         up->lost(up, &link->base, reason);
 }
 
-/* What a peer that has closed its pages to this rank has found. */
+/* Return what a peer that has closed its pages to this rank has found. */
 static const char *reason_of(const struct stepaf_shm_link *link)
 {
     switch (stepaf_shm_closed_for(link->tx_words, link->own_pid)) {
@@ -208,7 +209,7 @@ static const char *reason_of(const struct stepaf_shm_link *link)
     }
 }
 
-/* Its process has ended: what it has found before says more. */
+/* Return why the peer is lost after its process has ended: what it found before says more. */
 static const char *reason_of_end(const struct stepaf_shm_link *link)
 {
     return stepaf_shm_closed_for(link->tx_words, link->own_pid) ? reason_of(link)
@@ -250,7 +251,7 @@ void stepaf_shm_check_peers(struct stepaf_transport *transport)
     check_programs(shm);
 }
 
-/* Close the pages to a peer, unless they are; whether it is still writing there. */
+/* Close the pages to a peer, unless they are closed; return whether it is still writing there. */
 static bool is_writing(struct stepaf_shm_link *link)
 {
     stepaf_shm_close(link, STEPAF_SHM_GIVEN_UP);

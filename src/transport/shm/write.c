@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The three ways to write into a peer's memory.
  *
- * The copy is the C library's, up to the size from which it goes past the cache (copy.h). Measured
+ * The copy is the C library's, up to the size from which it bypasses the cache (copy.h). Measured
  * between two processes on a Xeon with AVX-512 (Sapphire Rapids), 64 KiB to 8 MiB: "rep movsb" and
- * 512-bit loops are within 3 % of it, stores past the cache take 2 to 5 times as long, because the
- * receiver then reads from memory what it would have found in the cache. What does pay is to take a
- * large source through the cache once for all receivers: three copies of 1.75 to 32 MiB in blocks
- * take 0.65 to 0.75 of the time. */
+ * 512-bit loops are within 3 % of it; stores that bypass the cache take 2 to 5 times as long,
+ * because the receiver then reads from memory what it would have found in the cache. It does pay to
+ * take a large source through the cache once for all receivers: three copies of 1.75 to 32 MiB in
+ * blocks take 0.65 to 0.75 of the time. */
 #include <errno.h>
 #include <string.h>
 #include <sys/uio.h>
@@ -30,7 +30,7 @@ void stepaf_shm_copy_many(uint8_t *const *dst, unsigned n, const uint8_t *src, s
     }
 }
 
-/* Whether this process can read its own byte, which it could not write to a peer. */
+/* Return whether this process can read its own byte, which it could not write to a peer. */
 static bool is_readable(const uint8_t *src)
 {
     uint8_t byte;
@@ -39,7 +39,7 @@ static bool is_readable(const uint8_t *src)
     return process_vm_readv(getpid(), &local, 1, &own, 1, 0) == 1 || errno != EFAULT;
 }
 
-/* What has kept this rank from writing @a src to the peer. */
+/* Return what has kept this rank from writing @a src to the peer. */
 static enum stepaf_shm_written why_not(const struct stepaf_shm_link *link, int error,
                                        const uint8_t *src)
 {
@@ -48,8 +48,8 @@ static enum stepaf_shm_written why_not(const struct stepaf_shm_link *link, int e
     return stepaf_shm_has_ended(link) ? STEPAF_SHM_GONE : STEPAF_SHM_FORBIDDEN;
 }
 
-/* Either the peer sees that this rank is writing, or this rank that the peer has closed its pages.
- * In blocks, so that a peer that closes them has not to wait for long. */
+/* Either the peer sees that this rank is writing, or this rank sees that the peer has closed its
+ * pages. Writes in blocks, so that a peer that closes its pages need not wait for long. */
 enum stepaf_shm_written stepaf_shm_write_pages(struct stepaf_shm_link *link,
                                                struct stepaf_post *post)
 {
@@ -79,7 +79,8 @@ enum stepaf_shm_written stepaf_shm_write_pages(struct stepaf_shm_link *link,
     return __builtin_expect(error, 0) ? why_not(link, error, src + done) : STEPAF_SHM_WRITTEN;
 }
 
-/* False: @a src cannot be read. Where the kernel may not be asked, the library copies after all. */
+/* Returns false if @a src cannot be read. If the kernel does not permit the call, the library
+ * copies after all. */
 static bool copy_by_kernel(uint8_t *dst, const uint8_t *src, size_t bytes)
 {
     struct iovec local = {dst, bytes}, own = {(uint8_t *)(uintptr_t)src, bytes};
