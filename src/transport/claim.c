@@ -6,7 +6,7 @@
 
 _Static_assert(sizeof(struct stepaf_claim) == 48, "no holes in what is hashed");
 
-/* Both secrets are the key. */
+/* The key consists of both secrets. */
 union key {
     uint64_t words[2 * STEPAF_CLAIM_SECRET_WORDS];
     uint8_t bytes[STEPAF_PROOF_KEY_BYTES];
@@ -25,7 +25,7 @@ static union key key_of(const uint64_t *opener, const uint64_t *listener)
 
 int stepaf_claim_draw(uint64_t *nonce_p)
 {
-    errno = EAGAIN; /* of fewer bytes than asked for */
+    errno = EAGAIN; /* if fewer bytes than requested are returned */
     return stepaf_proof_draw(nonce_p, STEPAF_CLAIM_NONCE_WORDS * sizeof(*nonce_p)) ? 0 : errno;
 }
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What all transports share: names in settings, and what stands in for operations left out. */
+/* Code that all transports share: names in settings, and defaults for omitted operations. */
 #include "transport/transport.h"
 
 #include <string.h>
@@ -163,7 +163,7 @@ const char *stepaf_transport_lacks(const struct stepaf_transport_ops *ops)
         {"progress", ops->progress},
         {"check_peers", ops->check_peers},
         {"query_memory", ops->query_memory},
-        /* Each of a pair takes the other. */
+        /* Each operation of a pair requires the other. */
         {"dereg_mem", !ops->reg_mem || ops->dereg_mem},
         {"reg_mem", !(ops->caps & STEPAF_TRANSPORT_GPU) || ops->reg_mem},
         {"describe_gpu", !(ops->caps & STEPAF_TRANSPORT_GPU) || ops->describe_gpu},
@@ -175,7 +175,7 @@ const char *stepaf_transport_lacks(const struct stepaf_transport_ops *ops)
     return NULL;
 }
 
-/* Give the next name of a comma list and move *list_p behind it; NULL at the end. */
+/* Return the next name of a comma list and move *list_p behind it; NULL at the end. */
 static const char *next_name(const char **list_p, size_t *length_p)
 {
     const char *name = *list_p + strspn(*list_p, ", ");
