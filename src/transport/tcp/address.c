@@ -27,7 +27,7 @@ enum stepaf_tcp_network stepaf_tcp_network_of(uint64_t own_id, uint64_t their_id
     return same_node ? STEPAF_TCP_SAME_NETWORK : STEPAF_TCP_UNKNOWN_NETWORK;
 }
 
-/* How late to try an address; RANKS: never. */
+/* Return how late to try an address; RANKS: never. */
 static int rank_of(const struct stepaf_net_addresses *own, enum stepaf_tcp_network network,
                    const struct stepaf_net_address *address)
 {
@@ -125,7 +125,7 @@ void stepaf_tcp_address_text(const struct stepaf_net_address *address, uint16_t 
              text, port);
 }
 
-/* The address of the socket's own end, that of IPv4 also where the socket is one of IPv6. */
+/* Find the address of the socket's own end; an IPv4 address even if the socket is IPv6. */
 static bool own_end(int fd, struct stepaf_net_address *address_p)
 {
     struct sockaddr_storage name = {0};

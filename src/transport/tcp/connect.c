@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Links, and the side that opens their connections. Nothing here waits: a link is made at once and
- * keeps its posts QUEUED until it is up; whether it gets there shows in the commit. */
+/* Links, and the side that opens their connections. Nothing here waits: a link is created
+ * immediately and keeps its posts QUEUED until it is up; the commit shows whether it gets there. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -15,8 +15,8 @@
 
 enum {
     GREETING_TIMES = 9, /* as long again for an address where somebody listens */
-    AGAIN_US = 10000, /* until a listener that has closed is tried again, twice as long each time */
-    AGAIN_TIMES = 6   /* but no longer than that */
+    AGAIN_US = 10000,   /* until a listener that has closed is tried again, doubled each time */
+    AGAIN_TIMES = 6     /* number of doublings at most */
 };
 
 void stepaf_tcp_pack_address(struct stepaf_transport *transport, struct stepaf_pack *pack)
@@ -32,7 +32,8 @@ void stepaf_tcp_pack_address(struct stepaf_transport *transport, struct stepaf_p
     stepaf_tcp_addresses_pack(listens ? &tcp->own : &none, pack);
 }
 
-/* Begin to open a connection to the address that is being tried. False at once if that fails. */
+/* Begin to open a connection to the address being tried. Returns false if that fails
+ * immediately. */
 static bool dial(struct stepaf_tcp_connection *connection)
 {
     struct stepaf_tcp_link *link = connection->link;
@@ -47,7 +48,8 @@ static bool dial(struct stepaf_tcp_connection *connection)
     if (connection->fd < 0)
         return false;
     for (unsigned i = 0; tcp->base.up->env->net_if[0] && i < tcp->own.n; i++)
-        if (tcp->own.list[i].family == address->family) { /* leave by the interface asked for */
+        /* leave by the interface that the setting names */
+        if (tcp->own.list[i].family == address->family) {
             socklen_t length = stepaf_tcp_address_socket(&tcp->own.list[i], 0, &storage);
             if (bind(connection->fd, (struct sockaddr *)&storage, length))
                 return false;
@@ -72,7 +74,8 @@ static void note_trouble(struct stepaf_tcp_link *link, const char *what)
     stepaf_log_info("tcp: %s", link->trouble);
 }
 
-/* No address is left. The likeliest says most of why; the last is named where it is another. */
+/* Give up a link with no address left. The most likely address explains most; the last one is named
+ * if it is another. */
 static void give_up_link(struct stepaf_tcp_link *link)
 {
     char reason[STEPAF_REASON_MAX];
@@ -85,7 +88,7 @@ static void give_up_link(struct stepaf_tcp_link *link)
     stepaf_tcp_lost(link, reason);
 }
 
-/* Try the addresses from the one that is due on. */
+/* Try the addresses from the current one on. */
 static void dial_all(struct stepaf_tcp_link *link)
 {
     struct stepaf_tcp *tcp = stepaf_tcp_of(link);
@@ -103,7 +106,7 @@ static void dial_all(struct stepaf_tcp_link *link)
         note_trouble(link, stepaf_why(error));
         for (i = 0; i < tcp->n_connections; i++)
             stepaf_tcp_connection_close(&link->connections[i]);
-        if (error == EMFILE || error == ENFILE) { /* which no address is to blame for */
+        if (error == EMFILE || error == ENFILE) { /* no address is to blame for these */
             char reason[STEPAF_REASON_MAX];
             snprintf(reason, sizeof(reason), "this rank cannot connect: %s", stepaf_why(error));
             stepaf_tcp_lost(link, reason);
@@ -113,7 +116,7 @@ static void dial_all(struct stepaf_tcp_link *link)
     give_up_link(link);
 }
 
-/* The address is no good: on to the next. */
+/* The address is unusable: try the next one. */
 static void try_next(struct stepaf_tcp_link *link, const char *what)
 {
     note_trouble(link, what);
@@ -124,7 +127,7 @@ static void try_next(struct stepaf_tcp_link *link, const char *what)
     dial_all(link);
 }
 
-/* It has come to its end before its link was up: that address is no good. */
+/* Handle the end of a connection before its link was up: its address is unusable. */
 static void connection_failed(struct stepaf_tcp_connection *connection, const char *reason)
 {
     struct stepaf_tcp_link *link = connection->link;
@@ -137,8 +140,8 @@ static void connection_failed(struct stepaf_tcp_connection *connection, const ch
     stepaf_tcp_connection_close(connection);
 }
 
-/* Connections end one by one, and each after what was sent over it: the last answer may still come
- * over another. */
+/* Connections end one by one, each after the data that was sent over it: the last answer may still
+ * arrive over another connection. */
 void stepaf_tcp_connection_ended(struct stepaf_tcp_connection *connection, const char *reason)
 {
     struct stepaf_tcp_link *link = connection->link;
@@ -155,9 +158,9 @@ void stepaf_tcp_connection_ended(struct stepaf_tcp_connection *connection, const
     stepaf_tcp_lost(link, link->trouble);
 }
 
-/* Somebody is there, and perhaps is the peer, still on its way into the commit: it gets more time,
- * and, as the last hope, all the time that the commit has. Who closes gets more as the last hope
- * only. */
+/* Return whether to give an address more time. Somebody accepts connections there, perhaps the peer
+ * on its way into the commit: such an address gets more time, and the last one gets all the time of
+ * the commit. If the other end closes connections, only the last address gets more time. */
 static bool is_patient(const struct stepaf_tcp_link *link, uint64_t now)
 {
     const struct stepaf_tcp *tcp = stepaf_tcp_of(link);
@@ -172,8 +175,9 @@ static bool is_patient(const struct stepaf_tcp_link *link, uint64_t now)
             (int64_t)(now - link->dial.try_until - more * tcp->ticks_per_us) < 0);
 }
 
-/* The listener had no time for this connection, as when it is besieged, or it is another program:
- * it is tried again, later from time to time, as long as the address has time. */
+/* Handle a connection that the listener closed: it had no space for it, for example with too many
+ * strangers, or it is another program. The connection is tried again, at growing intervals, as long
+ * as the address has time. */
 static void shown_out(struct stepaf_tcp_connection *connection)
 {
     struct stepaf_tcp_link *link = connection->link;
@@ -189,7 +193,7 @@ static void shown_out(struct stepaf_tcp_connection *connection)
     link->dial.redial_at = now + pause_us * ticks_per_us;
 }
 
-/* The kernel has made the connection, or has not. */
+/* Begin the greeting if the kernel has made the connection; else handle its error. */
 static void begin_greeting(struct stepaf_tcp_connection *connection)
 {
     struct stepaf_tcp_link *link = connection->link;
@@ -200,7 +204,7 @@ static void begin_greeting(struct stepaf_tcp_connection *connection)
     if (getsockopt(connection->fd, SOL_SOCKET, SO_ERROR, &error, &length))
         error = errno;
     if (!error && !stepaf_tcp_greet(connection)) {
-        if (errno == EAGAIN) /* old news: of an address that was tried before */
+        if (errno == EAGAIN) /* stale event, of an address that was tried before */
             return;
         error = errno;
     }
@@ -232,7 +236,7 @@ void stepaf_tcp_connection_advance(struct stepaf_tcp_connection *connection)
         try_next(connection->link, trouble);
 }
 
-/* Connections that their listener has closed without an answer. */
+/* Reopen connections that their listener has closed without an answer. */
 static void redial(struct stepaf_tcp_link *link, uint64_t now)
 {
     struct stepaf_tcp *tcp = stepaf_tcp_of(link);
@@ -258,7 +262,7 @@ void stepaf_tcp_tries_check(struct stepaf_tcp *tcp, uint64_t now)
     }
 }
 
-/* What a peer announces; false if it is malformed. */
+/* Read a peer's announcement; returns false if it is malformed. */
 static bool tcp_unpack_address(struct stepaf_unpack *unpack, struct stepaf_tcp_link *link,
                                uint64_t *network_id_p, struct stepaf_net_addresses *addresses_p)
 {
@@ -324,7 +328,7 @@ stepaf_status_t stepaf_tcp_connect(struct stepaf_transport *transport,
     if (!good || (initiates && !theirs->addresses.n)) {
         snprintf(reason, STEPAF_REASON_MAX, "%s",
                  !good      ? "its announcement is malformed"
-                 : has_some ? "all addresses are ours" /* short: what precedes it may be long */
+                 : has_some ? "all addresses are ours" /* short: the text before it may be long */
                             : "it has no address");
         free(link);
         free(theirs);
@@ -333,7 +337,7 @@ stepaf_status_t stepaf_tcp_connect(struct stepaf_transport *transport,
     tcp->links[facts->peer] = link;
     tcp->count.links++;
     tcp->count.opening++;
-    tcp->n_direct = 0; /* until it is up, epoll is needed */
+    tcp->n_direct = 0; /* until the link is up, epoll is needed */
     link->opening = true;
     *link_p = &link->base;
     if (!initiates) {

@@ -20,14 +20,14 @@
 
 enum {
     LINE_BYTES = 64,
-    IDLE_US = 100, /* for which a thread looks for copies before it sleeps */
-    READS = 4,     /* of one copy: the caller may be through with its own */
-    SPINS = 1000,  /* for a copy that a thread has begun: some 10 to 40 us */
-    YIELDS = 100,  /* behind them; then sleeps, for a thread of a lower class */
+    IDLE_US = 100, /* for which a thread polls for copies before it sleeps */
+    READS = 4,     /* of one copy: the caller may have finished its own */
+    SPINS = 1000,  /* for a copy that a thread has begun: about 10 to 40 us */
+    YIELDS = 100,  /* after the spins; then sleeps, for a thread of a lower class */
     SLEEP_NS = 20000
 };
 
-/* The word: bits, and the number of offers above them. */
+/* The word: flag bits, and the number of offers above them. */
 #define ASLEEP ((uint32_t)1) /* some thread sleeps until the word changes */
 #define STOP ((uint32_t)2)
 #define OFFER ((uint32_t)4)
@@ -42,8 +42,8 @@ struct slot {
 struct stepaf_tcp_copiers {
     struct slot slots[STEPAF_TCP_COPIES];
     _Alignas(LINE_BYTES) _Atomic uint32_t word;
-    /* The caller's. */
-    _Alignas(LINE_BYTES) unsigned n_offered; /* since the last join: the first slots */
+    /* Used only by the caller. */
+    _Alignas(LINE_BYTES) unsigned n_offered; /* since the last join: in the first slots */
     uint32_t n_offers;                       /* ever, times OFFER */
     uint64_t idle_ticks;
     pid_t process;
@@ -62,7 +62,7 @@ static void run_send(struct stepaf_tcp_copy *copy)
         copy->bytes = (size_t)sent;
 }
 
-/* Up to the first read that brings less than there is room for. */
+/* Read until the first read that returns less than there is space for. */
 static void run_reads(struct stepaf_tcp_copy *copy)
 {
     uint8_t *place = copy->iov->iov_base;
@@ -97,7 +97,7 @@ void stepaf_tcp_copy_run(struct stepaf_tcp_copy *copy)
         run_send(copy);
 }
 
-/* Do what is offered in a slot, unless somebody else does. */
+/* Do the copy offered in a slot, unless another thread does it. */
 static bool run_slot(struct slot *slot)
 {
     uint8_t offered = OFFERED;
@@ -111,7 +111,7 @@ static bool run_slot(struct slot *slot)
     return true;
 }
 
-/* Until the word is not @a word any more, or a little longer. */
+/* Sleep until the word is no longer @a word, or a little longer. */
 static void sleep_until_offer(struct stepaf_tcp_copiers *copiers, uint32_t word)
 {
     uint32_t asleep = word | ASLEEP;
@@ -124,10 +124,10 @@ static void *copier_main(void *arg)
 {
     struct stepaf_tcp_copiers *copiers = arg;
     uint64_t since = stepaf_ticks(),
-             idle_ticks = copiers->idle_ticks; /* the caller writes beside */
+             idle_ticks = copiers->idle_ticks; /* copied: the caller writes to the same line */
     uint32_t seen = 0, word;
 
-    /* What is offered after the word was read changes it. */
+    /* An offer after the word was read changes the word. */
     while (!((word = atomic_load_explicit(&copiers->word, memory_order_acquire)) & STOP)) {
         if ((word & ~ASLEEP) != seen) {
             for (unsigned i = 0; i < STEPAF_TCP_COPIES; i++)
@@ -144,14 +144,14 @@ static void *copier_main(void *arg)
     return NULL;
 }
 
-/* Change the word, and wake those who sleep. */
+/* Change the word, and wake sleeping threads. */
 static void change_word(struct stepaf_tcp_copiers *copiers, uint32_t word)
 {
     if (__builtin_expect(atomic_exchange(&copiers->word, word) & ASLEEP, 0))
         (void)syscall(SYS_futex, &copiers->word, FUTEX_WAKE_PRIVATE, INT_MAX, NULL, NULL, 0);
 }
 
-/* An errno, if there are less than @a n. */
+/* Start @a n threads; return an errno if there are fewer. */
 static int start_copiers(struct stepaf_tcp_copiers *copiers, unsigned n)
 {
     int error = 0;
@@ -163,7 +163,7 @@ static int start_copiers(struct stepaf_tcp_copiers *copiers, unsigned n)
     return error;
 }
 
-/* Threads are where the calling thread may be. */
+/* The threads run on the cores that the calling thread may use. */
 static void warn_of_one_core(unsigned n)
 {
     cpu_set_t cpus;
@@ -220,8 +220,8 @@ const struct stepaf_tcp_copy *stepaf_tcp_copiers_offer(struct stepaf_tcp_copiers
     return &slot->copy;
 }
 
-/* A thread has begun it. Its calls do not block, so this takes no longer than they do, and needs no
- * deadline; but the thread may have lost its core. */
+/* Wait for a copy that a thread has begun. Its calls do not block, so the wait takes no longer than
+ * they do, and needs no deadline; but the thread may have lost its core. */
 static void await_slot(const struct slot *slot)
 {
     const struct timespec sleep = {.tv_nsec = SLEEP_NS};
@@ -239,7 +239,7 @@ static void await_slot(const struct slot *slot)
 
 void stepaf_tcp_copiers_join(struct stepaf_tcp_copiers *copiers)
 {
-    /* Threads begin with the first: the last is the likeliest to be left. */
+    /* Threads begin with the first slot: the last one is most likely to be left. */
     for (unsigned i = copiers->n_offered; i--;)
         (void)run_slot(&copiers->slots[i]);
     for (unsigned i = 0; i < copiers->n_offered; i++) {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The end of the connects: until all links are up, and until no more can come. */
+/* End of connecting: until all links are up, and until no more can come. */
 #include <stdio.h>
 #include <string.h>
 
@@ -9,8 +9,8 @@
 #include "transport/tcp/tcp.h"
 
 enum {
-    ACCEPT_US = 1000000, /* for which a listener may lack what it takes to accept */
-    STEPS = 16           /* of one call */
+    ACCEPT_US = 1000000, /* for which a listener may lack the resources to accept */
+    STEPS = 16           /* per call */
 };
 
 stepaf_status_t stepaf_tcp_reopen(struct stepaf_transport *transport)
@@ -35,7 +35,7 @@ void stepaf_tcp_shrink(struct stepaf_transport *transport)
         stepaf_tcp_all_opened(tcp);
 }
 
-/* What a link that is not up waits for. */
+/* Describe what a link that is not up waits for. */
 static void say_opening(const struct stepaf_tcp_link *link, char *reason)
 {
     char address[STEPAF_TCP_ADDRESS_TEXT];

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The greeting, on both sides: hello, challenge, answer, welcome (wire.h). Nobody is anybody before
- * a proof over numbers of this connection has come. */
+/* The greeting, on both sides: hello, challenge, answer, welcome (wire.h). Neither side trusts the
+ * other before a proof over the nonces of this connection has arrived. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -32,7 +32,7 @@ static struct stepaf_claim claim_of(const struct stepaf_tcp_connection *connecti
     return claim;
 }
 
-/* The secrets of the side that opens and of the one that listens. */
+/* Find the secrets of the opener and of the listener. */
 static void secrets_of(const struct stepaf_tcp_link *link, const uint64_t **opener_p,
                        const uint64_t **listener_p)
 {
@@ -62,8 +62,8 @@ static bool is_proven(const struct stepaf_tcp_connection *connection, uint64_t k
     return stepaf_claim_is_proven(opener, listener, &claim, proof);
 }
 
-/* Greetings are short, and the first that goes over a connection: the socket takes one as a
- * whole. */
+/* Send a greeting message. Greetings are short, and the first data on a connection: the socket
+ * accepts a message as a whole. */
 static bool say(int fd, const void *message, size_t bytes)
 {
     ssize_t sent = send(fd, message, bytes, MSG_NOSIGNAL);
@@ -73,9 +73,9 @@ static bool say(int fd, const void *message, size_t bytes)
     return sent == (ssize_t)bytes;
 }
 
-/* Take a message, in as many pieces as it comes in: 1. 0: there is more to come, or a deadline
- * passes.
- * -1: it will not come, and errno, 0 if the other side has closed. */
+/* Receive a message, possibly in several pieces. Return 1 when it is complete; 0: more is to
+ * arrive, or a deadline passes; -1: it will not arrive, with errno, which is 0 if the other side
+ * has closed. */
 static int hear_whole(struct stepaf_tcp_connection *connection, void *message_p, size_t bytes)
 {
     ssize_t got = recv(connection->fd, connection->held + connection->frame.have,
@@ -109,8 +109,8 @@ bool stepaf_tcp_greet(struct stepaf_tcp_connection *connection)
     return say(connection->fd, &hello, sizeof(hello));
 }
 
-/* A listener that is short of places resets a stranger's connection whose hello it has not read:
- * that one may come again. */
+/* A listener that is short of slots resets a stranger's connection whose hello it has not read:
+ * that connection may be tried again. */
 static const char *why_ended(void)
 {
     bool is_shown_out = !errno || errno == ECONNRESET || errno == EPIPE;
@@ -151,7 +151,7 @@ const char *stepaf_tcp_take_welcome(struct stepaf_tcp_connection *connection)
     return NULL;
 }
 
-/* The connection that the stranger says it is; NULL if it cannot be. */
+/* Return the connection that the stranger's hello names; NULL if it cannot be that one. */
 static struct stepaf_tcp_connection *recognize_stranger(struct stepaf_tcp *tcp,
                                                         const struct stepaf_tcp_hello *hello)
 {
@@ -172,8 +172,8 @@ static struct stepaf_tcp_connection *recognize_stranger(struct stepaf_tcp *tcp,
     return is_proven(&claimed, stepaf_tcp_hello_magic, hello->proof) ? connection : NULL;
 }
 
-/* A hello can be somebody's copy: whoever comes later with another takes the place, as the peer
- * itself does that tries again. */
+/* A hello can be a copy: a later connection with another hello takes the place, as the peer itself
+ * does when it tries again. */
 bool stepaf_tcp_admit(struct stepaf_tcp *tcp, const struct stepaf_tcp_hello *hello, int fd)
 {
     struct stepaf_tcp_connection *connection = recognize_stranger(tcp, hello);

@@ -3,7 +3,7 @@
 
 #include <string.h>
 
-/* Of a post that cannot be read zeros are sent. */
+/* Add a payload; zeros replace the payloads of a post that cannot be read. */
 static void add_payload(const struct stepaf_tcp_link *link, struct stepaf_tcp_share *share,
                         const void *data, size_t bytes)
 {
@@ -12,7 +12,7 @@ static void add_payload(const struct stepaf_tcp_link *link, struct stepaf_tcp_sh
         share, __builtin_expect(link->zeros.base != NULL, 0) ? link->zeros.base : data, bytes);
 }
 
-/* Up to the next place where a payload, or another frame, may begin. */
+/* Add padding up to the next offset where a payload, or another frame, may begin. */
 static void add_space(struct stepaf_tcp_share *share)
 {
     static const uint8_t space[STEPAF_TCP_ALIGN];

@@ -14,8 +14,8 @@ void stepaf_tcp_connection_close(struct stepaf_tcp_connection *connection)
     connection->state = STEPAF_TCP_CLOSED;
 }
 
-/* Where connections are few, asking each costs less than asking epoll. Peers that others reach may
- * still come, until all ranks have agreed on their links. */
+/* If there are few connections, polling each costs less than polling epoll. Peers that other
+ * transports reach may still come, until all ranks have agreed on their links. */
 void stepaf_tcp_all_opened(struct stepaf_tcp *tcp)
 {
     if (tcp->count.links < tcp->n_peers && !tcp->agreed)
@@ -29,7 +29,7 @@ void stepaf_tcp_all_opened(struct stepaf_tcp *tcp)
             tcp->direct[tcp->n_direct++] = &tcp->links[p]->connections[i];
 }
 
-/* A link that is up, or will never be, is not looked after any more. */
+/* Stop tracking a link that is up, or will never be. */
 static void opened(struct stepaf_tcp_link *link)
 {
     struct stepaf_tcp *tcp = stepaf_tcp_of(link);
@@ -56,7 +56,7 @@ void stepaf_tcp_link_close(struct stepaf_tcp_link *link)
     opened(link);
 }
 
-/* There is something for them to do: once, however many there can be. */
+/* Start the copier threads now that there is work for them: once, as many as possible. */
 static void start_threads(struct stepaf_tcp *tcp)
 {
     if (tcp->copiers.wanted)

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The listening side. Whoever connects is a stranger until a whole hello has come that only a peer
- * can have made; strangers are few, have little time, and change nothing. */
+/* The listening side. A connection is from a stranger until a complete hello has arrived that only
+ * a peer can have made. Strangers are few, have little time, and change nothing. */
 #include <errno.h>
 #include <netinet/in.h>
 #include <stdio.h>
@@ -17,10 +17,10 @@
 
 enum {
     STRANGER_US = 2000000,
-    STRANGERS_MORE = 32 /* than peers may come at a time, before the oldest has to go */
+    STRANGERS_MORE = 32 /* more than peers may come at a time, before the oldest is closed */
 };
 
-/* Where to listen: on the one address that the setting admits, else on all there are. */
+/* Find the address to listen on: the one address that the setting admits, else all addresses. */
 static socklen_t listening_address(struct stepaf_tcp *tcp, uint16_t port, bool with_ipv6,
                                    struct sockaddr_storage *storage_p)
 {
@@ -30,7 +30,7 @@ static socklen_t listening_address(struct stepaf_tcp *tcp, uint16_t port, bool w
     return stepaf_tcp_address_socket(is_one ? &tcp->own.list[0] : &any, port, storage_p);
 }
 
-/* Bind to the first free port. 0, or an errno. */
+/* Bind to the first free port. Return 0 or an errno. */
 static int bind_to_one(struct stepaf_tcp *tcp, uint16_t first, uint16_t last, bool with_ipv6)
 {
     struct sockaddr_storage address;
@@ -41,7 +41,7 @@ static int bind_to_one(struct stepaf_tcp *tcp, uint16_t first, uint16_t last, bo
         int fd = stepaf_tcp_socket(address.ss_family);
         if (fd < 0)
             return errno;
-        /* What an ended job has left of its connections must not keep a range of ports in use. */
+        /* Connections left over from an ended job must not keep a range of ports in use. */
         (void)setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof(yes));
         if (address.ss_family == AF_INET6)
             (void)setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &no, sizeof(no));
@@ -57,7 +57,7 @@ static int bind_to_one(struct stepaf_tcp *tcp, uint16_t first, uint16_t last, bo
     return EADDRINUSE;
 }
 
-/* What peers may try: what the socket listens on. */
+/* Limit the announced addresses to those that the socket listens on. */
 static void narrow_addresses(struct stepaf_tcp *tcp, bool with_ipv6)
 {
     unsigned n = 0;
@@ -105,7 +105,7 @@ stepaf_status_t stepaf_tcp_listen(struct stepaf_tcp *tcp)
         return stepaf_error_set(STEPAF_ERR_TRANSPORT, STEPAF_PHASE_COMMIT, "tcp: cannot listen: %s",
                                 stepaf_why(error));
     narrow_addresses(tcp, with_ipv6);
-    free(tcp->strangers); /* of the time before, if it has listened already */
+    free(tcp->strangers); /* from the previous time, if it has listened before */
     tcp->at_stranger = 0;
     tcp->strangers = calloc(tcp->n_strangers, sizeof(tcp->strangers[0]));
     if (!tcp->strangers)
@@ -164,7 +164,7 @@ void stepaf_tcp_listen_to(struct stepaf_tcp *tcp, struct stepaf_tcp_stranger *st
         stranger->fd = -1;
 }
 
-/* No file to accept with: peers wait in the kernel's queue. */
+/* Note that no file descriptor is available to accept with: peers wait in the kernel's queue. */
 static void cannot_accept(struct stepaf_tcp *tcp, int error)
 {
     bool passes = error == EAGAIN || error == EINTR || error == ECONNABORTED;
@@ -176,8 +176,8 @@ static void cannot_accept(struct stepaf_tcp *tcp, int error)
     stepaf_log_warn("tcp: cannot accept connections: %s", stepaf_why(error));
 }
 
-/* A free place; if all are taken, who has waited longest goes. That may be a peer whose hello is
- * still on its way: it comes again. */
+/* Return a free slot; if all are taken, close the stranger that has waited longest. That may be a
+ * peer whose hello is still in flight: the peer tries again. */
 static struct stepaf_tcp_stranger *place_for_stranger(struct stepaf_tcp *tcp)
 {
     unsigned first = tcp->at_stranger, at = first;
@@ -195,7 +195,7 @@ unsigned stepaf_tcp_accept(struct stepaf_tcp *tcp)
 {
     unsigned n = 0;
 
-    /* A stranger may turn out to be the last peer awaited, and end the listening. */
+    /* A stranger may turn out to be the last awaited peer, and end the listening. */
     for (; n < tcp->n_strangers && tcp->listener.fd >= 0; n++) {
         int fd = stepaf_tcp_socket_accept(tcp->listener.fd);
         if (fd < 0) {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Looking for what has come: of few connections each is asked, of many epoll tells. */
+/* Progress: poll each connection if there are few, else epoll. */
 #include <string.h>
 #include <sys/epoll.h>
 
@@ -9,10 +9,10 @@
 enum {
     EVENTS = 32,
     OPENING_LOOK_US = 10000,
-    LAST_WORDS_US = 1000000 /* nothing has come for so long: nothing more is on its way */
+    LAST_WORDS_US = 1000000 /* nothing has arrived for so long: nothing more is in flight */
 };
 
-/* Take what has come; a connection that waits for pieces on this one may have all of them now. */
+/* Take what has arrived; a message that waits for pieces on this connection may now be complete. */
 static unsigned receive(struct stepaf_tcp_connection *connection, bool large)
 {
     struct stepaf_tcp_link *link = connection->link;
@@ -24,7 +24,8 @@ static unsigned receive(struct stepaf_tcp_connection *connection, bool large)
     return n;
 }
 
-/* Whether the peer of an unwritable link has been told, and its host has all that was sent. */
+/* Return whether the peer of an unwritable link has been notified, and its host has everything that
+ * was sent. */
 static bool knows_why(const struct stepaf_tcp *tcp, struct stepaf_tcp_link *link)
 {
     bool knows = stepaf_tcp_tell_unwritable(link);
@@ -34,9 +35,9 @@ static bool knows_why(const struct stepaf_tcp *tcp, struct stepaf_tcp_link *link
     return knows;
 }
 
-/* Take in what is left of a link that is broken: until all its connections are at their ends, or
- * nothing has come for long. Of an unwritable one nothing is taken in but
- * what makes room for the peer, until it knows why, or for as long. */
+/* Take in the rest of a broken link, until all its connections have ended, or nothing has arrived
+ * for a long time. For an unwritable link, take in only what makes space for the peer, until the
+ * peer knows the reason, or for as long. */
 static unsigned hear_last_words(struct stepaf_tcp *tcp, struct stepaf_tcp_link *link)
 {
     uint64_t now = stepaf_ticks();
@@ -81,19 +82,19 @@ static unsigned hear(struct stepaf_tcp_connection *connection)
         else
             stepaf_tcp_connection_advance(connection);
     }
-    if (link->base.dead) /* the core has given it up, now or before */
+    if (link->base.dead) /* the core has declared the peer lost, now or before */
         stepaf_tcp_link_close(link);
     return n;
 }
 
-/* Read large payloads that this look has left, and what follows them. What is still left then the
- * next look finds again: until then links may go. */
+/* Read the large payloads that this poll has left, and what follows them. The next poll finds what
+ * is left then: until that poll, links may be closed. */
 static __attribute__((noinline)) unsigned hear_large(struct stepaf_tcp *tcp)
 {
     struct stepaf_tcp_connection *large[STEPAF_TCP_COPIES + 1];
     unsigned n = tcp->copiers.n_large, happened = stepaf_tcp_receive_large(tcp);
 
-    memcpy(large, tcp->copiers.large, n * sizeof(large[0])); /* the list begins anew meanwhile */
+    memcpy(large, tcp->copiers.large, n * sizeof(large[0])); /* the list restarts meanwhile */
     tcp->copiers.n_large = 0;
     for (unsigned i = 0; i < n; i++)
         happened += hear(large[i]);
@@ -136,7 +137,7 @@ static unsigned directly(struct stepaf_tcp *tcp)
     return happened;
 }
 
-/* Let go of what takes too long to open. */
+/* Close connections that take too long to open. */
 static void look_at_opening(struct stepaf_tcp *tcp)
 {
     uint64_t now = stepaf_ticks();
@@ -185,7 +186,8 @@ unsigned stepaf_tcp_progress(struct stepaf_transport *transport, unsigned polls)
     return n;
 }
 
-/* Over some connection; the look before was @a ago. @a is_first: too long ago to tell. */
+/* Return whether a connection of the link is silent; the previous check was @a ago. @a is_first:
+ * that is too long ago to judge. */
 static bool is_silent(struct stepaf_tcp_link *link, uint64_t now, uint64_t ago, bool is_first)
 {
     const struct stepaf_tcp *tcp = stepaf_tcp_of(link);
@@ -205,9 +207,9 @@ static bool is_silent(struct stepaf_tcp_link *link, uint64_t now, uint64_t ago, 
     return silent;
 }
 
-/* While ranks exchange what they say in a commit they read no links: what peers say can lie there,
- * but not that they have ended. What is left of such a link is heard; what it says last still
- * counts. */
+/* While ranks exchange data in a commit, they read no links: messages of peers may stay unread, but
+ * the end of a peer must be noticed. The rest of such a link is taken in; its last messages still
+ * count. */
 static void hear_ended(struct stepaf_tcp *tcp)
 {
     struct epoll_event events[EVENTS];

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Receiving: a payload straight to its place, and in the same call what follows it. Every number is
- * input: a place is asked of the core, what makes no sense ends the link. */
+/* Receiving: a payload directly to its place, and in the same call the data that follows it. Every
+ * number is untrusted input: the core resolves each place, and malformed input ends the link. */
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
@@ -13,17 +13,18 @@
 #include "transport/last_rail.h"
 #include "transport/tcp/tcp.h"
 
-enum { RECEIVES = 16 /* in one go: others want to be heard too */ };
+enum { RECEIVES = 16 /* in one call: other connections must be served too */ };
 
 static const char closed_by_peer[] = "it has closed the connection";
 
-/* Bytes that have come and are not taken yet. */
+/* Bytes that have arrived and are not taken yet. */
 struct input {
     const uint8_t *at;
     const uint8_t *end;
 };
 
-/* Take @a bytes bytes in one piece; NULL if not all are here yet: what is here is kept. */
+/* Take @a bytes bytes in one piece. Return NULL if they have not all arrived: the bytes so far are
+ * kept. */
 static const void *take_bytes(struct stepaf_tcp_connection *connection, struct input *input,
                               size_t bytes)
 {
@@ -61,7 +62,7 @@ static size_t wanted(const struct stepaf_tcp_connection *connection)
     }
 }
 
-/* Ask for the place of the payload, or of what is left of it. */
+/* Look up the place of the payload, or of the rest of it. */
 static void resolve_place(struct stepaf_tcp_connection *connection)
 {
     const struct stepaf_tcp_descriptor *it = &connection->descriptors[connection->frame.at];
@@ -86,20 +87,20 @@ uint8_t *stepaf_tcp_find_place(struct stepaf_tcp_connection *connection)
     return connection->place;
 }
 
-/* What is spaced goes on at a multiple, so does the next frame. */
+/* Skip padding: spaced data continues at a multiple, and so does the next frame. */
 static void take_space(struct stepaf_tcp_connection *connection)
 {
     connection->frame.skip = (uint8_t)stepaf_tcp_space(connection->frame.at_byte);
     connection->frame.at_byte = 0;
 }
 
-/* @a bytes more of the frame have a place or are on their way to it. */
+/* Count @a bytes more of the frame that have a place or are in flight to it. */
 static void advance_frame(struct stepaf_tcp_connection *connection, size_t bytes)
 {
     connection->frame.at_byte = (uint8_t)((connection->frame.at_byte + bytes) % STEPAF_TCP_ALIGN);
 }
 
-/* A PART is over. */
+/* Finish a PART. */
 static void end_part(struct stepaf_tcp_connection *connection)
 {
     uint32_t number = ++connection->link->rx_parts[connection->index];
@@ -111,12 +112,12 @@ static void end_part(struct stepaf_tcp_connection *connection)
         connection->bad.last = number;
         connection->bad.any = true;
     }
-    if (!connection->frame.spaced) /* else it is there already */
+    if (!connection->frame.spaced) /* else the padding has been skipped already */
         take_space(connection);
     connection->frame.phase = STEPAF_TCP_AT_HEAD;
 }
 
-/* The next payload, or what follows the last. */
+/* Start the next payload, or what follows the last one. */
 static void next_payload(struct stepaf_tcp_connection *connection)
 {
     for (; connection->frame.at < connection->frame.n_xfer; connection->frame.at++) {
@@ -135,7 +136,7 @@ static void next_payload(struct stepaf_tcp_connection *connection)
         end_part(connection);
 }
 
-/* All of a payload has come. */
+/* Finish a payload: all of it has arrived. */
 static inline void end_payload(struct stepaf_tcp_connection *connection)
 {
     connection->frame.at++;
@@ -144,7 +145,7 @@ static inline void end_payload(struct stepaf_tcp_connection *connection)
     next_payload(connection);
 }
 
-/* What is wrong with a head that begins neither frame nor PART. */
+/* Return what is wrong with a head that begins neither a frame nor a PART. */
 static const char *why_no_frame(const void *from)
 {
     struct stepaf_tcp_head head;
@@ -197,7 +198,7 @@ static bool take_tail(struct stepaf_tcp_connection *connection, const void *from
     return connection->msg.type <= STEPAF_TCP_VOID;
 }
 
-/* Whether the pieces on other connections have landed. */
+/* Return whether the pieces on other connections have arrived. */
 static bool pieces_are_here(const struct stepaf_tcp_connection *connection)
 {
     const struct stepaf_tcp_link *link = connection->link;
@@ -209,7 +210,7 @@ static bool pieces_are_here(const struct stepaf_tcp_connection *connection)
     return true;
 }
 
-/* Whether one of them had no place. */
+/* Return whether one of the pieces had no place. */
 static bool has_bad_part(const struct stepaf_tcp_connection *connection)
 {
     struct stepaf_tcp_link *link = connection->link;
@@ -225,7 +226,7 @@ static bool has_bad_part(const struct stepaf_tcp_connection *connection)
     return bad;
 }
 
-/* Say which connection was the last with its share of the message. */
+/* Report which connection was the last with its share of the message. */
 static void tell_last_connection(struct stepaf_tcp_connection *connection)
 {
     struct stepaf_tcp_link *link = connection->link;
@@ -237,7 +238,7 @@ static void tell_last_connection(struct stepaf_tcp_connection *connection)
     stepaf_tell_last_rail(&link->base, &connection->msg, 0, came, n);
 }
 
-/* Whether the message is here with all its pieces; then it is about to be taken. */
+/* Return whether the message has arrived with all its pieces; then it is about to be taken. */
 static bool take_pieces(struct stepaf_tcp_connection *connection)
 {
     bool are_here = pieces_are_here(connection);
@@ -270,8 +271,8 @@ static bool finish(struct stepaf_tcp_connection *connection)
     return true;
 }
 
-/* The place of the payload cannot be written. What is left of the frame goes nowhere, and the link
- * is at its end: nothing behind the frame is delivered. */
+/* Handle a payload whose place cannot be written. The rest of the frame is discarded, and the link
+ * ends: nothing after the frame is delivered. */
 static __attribute__((cold)) void has_no_pages(struct stepaf_tcp_connection *connection)
 {
     struct stepaf_tcp_link *link = connection->link;
@@ -280,7 +281,7 @@ static __attribute__((cold)) void has_no_pages(struct stepaf_tcp_connection *con
     connection->frame.spoiled = true;
     if (link->unwritable)
         return;
-    if (link->broken || !link->up) { /* so that the peer cannot be told */
+    if (link->broken || !link->up) { /* so the peer cannot be notified */
         stepaf_tcp_lost(link, stepaf_unwritable_own);
         return;
     }
@@ -288,7 +289,7 @@ static __attribute__((cold)) void has_no_pages(struct stepaf_tcp_connection *con
     stepaf_tcp_break(link, stepaf_unwritable_own);
 }
 
-/* Put what has come of the payload in its place. */
+/* Copy the arrived bytes of the payload to their place. */
 static void take_payload(struct stepaf_tcp_connection *connection, struct input *input)
 {
     size_t here = (size_t)(input->end - input->at);
@@ -305,7 +306,7 @@ static void take_payload(struct stepaf_tcp_connection *connection, struct input 
     connection->left -= bytes;
 }
 
-/* Pass over a space; false: it goes on in what is still to come. */
+/* Skip padding; returns false if more of it is still to arrive. */
 static bool pass_space(struct stepaf_tcp_connection *connection, struct input *input)
 {
     size_t here = (size_t)(input->end - input->at);
@@ -316,7 +317,7 @@ static bool pass_space(struct stepaf_tcp_connection *connection, struct input *i
     return !connection->frame.skip;
 }
 
-/* Take the input as far as it goes. NULL, or what is wrong with it. */
+/* Process the input as far as possible. Return NULL, or what is wrong with it. */
 static const char *digest(struct stepaf_tcp_connection *connection, struct input *input)
 {
     while (!connection->link->base.dead) {
@@ -355,15 +356,16 @@ static const char *digest(struct stepaf_tcp_connection *connection, struct input
             break;
         default:
             memcpy(connection->msg.word, from, wanted(connection));
-            if (!finish(connection)) /* only a tensor too small for PARTs lets more come with it */
+            /* only a tensor too small for PARTs lets more arrive with it */
+            if (!finish(connection))
                 return input->at == input->end ? NULL : "it sent what is no frame";
         }
     }
     return NULL;
 }
 
-/* Read once: the payload's rest to its place, and what follows to the scratch, if it may be read
- * already. Returns as recv. */
+/* Read once: the rest of the payload to its place, and what follows to the scratch buffer, if it
+ * may be read already. Returns like recv. */
 static ssize_t read_some(struct stepaf_tcp_connection *connection, uint8_t *scratch,
                          struct input *input_p, bool *full_p)
 {
@@ -410,7 +412,8 @@ bool stepaf_tcp_is_at_large(const struct stepaf_tcp_connection *connection)
            !connection->frame.skip && connection->left >= STEPAF_TCP_SHARED_BYTES;
 }
 
-/* Leave a large payload to the end of this look (receive_large.c). False: there is no room. */
+/* Leave a large payload to the end of this poll (receive_large.c). Returns false if there is no
+ * space. */
 static bool leave_large(struct stepaf_tcp_connection *connection)
 {
     struct stepaf_tcp *tcp = stepaf_tcp_of(connection->link);
@@ -455,8 +458,8 @@ unsigned stepaf_tcp_receive(struct stepaf_tcp_connection *connection, bool large
             stepaf_tcp_connection_ended(connection, got ? stepaf_why(errno) : closed_by_peer);
             return n + 1;
         }
-        /* Others may have been heard for long since the stamp of before: the sender may have begun
-         * after it. */
+        /* Other connections may have been served for long since the last timestamp: the sender may
+         * have begun after it. */
         up->polled = stepaf_ticks();
         const char *trouble = digest(connection, &input);
         if (trouble)
@@ -472,7 +475,7 @@ unsigned stepaf_tcp_take_copy(struct stepaf_tcp_connection *connection,
     struct stepaf_tcp_link *link = connection->link;
     bool failed = copy->error && copy->error != EAGAIN && copy->error != EINTR;
 
-    if (link->base.dead || connection->fd < 0) /* by what another one has brought */
+    if (link->base.dead || connection->fd < 0) /* because of data on another connection */
         return 0;
     if (copy->bytes) {
         stepaf_tcp_of(link)->base.up->polled = stepaf_ticks();

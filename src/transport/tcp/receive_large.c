@@ -1,14 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Receiving large payloads with the help of other threads (copiers.h). A look leaves those that it
- * finds, and reads them here at its end, all at the same time. A thread has the place of one
- * payload and its socket, nothing else, and only for as long as nothing else happens here: no link
- * ends, no memory is withdrawn, no message is delivered before it is through. */
+/* Receiving large payloads with the help of other threads (copiers.h). A poll leaves the large
+ * payloads that it finds, and reads them here at its end, all at the same time. A thread uses the
+ * place of one payload and its socket, nothing else, and only while nothing else happens here:
+ * until the thread is done, no link ends, no memory is withdrawn, no message is delivered. */
 #include <sys/ioctl.h>
 #include <sys/socket.h>
 
 #include "transport/tcp/tcp.h"
 
-/* Whether another thread is worth its while. What has an end has to be read to be known. */
+/* Return whether another thread is worth its cost. A closed connection must be read to be
+ * noticed. */
 static bool has_much(const struct stepaf_tcp_connection *connection)
 {
     int bytes = 0;
@@ -33,7 +34,7 @@ unsigned stepaf_tcp_receive_large(struct stepaf_tcp *tcp)
     unsigned n = 0, happened = 0;
     bool has_own = false; /* so far, for this thread */
 
-    /* The core is asked before, and hears of it behind. */
+    /* The core is asked before the reads, and notified after them. */
     for (unsigned i = 0; i < tcp->copiers.n_large; i++)
         if (is_to_be_read(tcp->copiers.large[i]))
             reads[n++].connection = tcp->copiers.large[i];

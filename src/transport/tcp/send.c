@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Sending: one vectored send for a post, straight from its tensors (three, where a large one goes
- * without a copy). Where the socket takes only a part, the post stays QUEUED and the connection
- * remembers how much of it is gone; offered again, it goes on from there. */
+/* Sending: one vectored send for a post, directly from its tensors (three, if a large one is sent
+ * without a copy). If the socket accepts only a part, the post stays QUEUED and the connection
+ * records how much is sent; when offered again, the post continues from there. */
 #include <errno.h>
 #include <poll.h>
 #include <stdio.h>
@@ -11,7 +11,7 @@
 
 #include "transport/tcp/layout.h"
 
-/* Whether iov[i] is worth sending without a copy. */
+/* Return whether iov[i] is worth sending without a copy. */
 static inline bool is_zerocopy(const struct stepaf_tcp_connection *connection,
                                const struct stepaf_tcp_share *share, int i)
 {
@@ -24,8 +24,8 @@ static inline bool is_zerocopy(const struct stepaf_tcp_connection *connection,
            connection->zerocopy.sends - connection->zerocopy.freed < STEPAF_TCP_ZEROCOPY_SENDS;
 }
 
-/* Send from iov[i] on as much as goes in one call: a payload without a copy, or all before the next
- * such. Returns as sendmsg; *next_p: what follows it. */
+/* Send from iov[i] on as much as one call can: a payload without a copy, or everything before the
+ * next such payload. Returns like sendmsg; *next_p: what follows. */
 static ssize_t push_run(struct stepaf_tcp_connection *connection, struct stepaf_tcp_share *share,
                         int i, int *next_p)
 {
@@ -44,13 +44,13 @@ static ssize_t push_run(struct stepaf_tcp_connection *connection, struct stepaf_
             connection->zerocopy.sends++;
             connection->link->has_zerocopy = true;
         }
-        if (sent >= 0 || errno != ENOBUFS) /* which means: too many under way */
+        if (sent >= 0 || errno != ENOBUFS) /* too many in flight */
             return sent;
     }
     return sendmsg(connection->fd, &message, flags);
 }
 
-/* Leave out what is sent. What is left begins with iov[i], of which this returns i. */
+/* Leave out what is sent. The rest begins with iov[i]; return i. */
 static int cut_sent(const struct stepaf_tcp_connection *connection, struct stepaf_tcp_share *share)
 {
     uint64_t skip = connection->sent;
@@ -65,13 +65,14 @@ static int cut_sent(const struct stepaf_tcp_connection *connection, struct stepa
     return i;
 }
 
-/* Whether a send that has failed may be tried again. */
+/* Return whether a failed send may be tried again. */
 static bool is_full(int error)
 {
     return error == EAGAIN || error == EINTR || error == ENOBUFS;
 }
 
-/* Send what is left of the share, as far as the socket takes it. False if it is broken. */
+/* Send the rest of the share, as far as the socket accepts it. Returns false if the connection is
+ * broken. */
 static bool push(struct stepaf_tcp_connection *connection, struct stepaf_tcp_share *share)
 {
     int next = 0;
@@ -90,7 +91,8 @@ static bool push(struct stepaf_tcp_connection *connection, struct stepaf_tcp_sha
     return true;
 }
 
-/* The end of a message that an earlier send has begun. False: broken. */
+/* Send the end of a message that an earlier send has begun. Returns false if the connection is
+ * broken. */
 static bool push_tail(struct stepaf_tcp_link *link)
 {
     while (link->tail.at < link->tail.bytes) {
@@ -106,7 +108,7 @@ static bool push_tail(struct stepaf_tcp_link *link)
     return true;
 }
 
-/* A post that has not been begun: what is striped counts once for every other connection. */
+/* Begin a post: each striped tensor counts once for every other connection. */
 static void begin_post(const struct stepaf_tcp *tcp, struct stepaf_tcp_link *link,
                        const struct stepaf_post *post)
 {
@@ -118,7 +120,8 @@ static void begin_post(const struct stepaf_tcp *tcp, struct stepaf_tcp_link *lin
         link->tx_parts += stepaf_tcp_is_striped(tcp, link, &post->xfer[i]);
 }
 
-/* Send the pieces of other connections; *done_p: all are with the kernel. False: broken. */
+/* Send the pieces of other connections; *done_p: the kernel has all of them. Returns false if a
+ * connection is broken. */
 static bool push_parts(struct stepaf_tcp *tcp, struct stepaf_tcp_link *link,
                        const struct stepaf_post *post, bool *done_p)
 {
@@ -134,8 +137,8 @@ static bool push_parts(struct stepaf_tcp *tcp, struct stepaf_tcp_link *link,
     return true;
 }
 
-/* Send the frame, and the message if nothing else is missing; *done_p: all is with the kernel, or,
- * of the message, in the link's tail. False: broken. */
+/* Send the frame, and the message if nothing else is missing; *done_p: the kernel has everything,
+ * or the rest of the message is in the link's tail. Returns false if the connection is broken. */
 static bool push_frame(struct stepaf_tcp *tcp, struct stepaf_tcp_link *link,
                        const struct stepaf_post *post, bool with_message, bool *done_p)
 {
@@ -176,8 +179,8 @@ static bool has_parts(const struct stepaf_tcp *tcp, const struct stepaf_tcp_link
     return false;
 }
 
-/* Whether what is left of the share is for another thread. What goes without a copy is nothing for it,
- * and is counted here. */
+/* Return whether the rest of the share is for another thread. Payloads sent without a copy are not,
+ * and are counted here. */
 static bool is_for_thread(const struct stepaf_tcp_connection *connection,
                           const struct stepaf_tcp_share *share)
 {
@@ -187,8 +190,8 @@ static bool is_for_thread(const struct stepaf_tcp_connection *connection,
     return share->bytes - connection->sent >= STEPAF_TCP_SHARED_BYTES;
 }
 
-/* Whether the socket takes much, or has failed. Until it does nothing is sent: else small pieces would go as
- * room for them appears, and threads be kept awake by a peer that is slow. */
+/* Return whether the socket accepts much, or has failed. Until then nothing is sent: else small
+ * pieces would be sent as space for them appears, and a slow peer would keep threads awake. */
 static bool socket_has_room(const struct stepaf_tcp_connection *connection)
 {
     struct pollfd socket = {.fd = connection->fd, .events = POLLOUT};
@@ -206,7 +209,8 @@ static const struct stepaf_tcp_copy *offer_share(struct stepaf_tcp_connection *c
     return stepaf_tcp_copiers_offer(stepaf_tcp_of(connection->link)->copiers.it, &copy);
 }
 
-/* What another thread has sent of a share; false and errno: broken. */
+/* Record what another thread has sent of a share; returns false with errno if the connection is
+ * broken. */
 static bool take_sent(struct stepaf_tcp_connection *connection, const struct stepaf_tcp_copy *copy)
 {
     connection->sent += copy->bytes;
@@ -216,8 +220,8 @@ static bool take_sent(struct stepaf_tcp_connection *connection, const struct ste
     return false;
 }
 
-/* As push_parts, with the help of other threads; the frame, without its message, goes at the same
- * time. They are through when this returns. */
+/* Like push_parts, with the help of other threads, which have finished when this returns. The
+ * frame, without its message, is sent at the same time. */
 static __attribute__((noinline)) bool push_together(struct stepaf_tcp *tcp,
                                                     struct stepaf_tcp_link *link,
                                                     const struct stepaf_post *post, bool *done_p)
@@ -278,7 +282,7 @@ static void broken(struct stepaf_tcp_link *link)
 {
     char reason[STEPAF_REASON_MAX];
 
-    if (link->unwritable) { /* nothing is delivered any more, and the peer cannot be told */
+    if (link->unwritable) { /* nothing is delivered any more, and the peer cannot be notified */
         stepaf_tcp_lost(link, link->trouble);
         return;
     }
@@ -289,9 +293,9 @@ static void broken(struct stepaf_tcp_link *link)
     stepaf_tcp_break(link, reason);
 }
 
-/* Some of a post is in memory that is not mapped any more. What the peer has been told to come has
- * to come, so zeros do, and then nothing that makes it look at them. False: there is no memory for
- * that either. */
+/* Replace the rest of a post whose memory is no longer mapped. The peer must receive the announced
+ * bytes, so zeros are sent, and then nothing that makes the peer read them. Returns false if there
+ * is no memory for the zeros either. */
 static __attribute__((cold)) bool begin_zeros(struct stepaf_tcp_link *link,
                                               const struct stepaf_post *post)
 {
@@ -303,7 +307,7 @@ static __attribute__((cold)) bool begin_zeros(struct stepaf_tcp_link *link,
         most = post->xfer[i].bytes > most ? post->xfer[i].bytes : most;
     void *base = mmap(NULL, most, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (base == MAP_FAILED) {
-        errno = EFAULT; /* that is why the link is lost */
+        errno = EFAULT; /* the reason for which the link is lost */
         return false;
     }
     link->zeros.base = base;
@@ -318,8 +322,9 @@ void stepaf_tcp_end_zeros(struct stepaf_tcp_link *link)
     link->zeros.base = NULL;
 }
 
-/* The peer gets zeros, and hears nothing of it. So nobody knows when they have landed, and what is
- * next may go to the same place: it goes by the first connection, behind them. */
+/* Abandon a post. The peer receives zeros, and is not notified. So this rank does not know when
+ * they have arrived, and the next post may target the same place: it goes over the first
+ * connection, behind the zeros. */
 static __attribute__((cold)) void refuse_post(struct stepaf_tcp_link *link,
                                               struct stepaf_post *post)
 {
@@ -345,7 +350,7 @@ static void count_parts(struct stepaf_tcp_link *link, const struct stepaf_post *
                 stepaf_tcp_piece(post->xfer[i].bytes, tcp->n_connections, c, &at);
 }
 
-/* The socket has taken all of the post. */
+/* Count a post that the socket has accepted completely. */
 static void sent(struct stepaf_tcp_link *link, const struct stepaf_post *post)
 {
     link->current = NULL;
@@ -356,7 +361,8 @@ static void sent(struct stepaf_tcp_link *link, const struct stepaf_post *post)
         count_parts(link, post);
 }
 
-/* Whether a post goes on over a broken link: the peer hears why only behind it. */
+/* Return whether a post continues over a broken link: the peer receives the reason only after
+ * it. */
 static bool is_last_frame(const struct stepaf_tcp_link *link, const struct stepaf_post *post)
 {
     return link->unwritable && link->current == post;

@@ -14,7 +14,7 @@
 
 static void set_option(int fd, int level, int option, int value)
 {
-    /* Each makes it faster or notices a loss earlier; without it all is right nevertheless. */
+    /* Each option makes it faster or notices a loss earlier; it also works without. */
     (void)setsockopt(fd, level, option, &value, sizeof(value));
 }
 
@@ -41,8 +41,8 @@ void stepaf_tcp_socket_drop(struct stepaf_tcp *tcp, int fd)
     stepaf_fork_close(fd);
 }
 
-/* Probes of an idle connection share the deadline after which a host that says nothing is lost.
- * What is sent and stays without an acknowledgement is watched by stepaf_tcp_check_peers. */
+/* Probes of an idle connection share the deadline after which a silent host is lost.
+ * stepaf_tcp_check_peers watches sent data that stays unacknowledged. */
 void stepaf_tcp_socket_tune(const struct stepaf_env *env, int fd)
 {
     enum { PROBES = 3, S_US = 1000000 };
@@ -56,8 +56,8 @@ void stepaf_tcp_socket_tune(const struct stepaf_env *env, int fd)
     set_option(fd, IPPROTO_TCP, TCP_KEEPCNT, PROBES);
 }
 
-/* The shortest round trip so far, which the kernel tells since 4.6 behind what C libraries know,
- * and the largest packet. */
+/* Query the shortest round trip so far, which the kernel reports since 4.6 after the fields that C
+ * libraries know, and the largest packet. */
 static bool query_path(int fd, uint32_t *us_p, uint32_t *packet_bytes_p)
 {
     enum { MIN_RTT_AT = 148 };
@@ -73,12 +73,12 @@ static bool query_path(int fd, uint32_t *us_p, uint32_t *packet_bytes_p)
 
 void stepaf_tcp_socket_near(int fd)
 {
-    static const char reno[] = "reno"; /* in every kernel, and allowed to everybody */
+    static const char reno[] = "reno"; /* in every kernel, and allowed to every user */
     enum { NEAR_US = 100, LOOPBACK_PACKET_BYTES = 32 << 10 };
     uint32_t us, packet_bytes;
 
-    /* The kernel goes on to pace a connection that has been BBR's, by its window in packets: with
-     * the small ones of virtual Ethernet that would cost more than it saves. */
+    /* The kernel continues to pace a connection that has used BBR, by its window in packets: with
+     * the small packets of virtual Ethernet that would cost more than it saves. */
     if (query_path(fd, &us, &packet_bytes) && us <= NEAR_US &&
         packet_bytes >= LOOPBACK_PACKET_BYTES)
         (void)setsockopt(fd, IPPROTO_TCP, TCP_CONGESTION, reno, sizeof(reno) - 1);

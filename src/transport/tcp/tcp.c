@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Opening and closing, memory, and the table. */
+/* Open and close the transport, its memory, and its table of operations. */
 #include "transport/tcp/tcp.h"
 
 #include <errno.h>
@@ -34,7 +34,7 @@ static bool tcp_probe(const struct stepaf_env *env, char *reason)
     return true;
 }
 
-/* Whether nothing that was posted could be lost by closing. */
+/* Return whether closing can lose nothing that was posted. */
 static bool is_drained(struct stepaf_tcp_link *link)
 {
     bool drained = true;
@@ -48,7 +48,7 @@ static bool is_drained(struct stepaf_tcp_link *link)
     return drained;
 }
 
-/* All links side by side: one whose peer has stopped must cost the others nothing. */
+/* Drain all links in parallel: a link whose peer has stopped must not delay the others. */
 static void drain_links(struct stepaf_tcp *tcp)
 {
     int64_t deadline_ns = stepaf_monotonic_ns() + CLOSE_US * 1000LL;
@@ -133,7 +133,7 @@ err_tcp:
     return status;
 }
 
-/* Any address of the peer's is within reach of its connections: nothing to tell. */
+/* The connections reach any address of the peer: there is nothing to announce. */
 static void tcp_pack_mem(struct stepaf_transport *transport, const struct stepaf_mem *mem,
                          struct stepaf_pack *pack)
 {

@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Sending large tensors without a copy (MSG_ZEROCOPY; Documentation/networking/msg_zerocopy.rst of
- * the kernel): the pages stay in use until the kernel says so, and so the post stays POSTED. The
- * kernel numbers the sends of a connection; what it has let go of comes as ranges of numbers on the
- * socket's error queue. It also says when it has copied after all, as on a loopback: then this
- * costs more than it saves, and the link leaves it. */
+/* Send large tensors without a copy (MSG_ZEROCOPY; Documentation/networking/msg_zerocopy.rst of the
+ * kernel). The pages stay in use until the kernel releases them, so the post stays POSTED. The
+ * kernel numbers the sends of a connection and reports released sends as ranges of numbers on the
+ * socket's error queue. It also reports when it has copied after all, as on a loopback: then this
+ * method costs more than it saves, and the link stops using it. */
 #include <errno.h>
 #include <netinet/in.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <time.h>
 
-#include <linux/errqueue.h> /* wants time.h before it */
+#include <linux/errqueue.h> /* requires time.h before it */
 
 #include "transport/tcp/tcp.h"
 
@@ -18,7 +18,7 @@
 #define SO_EE_CODE_ZEROCOPY_COPIED 1
 #endif
 
-enum { NOTES = 16 /* read in one go */ };
+enum { NOTES = 16 /* read in one call */ };
 
 bool stepaf_tcp_zerocopy_enable(const struct stepaf_env *env, int fd)
 {
@@ -28,7 +28,8 @@ bool stepaf_tcp_zerocopy_enable(const struct stepaf_env *env, int fd)
            !setsockopt(fd, SOL_SOCKET, SO_ZEROCOPY, &yes, sizeof(yes));
 }
 
-/* Numbers lo..hi are free. They come in order but for retransmissions; none is waited for twice. */
+/* Mark numbers lo..hi as free. They arrive in order except for retransmissions; none is reported
+ * twice. */
 static void take_range(struct stepaf_tcp_connection *connection, uint32_t lo, uint32_t hi)
 {
     for (uint32_t number = lo; (int32_t)(hi - number) >= 0; number++) {
@@ -43,7 +44,7 @@ static void take_range(struct stepaf_tcp_connection *connection, uint32_t lo, ui
     }
 }
 
-/* One note of the error queue. False: there is none. */
+/* Take one note of the error queue. Returns false if there is none. */
 static bool take_note(struct stepaf_tcp_connection *connection)
 {
     union {
@@ -69,7 +70,7 @@ static bool take_note(struct stepaf_tcp_connection *connection)
     return true;
 }
 
-/* Whether the kernel is done with all of the post's sends. */
+/* Return whether the kernel is done with all of the post's sends. */
 static bool is_free(const struct stepaf_tcp_link *link, const struct stepaf_tcp_held_post *held)
 {
     for (unsigned i = 0; i < stepaf_tcp_of(link)->n_connections; i++)
@@ -78,7 +79,7 @@ static bool is_free(const struct stepaf_tcp_link *link, const struct stepaf_tcp_
     return true;
 }
 
-/* Posts are let go of in the order in which they were sent. */
+/* Release posts in the order in which they were sent. */
 static unsigned let_go(struct stepaf_tcp_link *link, bool all)
 {
     unsigned n = 0;
