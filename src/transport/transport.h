@@ -41,7 +41,7 @@ struct stepaf_link {
     uint64_t bytes_sent;               /* like messages_sent, but of tensors */
     /* What the transport has repeated. Neither counter above includes it. */
     uint32_t connects_again; /* calls of the peer after the first of each connection */
-    uint32_t messages_again; /* sent again, or their writes, by other rails since one was lost */
+    uint32_t messages_again; /* sent again over other rails, or their writes, since one was lost */
 };
 
 /* One of a link's rails: a port of a device, or a connection. */

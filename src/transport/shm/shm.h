@@ -49,7 +49,8 @@ struct stepaf_shm_head {
 struct stepaf_shm_words {
     _Atomic uint32_t read;    /* by the peer: number of this rank's messages that it has read */
     _Atomic uint32_t writing; /* by the peer: it is writing to pages of this rank */
-    _Atomic uint32_t closed;  /* by this rank: the peer must not begin to; stepaf_shm_closed_to */
+    /* by this rank: the peer must not begin to write; stepaf_shm_closed_to */
+    _Atomic uint32_t closed;
 };
 
 enum stepaf_shm_closed {

@@ -91,7 +91,7 @@ struct stepaf_tcp_connection {
     struct {
         uint32_t sends; /* ever; the kernel counts them too */
         uint32_t freed; /* of those, from the first on, no longer used by the kernel */
-        uint64_t ahead; /* bit i: neither is number freed + i */
+        uint64_t ahead; /* bit i: number freed + i is released too */
     } zerocopy;
     struct stepaf_msg msg;
     union {

@@ -9,9 +9,9 @@
  *   answer     proves the opener, over both nonces
  *   welcome    the connection is up on the listener's side
  *
- * A hello could be the copy of an earlier one, so it proves nothing. The listener sends the
- * challenge nevertheless; a connection with the same number that has not answered its own challenge
- * is opened again.
+ * A hello could be the copy of an earlier one, so it proves nothing: the listener sends the
+ * challenge in any case. A connection with the same number that has not answered its own challenge
+ * gives way, and is opened again.
  * Then frames follow:
  *
  *   FRAME  head, n_xfer descriptors, the payloads in their order, the message

@@ -223,7 +223,7 @@ static bool tell_taken(struct stepaf_verbs_link *link)
     return stepaf_verbs_send_own(link, link->lead, &msg);
 }
 
-/* Return whether both ends have sent everything. */
+/* Return whether both ends have exchanged all failover messages. */
 static bool is_agreed(struct stepaf_verbs_link *link)
 {
     struct stepaf_verbs_failover *failover = link->failover;

@@ -42,7 +42,7 @@ struct stepaf_verbs_sent {
 struct stepaf_verbs_failover {
     /* this end */
     uint8_t closed;     /* rails, a bit each */
-    uint8_t told;       /* rails over which the peer has received CLOSED */
+    uint8_t told;       /* rails over which CLOSED has been sent */
     bool switched;      /* the arrived messages are sorted out, and another path may lead */
     bool taken_told;    /* TAKEN has been sent */
     uint32_t rx_aside;  /* notifications on the lead that were no messages */

@@ -62,7 +62,8 @@ struct stepaf_verbs_path {
     struct stepaf_verbs_rail *rail;
     uint64_t wr_id;                 /* wr_id of its work requests, without a count */
     struct stepaf_verbs_slot *ring; /* written by the peer, on a rail's first path; else NULL */
-    struct stepaf_verbs_slot *send_ring; /* messages that no work request holds; NULL: all do */
+    struct stepaf_verbs_slot *send_ring; /* source of messages; NULL: work requests hold them
+                                          * inline */
     uint64_t ring_at;                    /* address of the peer's ring, which this rank writes */
     uint32_t peer_control_key;           /* rkey of the peer's control memory on this rail */
     uint8_t rail_index;
@@ -127,7 +128,7 @@ struct stepaf_verbs_link {
     struct stepaf_verbs_call *calls;            /* n_paths; NULL: librdmacm connects none */
     uint64_t secret[STEPAF_CLAIM_SECRET_WORDS]; /* of the peer */
     uint32_t slot;                              /* this rank's index among the peer's peers */
-    uint32_t held_from; /* bytes; larger tensors are read after their post was handed over */
+    uint32_t held_from; /* bytes from which on a tensor is read after its post was handed over */
     struct stepaf_verbs_path *lead;         /* transfers the messages */
     struct stepaf_verbs_failover *failover; /* NULL: there is only one rail */
     uint32_t rx_arrived;                    /* notifications on the lead */
