@@ -351,8 +351,10 @@ static int echo(const stepaf_boot_t *boot, void *arg)
 
 static void receive_buffers_are_sources(void)
 {
-    ranks_expect_processes(2, echo, "shm");
-    ranks_expect_processes(2, echo, "tcp");
+    char transports[][4] = {"shm", "tcp"};
+
+    for (int i = 0; i < 2; i++)
+        ranks_expect_processes(2, echo, transports[i]);
 }
 
 int main(void)
