@@ -51,12 +51,25 @@ static int add_places(const struct run_job *job, struct run_words *argv)
     return 0;
 }
 
+/* Whether a NAME or NAME=VALUE means something to mpiexec itself, in its own environment. */
+static int is_for_mpiexec(const char *text)
+{
+    static const char *const names[] = {"LD_", "MPIEXEC_", "HYDRA_", "I_MPI_"};
+
+    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++)
+        if (strncmp(text, names[i], strlen(names[i])) == 0)
+            return 1;
+    return 0;
+}
+
 /* Whether a NAME or NAME=VALUE is one of --env, whose value may be a secret: everybody can read a
  * command line. */
 static int is_private(const struct run_options *options, const char *text)
 {
     size_t bytes = strcspn(text, "=");
 
+    if (is_for_mpiexec(text))
+        return 0;
     for (int i = 0; i < options->env.n; i++)
         if (strcspn(options->env.word[i], "=") == bytes &&
             strncmp(options->env.word[i], text, bytes) == 0)

@@ -8,6 +8,7 @@
 #include <pthread.h>
 #include <time.h>
 
+#include "base/log.h"
 #include "base/time.h"
 
 enum { LEAVE_PAUSE_NS = 20000 };
@@ -41,6 +42,7 @@ static void drop_inherited(void)
 {
     for (int slot = 0; slot < STEPAF_HANDLE_CONTEXTS; slot++)
         atomic_store_explicit(&stepaf_contexts[slot].ctx, NULL, memory_order_relaxed);
+    stepaf_log_forked();
     pthread_mutex_unlock(&contexts_lock);
 }
 

@@ -58,6 +58,14 @@ static void unlock_sink(int cancel_state)
     pthread_setcancelstate(cancel_state, &cancel_state);
 }
 
+void stepaf_log_forked(void)
+{
+    static const pthread_mutex_t is_free = PTHREAD_MUTEX_INITIALIZER;
+
+    sink.lock = is_free;
+    sink.stalled = sink.is_midway = false;
+}
+
 void stepaf_log_set_callback(stepaf_log_cb_t callback, void *arg)
 {
     int cancel_state = lock_sink();
@@ -135,6 +143,8 @@ static void write_line(const char *line, size_t bytes)
     stepaf_quiet_begin(&quiet);
     if (sink.fd < 0)
         stepaf_outlet_open(&outlet, STDERR_FILENO);
+    while (!stepaf_outlet_lock(&outlet) && stepaf_left_us(deadline_ns) > 0)
+        (void)poll(NULL, 0, 1);
     sink.stalled = false;
     if (sink.is_midway && write_by(&outlet, "\n", 1, deadline_ns) == 1)
         sink.is_midway = false;
@@ -212,13 +222,26 @@ void stepaf_log_write(stepaf_log_level_t level, const char *file, int line, cons
     errno = saved_errno;
 }
 
+/* Return how many bytes of @a text to write at a time: as many whole lines as a pipe takes in one
+ * piece. */
+static size_t lines_at_once(const char *text)
+{
+    size_t bytes = strnlen(text, STEPAF_OUTLET_BYTES);
+    const char *end = text[bytes] ? memrchr(text, '\n', bytes) : NULL;
+
+    return end ? (size_t)(end - text) + 1 : bytes;
+}
+
 void stepaf_log_print(const char *text)
 {
     char line[LINE_MAX_BYTES];
 
     int cancel_state = lock_sink();
-    if (!sink.callback)
-        write_line(text, strlen(text));
+    while (!sink.callback && *text) { /* each part has its own time */
+        size_t bytes = lines_at_once(text);
+        write_line(text, bytes);
+        text += bytes;
+    }
     while (sink.callback && *text) {
         size_t bytes = strcspn(text, "\n");
         snprintf(line, sizeof line, "%.*s", (int)(bytes < sizeof line ? bytes : sizeof line), text);

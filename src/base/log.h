@@ -13,6 +13,9 @@ extern int stepaf_log_level_now;
  * the last call wins. Failure to open the file is logged to standard error. */
 void stepaf_log_configure(stepaf_log_level_t level, const char *file);
 
+/* In a child of fork(): another thread of the parent may have been logging. Async-signal-safe. */
+void stepaf_log_forked(void);
+
 /* Set the world rank that lines begin with; -1 shows "-". */
 void stepaf_log_set_rank(int rank);
 

@@ -6,8 +6,10 @@
 #include <poll.h>
 #include <stdbool.h>
 #include <stdio.h>
+#include <sys/file.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/sysmacros.h>
 #include <unistd.h>
 
 #include "base/fd.h"
@@ -15,6 +17,13 @@
 enum {
     TTY_BYTES = 128 /* a pseudo-terminal that is ready has room for 256; a newline takes two */
 };
+
+/* Return whether to open @a rdev again opens the same terminal: /dev/tty and a pseudo-terminal's
+ * master are others for each that opens them. */
+static bool is_one_terminal(dev_t rdev)
+{
+    return major(rdev) != 5 || (minor(rdev) != 0 && minor(rdev) != 2);
+}
 
 /* Not where it is another's, which a user who has changed cannot open. */
 static int reopen_outlet(int fd)
@@ -36,10 +45,11 @@ void stepaf_outlet_open(struct stepaf_outlet *outlet_p, int fd)
         is_tty = S_ISCHR(facts.st_mode) && isatty(fd);
     }
     *outlet_p = (struct stepaf_outlet){.fd = fd, .own = -1, .most = STEPAF_OUTLET_BYTES};
-    if (is_pipe || is_tty)
+    if (is_pipe || (is_tty && is_one_terminal(facts.st_rdev)))
         outlet_p->own = reopen_outlet(fd);
     if (is_tty && outlet_p->own < 0)
         outlet_p->most = TTY_BYTES;
+    outlet_p->is_tty = is_tty && outlet_p->own >= 0;
     errno = error;
 }
 
@@ -51,6 +61,11 @@ void stepaf_outlet_close(struct stepaf_outlet *outlet)
         close(outlet->own);
     outlet->own = -1;
     errno = error;
+}
+
+bool stepaf_outlet_lock(const struct stepaf_outlet *outlet)
+{
+    return !outlet->is_tty || flock(outlet->own, LOCK_EX | LOCK_NB) == 0 || errno != EWOULDBLOCK;
 }
 
 ssize_t stepaf_outlet_put(const struct stepaf_outlet *outlet, const void *data, size_t bytes)

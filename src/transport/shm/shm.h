@@ -195,7 +195,8 @@ void stepaf_shm_check_peers(struct stepaf_transport *transport);
 /* Forbid a lost peer to begin to write to this rank's pages. */
 void stepaf_shm_fence(struct stepaf_link *link);
 /* Keep lost peers from beginning to write to this rank's pages; return whether none whose process
- * lives is still writing. close_pages does the same for all peers, until none is writing or the time is over. */
+ * lives is still writing. close_pages does the same for all peers, until none is writing or the
+ * time is over. */
 bool stepaf_shm_is_quiet(struct stepaf_transport *transport, bool begin, uint32_t *peer_p);
 void stepaf_shm_close_pages(struct stepaf_shm *shm, int64_t timeout_us);
 

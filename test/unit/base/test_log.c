@@ -345,6 +345,57 @@ static void fill_terminal(int own, int is_short)
         stepaf_log_warn("line %d %*s", i, i, "");
 }
 
+enum { WRITERS = 4, LINES = 150 };
+
+static void log_to_terminal(int own)
+{
+    dup2(own, STDERR_FILENO);
+    for (int i = 0; i < LINES; i++)
+        stepaf_log_warn("begin %0200d end", i);
+    _exit(0);
+}
+
+/* Return how many lines are whole among @a text, which begins with a line. */
+static int count_whole(char *text)
+{
+    int n = 0;
+
+    for (char *rest = text, *line; (line = strsep(&rest, "\n"));) {
+        const char *begin = strstr(line, "begin ");
+        size_t bytes = strlen(line);
+        n += begin && !strstr(begin + 1, "begin ") && bytes > 4 &&
+             strcmp(line + bytes - 4, " end") == 0 && !strncmp(line, "20", 2);
+    }
+    return n;
+}
+
+/* A terminal that is read slowly accepts a part of a line: those of other processes wait. */
+static void lines_stay_whole_at_a_terminal(void)
+{
+    static char text[WRITERS * LINES * 512];
+    pid_t pids[WRITERS];
+    size_t used = 0;
+    ssize_t got;
+    int own;
+
+    int master = open_terminal(1, &own);
+    for (int i = 0; i < WRITERS; i++)
+        if ((pids[i] = fork()) == 0)
+            log_to_terminal(own);
+    close(own);
+    while (used < sizeof text - 1 &&
+           (got = read(master, text + used,
+                       sizeof text - 1 - used < 4096 ? sizeof text - 1 - used : 4096)) > 0) {
+        used += (size_t)got;
+        usleep(500);
+    }
+    text[used] = '\0';
+    for (int i = 0; i < WRITERS; i++)
+        waitpid(pids[i], NULL, 0);
+    close(master);
+    CU_ASSERT_EQUAL(count_whole(text), WRITERS * LINES);
+}
+
 /* A terminal that is not read has room for less than a line, and is ready all the same. */
 static void so_it_is_with_a_terminal(void)
 {
@@ -476,6 +527,7 @@ int main(void)
         {"so it is with standard error", so_it_is_with_standard_error},
         {"cancellation leaves the log", cancellation_leaves_the_log},
         {"so it is with a terminal", so_it_is_with_a_terminal},
+        {"lines stay whole at a terminal", lines_stay_whole_at_a_terminal},
         {"a cut line ends", a_cut_line_ends},
         {"a full file is no end", a_full_file_is_no_end},
         {"threads do not mix", threads_do_not_mix},
