@@ -40,6 +40,17 @@ def tool(*words, **more):
     return subprocess.run([sys.executable, *words], capture_output=True, text=True, timeout=LIMIT_S, **more)
 
 
+@contextlib.contextmanager
+def running(command, **options):
+    """A process that does not outlive a failure, which would wait for its end."""
+    with subprocess.Popen(command, **options) as process:
+        try:
+            yield process
+        except BaseException:
+            process.kill()
+            raise
+
+
 def await_that(what, holds):
     until = time.monotonic() + LIMIT_S
     while not (found := holds()):
@@ -461,8 +472,8 @@ def try_top():
     assert none.returncode == 1 and "no rank" in none.stdout
     assert tool(TOP, "--interval", "0").returncode == 2
     # Piped it goes on, until nobody reads.
-    with subprocess.Popen([sys.executable, TOP, "-i", "0.1", "--job", job], stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-                          text=True) as piped:
+    with running([sys.executable, TOP, "-i", "0.1", "--job", job], stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                 text=True) as piped:
         lines = [piped.stdout.readline() for _ in range(40)]
         piped.stdout.close()
         assert piped.wait(LIMIT_S) == 0, piped.stderr.read()
@@ -619,8 +630,8 @@ def try_exporter():
     time.sleep(0.5)
     text = tool(EXPORTER, "--once").stdout
     check_real(text)
-    with subprocess.Popen([sys.executable, EXPORTER, "--listen", "127.0.0.1:0"], stdout=subprocess.PIPE,
-                          text=True) as server:
+    with running([sys.executable, EXPORTER, "--listen", "127.0.0.1:0"], stdout=subprocess.PIPE,
+                 text=True) as server:
         url = "http://" + server.stdout.readline().split()[-1] + "/metrics"
         kind, text = get(url)
         assert kind.startswith("text/plain"), kind
@@ -640,8 +651,6 @@ def try_exporter():
     busy = socket.create_server(("127.0.0.1", 0))
     refused = tool(EXPORTER, "--listen", "127.0.0.1:%d" % busy.getsockname()[1])
     assert refused.returncode == 1 and "in use" in refused.stderr, refused
-    try_slow_clients()
-    try_without_descriptors()
     try_socket()
     try_textfile()
     try_links()
@@ -682,8 +691,8 @@ def try_lives(url):
 def try_two_jobs():
     """With one name: it is said once, and what is served is still well-formed."""
     made = [Made(0, job=number, name=b"two") for number in (1, 2)]
-    with subprocess.Popen([sys.executable, EXPORTER, "--listen", "127.0.0.1:0"], stdout=subprocess.PIPE,
-                          stderr=subprocess.PIPE, text=True) as server:
+    with running([sys.executable, EXPORTER, "--listen", "127.0.0.1:0"], stdout=subprocess.PIPE,
+                 stderr=subprocess.PIPE, text=True) as server:
         url = "http://" + server.stdout.readline().split()[-1] + "/metrics"
         for _ in range(2):
             text = get(url)[1]
@@ -827,7 +836,7 @@ def try_socket():
     path = os.path.join(directory, "socket")
     with socket.socket(socket.AF_UNIX) as stale:
         stale.bind(path)
-    with subprocess.Popen([sys.executable, EXPORTER, "--socket", path]) as server:
+    with running([sys.executable, EXPORTER, "--socket", path]) as server:
         def ask():
             with socket.socket(socket.AF_UNIX) as client:
                 client.settimeout(LIMIT_S)
@@ -849,7 +858,7 @@ def try_socket():
 
 def try_textfile():
     path = os.path.join(directory, "stepaf.prom")
-    with subprocess.Popen([sys.executable, EXPORTER, "--textfile", path, "--interval", "0.1"]) as writer:
+    with running([sys.executable, EXPORTER, "--textfile", path, "--interval", "0.1"]) as writer:
         await_that("no file", lambda: os.path.exists(path))
         inode = os.stat(path).st_ino
         await_that("the file is not replaced", lambda: os.stat(path).st_ino != inode)
@@ -859,7 +868,7 @@ def try_textfile():
         check_real(file.read())
     fifo = os.path.join(directory, "pipe.prom")
     os.mkfifo(fifo)
-    with subprocess.Popen([sys.executable, EXPORTER, "--textfile", fifo, "--interval", "0.1"]) as writer:
+    with running([sys.executable, EXPORTER, "--textfile", fifo, "--interval", "0.1"]) as writer:
         try:
             reader = os.open(fifo, os.O_RDONLY | os.O_NONBLOCK)
             await_that("bytes in the pipe", lambda: select.select([reader], [], [], 0.1)[0] and os.read(reader, 1))
@@ -968,6 +977,9 @@ def main():
         import prometheus_client  # noqa: F401
         try_exporter()
         check_dashboard()
+        # Last, since they have threads: nothing that forks comes behind them.
+        try_slow_clients()
+        try_without_descriptors()
     except ImportError:
         lacks.append("prometheus_client, so stepaf-exporter was not run")
     if not os.environ.get("PROMTOOL"):
