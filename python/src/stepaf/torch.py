@@ -239,7 +239,7 @@ def _respond(answers: List[torch.Tensor], received: List[torch.Tensor], server: 
     _find(server).respond(answers)
 
 
-_library: Any = getattr(torch.library, "Library")("stepaf", "DEF")  # torch.library has no type hints
+_library: Any = getattr(torch.library, "Library")("stepaf", "DEF")  # which has no hints
 
 
 def _define(schema: str, function: Callable[..., None]) -> None:
