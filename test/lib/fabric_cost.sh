@@ -3,7 +3,7 @@
 # What transports over fabrics of others cost in instructions, beside RDMA: of starting an operation and waiting for it,
 # and of receiving and answering it, at one FFN rank, and what each further one adds. Counted as verbs_cost.sh does: what
 # libfabric and UCX do themselves is not, what they call is. The programs fail by themselves where a start of n tensors
-# is not n writes, rung for once, or n messages, or n puts and one flush.
+# is not n writes, rung for once, or n messages.
 set -u
 : "${top_builddir:=.}"
 . "${top_srcdir:=.}/test/lib/cost_count.sh"
@@ -25,7 +25,6 @@ add verbs "$units/verbs/verbs_cost" some
 add ofi "$units/ofi/ofi_cost"
 add ofi-32-bits "$units/ofi/ofi_cost" narrow
 add ucx "$units/ucx/ucx_cost"
-add ucx-puts "$units/ucx/ucx_cost" puts
 case $names in
 "" | verbs)
     echo "skipped: this build has neither libfabric nor UCX"
@@ -43,7 +42,6 @@ awk -v judged=$judged -v names="$names" -v slack="$protected" '
         first["ofi"] = 960; further["ofi"] = 485
         first["ofi-32-bits"] = 1435; further["ofi-32-bits"] = 945
         first["ucx"] = 905; further["ucx"] = 485
-        first["ucx-puts"] = 1160; further["ucx-puts"] = 590
         for (i in first) {
             first[i] *= slack
             further[i] *= slack

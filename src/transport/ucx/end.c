@@ -23,7 +23,6 @@ bool stepaf_ucx_is_quiet(struct stepaf_transport *transport, bool begin, uint32_
     stepaf_ucx_end_lost(ucx);
     (void)stepaf_ucx_progress(transport, 1);
     for (uint32_t p = 0; p < ucx->shared.n_peers; p++) {
-        stepaf_ucx_end_released(&ucx->links[p]);
         if (!has_under_way(&ucx->links[p]))
             continue;
         *peer_p = p;

@@ -24,11 +24,6 @@
     CALL(ep_print_info)              \
     CALL(mem_map)                    \
     CALL(mem_unmap)                  \
-    CALL(rkey_pack)                  \
-    CALL(rkey_buffer_release)        \
-    CALL(ep_rkey_unpack)             \
-    CALL(rkey_destroy)               \
-    CALL(put_nbx)                    \
     CALL(am_send_nbx)                \
     CALL(am_recv_data_nbx)           \
     CALL(request_free)

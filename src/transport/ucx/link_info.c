@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What UCX can carry links by, and what it carries one by. It tells that only in words (newer ones
  * by a query as well), a line for each: "resource 1 : md 1 dev 1 flags -- tcp/lo", and of a link's
- * lanes "lane[0]: 1:tcp/lo.0 md[1] -> ... am rma#0 wireup". */
+ * lanes "lane[0]: 1:tcp/lo.0 md[1] -> ... am am_bw#0 wireup". */
 #include <stdlib.h>
 #include <string.h>
 
@@ -116,8 +116,6 @@ static void look_at_lane(struct stepaf_ucx_link *link, const char *line)
     size_t kind = strcspn(name, "/ \n"), whole = strcspn(name, ". \n");
     add_word(link->shared.base.name, sizeof(link->shared.base.name), name, kind);
     add_word(link->shared.base.address, sizeof(link->shared.base.address), name, whole);
-    if (strstr(name, " rma#"))
-        link->has_puts = true;
     link->by_card = link->by_card || is_rdma(name);
 }
 

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Registered memory, and the keys to it. */
+/* Registered memory. */
 #include <stdlib.h>
-#include <string.h>
 
 #include "base/time.h"
 #include "transport/ucx/ucx.h"
@@ -108,35 +107,18 @@ void stepaf_ucx_dereg_mem(struct stepaf_transport *transport, struct stepaf_mem 
         stepaf_ucx_unregister(ucx, registration, true);
 }
 
-/* A key that UCX does not give, or that is too long, is an empty one: active messages need none. GPU
- * memory has none, since all that goes to it is fetched. */
+/* Active messages need no keys: a peer is told only whose memory this is. */
 void stepaf_ucx_pack_mem(struct stepaf_transport *transport, const struct stepaf_mem *mem,
                          struct stepaf_pack *pack)
 {
-    struct stepaf_ucx *ucx = (struct stepaf_ucx *)transport;
-    const struct stepaf_ucx_registration *registration = mem->registration[transport->index];
-    void *key = NULL;
-    size_t bytes = 0;
-
-    if (registration->gpu ||
-        ucx->calls->rkey_pack(ucx->context, registration->memh, &key, &bytes) != UCS_OK)
-        key = NULL;
-    if (!key || bytes > STEPAF_UCX_ADDRESS)
-        bytes = 0;
+    (void)transport;
     stepaf_pack_u32(pack, (uint32_t)mem->kind);
-    stepaf_pack_u64(pack, (uint64_t)(uintptr_t)mem->base);
-    stepaf_pack_u32(pack, (uint32_t)bytes);
-    stepaf_pack_bytes(pack, key, bytes);
-    if (key)
-        ucx->calls->rkey_buffer_release(key);
 }
 
 stepaf_status_t stepaf_ucx_import_mem(struct stepaf_link *base, uint32_t id, uint64_t bytes,
                                       struct stepaf_unpack *unpack, struct stepaf_rmem **rmem_p)
 {
     struct stepaf_ucx_link *link = (struct stepaf_ucx_link *)base;
-    /* UCX is not told how long a key is: behind a short one are zeros. */
-    uint8_t copy[2 * STEPAF_UCX_ADDRESS] = {0};
     uint32_t kind = stepaf_unpack_u32(unpack);
 
     if (kind != STEPAF_MEM_HOST && kind != STEPAF_MEM_CUDA)
@@ -148,43 +130,12 @@ stepaf_status_t stepaf_ucx_import_mem(struct stepaf_link *base, uint32_t id, uin
     rmem->base = (struct stepaf_rmem){id, bytes};
     rmem->is_gpu = kind == STEPAF_MEM_CUDA;
     link->has_gpu = link->has_gpu || rmem->is_gpu;
-    rmem->address = stepaf_unpack_u64(unpack);
-    uint32_t key_bytes = stepaf_unpack_u32(unpack);
-    const void *key = stepaf_unpack_bytes(unpack, key_bytes);
-    if (!rmem->is_gpu && key && key_bytes && key_bytes <= STEPAF_UCX_ADDRESS) {
-        memcpy(copy, key, key_bytes);
-        if (!link->ep ||
-            stepaf_ucx_of(link)->calls->ep_rkey_unpack(link->ep, copy, &rmem->rkey) != UCS_OK)
-            rmem->rkey = NULL;
-    }
     *rmem_p = &rmem->base;
     return STEPAF_OK;
 }
 
-void stepaf_ucx_forget_released(struct stepaf_ucx_link *link, bool destroy)
-{
-    while (link->released) {
-        struct stepaf_ucx_rmem *rmem = link->released;
-        link->released = rmem->next;
-        if (destroy && rmem->rkey)
-            stepaf_ucx_of(link)->calls->rkey_destroy(rmem->rkey);
-        free(rmem);
-    }
-}
-
-void stepaf_ucx_end_released(struct stepaf_ucx_link *link)
-{
-    if (!stepaf_fabric_link_has_pending(&link->shared))
-        stepaf_ucx_forget_released(link, true);
-}
-
-/* UCX needs a key until all puts with it have ended, also those that nobody waits for any more. */
 void stepaf_ucx_release_mem(struct stepaf_link *base, struct stepaf_rmem *rmem)
 {
-    struct stepaf_ucx_link *link = (struct stepaf_ucx_link *)base;
-    struct stepaf_ucx_rmem *own = (struct stepaf_ucx_rmem *)rmem;
-
-    own->next = link->released;
-    link->released = own;
-    stepaf_ucx_end_released(link);
+    (void)base;
+    free(rmem);
 }

@@ -50,8 +50,7 @@ static inline __attribute__((always_inline)) bool ucx_post_quick(struct stepaf_u
     uint32_t bytes = 0;
     uint64_t place = 0;
 
-    /* A message that waits for a flush is pending; one that is due has been flushed. */
-    if (!post->is_short || post->n_xfer > 1 || shared->open || flight->pending || link->n_due ||
+    if (!post->is_short || post->n_xfer > 1 || shared->open || flight->pending ||
         shared->sent - shared->credit >= STEPAF_FABRIC_RING)
         return false;
     if (post->n_xfer && xfer->bytes) {

@@ -286,8 +286,6 @@ static void settle_links(struct stepaf_ucx *ucx)
         ucx->news = link->next_news;
         link->has_news = false;
         ucx->counted++;
-        if (link->n_due)
-            stepaf_ucx_send_due(link);
         stepaf_fabric_deliver(&link->shared);
         if (__builtin_expect(has_failed(link), 0))
             settle_failure(link);

@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Sending. A post of few bytes is one active message, with a copy of them. Of others each tensor is
- * an active message, the last of them with the post's own message; or, where UCX writes straight
- * into the peer's memory, tensors are put, and the message follows when a flush has shown that they
- * are in place. */
+/* Sending. A post of few bytes is one active message with a copy of its tensors. Otherwise each
+ * tensor is an active message, and the last one also has the post's message. */
 #include <stdio.h>
 #include <string.h>
 
@@ -153,95 +151,14 @@ static bool send_pieces(struct stepaf_ucx_link *link, struct stepaf_ucx_out *out
     return send_pieces_so(link, out, post, false);
 }
 
-static bool ucx_put(struct stepaf_ucx_link *link, const struct stepaf_xfer *xfer)
-{
-    struct stepaf_ucx *ucx = stepaf_ucx_of(link);
-    const struct stepaf_ucx_rmem *there = (const struct stepaf_ucx_rmem *)xfer->dst;
-    const struct stepaf_ucx_registration *own = xfer->src_mem->registration[ucx->shared.base.index];
-    struct stepaf_ucx_op *op = stepaf_ucx_take_op(ucx, link->shared.open);
-    const ucp_request_param_t param = {.op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK |
-                                                       UCP_OP_ATTR_FIELD_USER_DATA |
-                                                       UCP_OP_ATTR_FIELD_MEMH,
-                                       .cb.send = stepaf_ucx_has_been_sent,
-                                       .user_data = op,
-                                       .memh = own->memh};
-
-    if (!op)
-        return false;
-    link->shared.base.bytes_sent += xfer->bytes;
-    return stepaf_ucx_answer(op, ucx->calls->put_nbx(link->ep, xfer->src, xfer->bytes,
-                                                     there->address + xfer->dst_offset, there->rkey,
-                                                     &param));
-}
-
-/* The flush is through, or no flush was needed: what was put is in place. */
-static void flushed(void *request, ucs_status_t status, void *user_data)
-{
-    struct stepaf_ucx_out *out = user_data;
-    struct stepaf_ucx_link *link = (struct stepaf_ucx_link *)out->op.flight->link;
-
-    if (request)
-        stepaf_ucx_of(link)->calls->request_free(request);
-    out->waits = false;
-    if (status == UCS_OK) {
-        out->due = true;
-        link->n_due++;
-        stepaf_ucx_note(link);
-    }
-    stepaf_ucx_end_op(&out->op, status);
-}
-
-static bool send_puts(struct stepaf_ucx_link *link, struct stepaf_ucx_out *out,
-                      struct stepaf_post *post)
-{
-    struct stepaf_fabric_flight *flight = link->shared.open;
-    const ucp_request_param_t param = {.op_attr_mask =
-                                           UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA,
-                                       .cb.send = flushed,
-                                       .user_data = out};
-
-    for (; post->at < post->n_xfer; post->at++)
-        if (post->xfer[post->at].bytes && !ucx_put(link, &post->xfer[post->at]))
-            return false;
-    compose(link, out, out->head, post, 0);
-    stepaf_fabric_end_post(flight, post);
-    ucs_status_ptr_t request = stepaf_ucx_of(link)->calls->ep_flush_nbx(link->ep, &param);
-    if (UCS_PTR_IS_ERR(request)) {
-        stepaf_fabric_lose(&link->shared, UCS_PTR_STATUS(request));
-        return false;
-    }
-    if (!request)
-        return stepaf_ucx_send_am(&out->op, out->head, out->head_bytes, NULL, 0);
-    flight->pending++;
-    out->waits = true;
-    return true;
-}
-
-void stepaf_ucx_send_due(struct stepaf_ucx_link *link)
-{
-    for (int i = 0; i < STEPAF_FABRIC_RING && link->n_due; i++) {
-        struct stepaf_ucx_out *out = &link->out[i];
-        if (!out->due)
-            continue;
-        out->due = false;
-        link->n_due--;
-        if (!link->shared.base.dead && link->failed == UCS_OK) /* else what was put may be lost */
-            (void)stepaf_ucx_send_am(&out->op, out->head, out->head_bytes, NULL, 0);
-    }
-}
-
-/* Bytes of a post, and tensors that have some. *can_put_p turns false where one cannot be written
- * straight. */
-static uint64_t weigh(const struct stepaf_post *post, unsigned *parts_p, bool *can_put_p)
+/* Return the bytes of a post; *parts_p: how many of its tensors have any. */
+static uint64_t weigh(const struct stepaf_post *post, unsigned *parts_p)
 {
     uint64_t bytes = 0;
 
     for (unsigned i = 0; i < post->n_xfer; i++) {
-        const struct stepaf_xfer *xfer = &post->xfer[i];
-        bytes += xfer->bytes;
-        *parts_p += xfer->bytes > 0;
-        if (xfer->bytes && !((const struct stepaf_ucx_rmem *)xfer->dst)->rkey)
-            *can_put_p = false;
+        bytes += post->xfer[i].bytes;
+        *parts_p += post->xfer[i].bytes > 0;
     }
     return bytes;
 }
@@ -283,15 +200,12 @@ bool stepaf_ucx_send_post(struct stepaf_ucx_link *link, struct stepaf_post *post
 {
     struct stepaf_ucx *ucx = stepaf_ucx_of(link);
     struct stepaf_fabric_flight *flight = stepaf_fabric_begin(&link->shared, post);
-    bool can_put = link->has_puts, good;
 
     if (!flight)
         return false;
     struct stepaf_ucx_out *out = &link->out[flight - link->shared.flight];
     unsigned parts = 0;
-    uint64_t bytes = weigh(post, &parts, &can_put);
-    if (out->due || out->waits)
-        return false;
+    uint64_t bytes = weigh(post, &parts);
     if (!parts)
         return send_copied(link, out, post, NULL);
     /* What was begun in one way goes on in it. */
@@ -299,10 +213,7 @@ bool stepaf_ucx_send_post(struct stepaf_ucx_link *link, struct stepaf_post *post
     if (bytes <= STEPAF_UCX_STAGE && parts <= STEPAF_UCX_PLACES && ucx->free_copy && !is_begun)
         return can_copy(post) ? send_copied(link, out, post, take_copy(ucx))
                               : refuse_copy(flight, post);
-    if (can_put && bytes >= (uint64_t)ucx->shared.base.up->env->ucx_put_bytes)
-        good = send_puts(link, out, post);
-    else
-        good = send_pieces(link, out, post);
+    bool good = send_pieces(link, out, post);
     end_at_once(flight, post, good);
     return good;
 }
@@ -333,8 +244,6 @@ static void send_gpu_post(void *arg)
     if (!flight)
         return;
     struct stepaf_ucx_out *out = &job->link->out[flight - job->link->shared.flight];
-    if (out->due || out->waits)
-        return;
     job->good = send_pieces_so(job->link, out, job->post, true);
     end_at_once(flight, job->post, job->good);
 }

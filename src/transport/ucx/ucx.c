@@ -53,8 +53,6 @@ static void ucx_close(struct stepaf_transport *transport)
     struct stepaf_ucx *ucx = (struct stepaf_ucx *)transport;
     bool can_end = !ucx->worker || !ucx->links || stepaf_ucx_close_links(ucx);
 
-    for (uint32_t p = 0; ucx->links && p < ucx->shared.n_peers; p++)
-        stepaf_ucx_forget_released(&ucx->links[p], can_end);
     while (ucx->registrations)
         stepaf_ucx_unregister(ucx, ucx->registrations, can_end || !stepaf_ucx_moves_gpu(ucx));
     if (ucx->address)
@@ -87,7 +85,7 @@ static ucs_status_t open_worker(struct stepaf_ucx *ucx, uint32_t n_peers)
 {
     const ucp_params_t params = {.field_mask =
                                      UCP_PARAM_FIELD_FEATURES | UCP_PARAM_FIELD_ESTIMATED_NUM_EPS,
-                                 .features = UCP_FEATURE_AM | UCP_FEATURE_RMA,
+                                 .features = UCP_FEATURE_AM,
                                  .estimated_num_eps = n_peers};
     /* One thread at a time, which the library sees to. */
     const ucp_worker_params_t worker_params = {.field_mask = UCP_WORKER_PARAM_FIELD_THREAD_MODE,

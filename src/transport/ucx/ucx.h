@@ -97,7 +97,6 @@ struct stepaf_ucx_out {
     _Alignas(STEPAF_FABRIC_LINE) uint8_t head[STEPAF_UCX_HEAD_USUAL];
     struct stepaf_ucx_op op;
     uint32_t head_bytes;
-    bool waits, due; /* for all its pieces to be in place; they are */
 };
 
 /* A message that comes in pieces which UCX fetches. */
@@ -110,17 +109,15 @@ struct stepaf_ucx_link {
     struct stepaf_fabric_link shared;
     ucp_ep_h ep;
     struct stepaf_ucx_link *next_news;
-    bool has_news, has_puts;
+    bool has_news;
     bool by_card;       /* among what carries it is a network card that writes to memory */
     bool has_gpu;       /* some GPU memory of this rank's, or the peer's, is registered */
     bool can_force;     /* close, whatever is under way */
     bool is_left;       /* it could not be closed so: what is under way ends with the worker */
     unsigned n_closing; /* by force */
     unsigned n_fetches; /* under way */
-    struct stepaf_ucx_rmem *released; /* with keys that what is under way may need */
     ucs_status_t failed;
     const char *fault; /* of what the peer has sent */
-    uint32_t n_due;    /* of out */
     struct stepaf_ucx_out out[STEPAF_FABRIC_RING];
     struct stepaf_ucx_in in[STEPAF_FABRIC_RING];
     uint8_t slots[STEPAF_FABRIC_RING][STEPAF_FABRIC_SLOT];
@@ -135,10 +132,7 @@ struct stepaf_ucx_registration {
 
 struct stepaf_ucx_rmem {
     struct stepaf_rmem base;
-    uint64_t address;
-    ucp_rkey_h rkey;              /* NULL: it cannot be written to straight */
-    bool is_gpu;                  /* the peer fetches what is for it */
-    struct stepaf_ucx_rmem *next; /* released */
+    bool is_gpu; /* the peer fetches what is for it */
 };
 
 enum stepaf_ucx_gpu_way { STEPAF_UCX_GPU_UNKNOWN, STEPAF_UCX_GPU_DIRECT, STEPAF_UCX_GPU_STAGED };
@@ -208,11 +202,6 @@ void stepaf_ucx_pack_mem(struct stepaf_transport *transport, const struct stepaf
 stepaf_status_t stepaf_ucx_import_mem(struct stepaf_link *link, uint32_t id, uint64_t bytes,
                                       struct stepaf_unpack *unpack, struct stepaf_rmem **rmem_p);
 void stepaf_ucx_release_mem(struct stepaf_link *link, struct stepaf_rmem *rmem);
-/* Destroy the keys of what was released, if nothing is under way that may need them. */
-void stepaf_ucx_end_released(struct stepaf_ucx_link *link);
-/* Forget what was released, whatever is under way. @a destroy: and destroy the keys; else they are
- * left to UCX. */
-void stepaf_ucx_forget_released(struct stepaf_ucx_link *link, bool destroy);
 
 /* gpu.c. Find out whether GPU memory may be registered. */
 void stepaf_ucx_open_gpu(struct stepaf_ucx *ucx);
@@ -314,8 +303,6 @@ bool stepaf_ucx_send_post(struct stepaf_ucx_link *link, struct stepaf_post *post
 bool stepaf_ucx_touches_gpu(const struct stepaf_post *post);
 bool stepaf_ucx_send_gpu_post(struct stepaf_ucx_link *link, struct stepaf_post *post);
 bool stepaf_ucx_control(struct stepaf_fabric_link *link, enum stepaf_fabric_kind kind);
-/* Send the messages whose pieces are in place now. */
-void stepaf_ucx_send_due(struct stepaf_ucx_link *link);
 
 /* receive.c */
 void stepaf_ucx_set_aside(struct stepaf_fabric *fabric);

@@ -213,11 +213,6 @@ static __attribute__((noinline)) void counted_respond(stepaf_batch_h batch,
     cost_must(!stepaf_respond(batch, tensor, 1, STEPAF_RESPOND_RELEASE, NULL), "respond");
 }
 
-static __attribute__((noinline)) void counted_poll(stepaf_context_h ctx)
-{
-    cost_must(!stepaf_progress(ctx), "progress");
-}
-
 static __attribute__((noinline)) void counts_end(const char *what)
 {
     printf("%s %d %d %zu %d\n", what, cost_n_ffn, cost_n_tensors, cost_bytes, COST_OPERATIONS);
@@ -231,14 +226,8 @@ static bool begin(enum cost_step step, enum cost_step counted)
     return step == counted;
 }
 
-static void end(enum cost_step step, enum cost_step counted, int rank)
+static void end(enum cost_step step)
 {
-    if (cost_carrier->ends_by_poll && (step == COST_START || step == COST_RESPOND)) {
-        if (step == counted)
-            counted_poll(contexts[rank]);
-        else
-            cost_must(!stepaf_progress(contexts[rank]), "progress");
-    }
     if (cost_carrier->end)
         cost_carrier->end(step);
 }
@@ -256,12 +245,12 @@ static void serve(int f, enum cost_step counted)
     else
         cost_must(!stepaf_recv(contexts[f], STEPAF_FROM_ANY, 0, PATIENCE_US, &batch, 1, &n),
                   "recv");
-    end(COST_RECV, counted, f);
+    end(COST_RECV);
     if (begin(COST_RESPOND, counted))
         counted_respond(batch, &tensor);
     else
         cost_must(!stepaf_respond(batch, &tensor, 1, STEPAF_RESPOND_RELEASE, NULL), "respond");
-    end(COST_RESPOND, counted, f);
+    end(COST_RESPOND);
 }
 
 void cost_operate(enum cost_step counted)
@@ -272,14 +261,14 @@ void cost_operate(enum cost_step counted)
         counted_start(&request);
     else
         cost_must(!stepaf_start(plan, &request), "start");
-    end(COST_START, counted, 0);
+    end(COST_START);
     for (int f = 1; f <= cost_n_ffn; f++)
         serve(f, counted);
     if (begin(COST_WAIT, counted))
         counted_wait(request);
     else
         cost_must(!stepaf_wait(request, PATIENCE_US), "wait");
-    end(COST_WAIT, counted, 0);
+    end(COST_WAIT);
     cost_carrier->count(false);
 }
 

@@ -22,9 +22,6 @@ struct cost_carrier {
     /* A step begins, and ends, at one rank, counted or not: it may count calls. Or NULL. */
     void (*begin)(enum cost_step step);
     void (*end)(enum cost_step step);
-    /* A start, and an answer, are through only when their rank polls once more, which is counted
-     * with them. */
-    bool ends_by_poll;
     /* All operations of a job have been. Or NULL. */
     void (*judge)(void);
 };

@@ -69,7 +69,7 @@ void fabric_ask_starved(const char *name, void (*reset)(void), const int *n_open
         CU_ASSERT_EQUAL(starve_leaks(), 0);
         CU_ASSERT_EQUAL(*n_open, before);
     }
-    CU_ASSERT(n > 8);
+    CU_ASSERT(n > 4);
     free(address.data);
     side_close(&other);
     side_settings = NULL;

@@ -67,7 +67,6 @@ static void sends_to_lost_peers_are_ended(void)
 
     for (uint32_t seed = 1; seed <= SEEDS; seed++) {
         begin(seed);
-        a.env.ucx_put_bytes = seed % 2 ? 1000 : 8192; /* it is put, or not */
         ucx_fabric.mute = 1u << ucx_fabric_number(&a);
         struct stepaf_post *post = send_tensor();
         for (int i = 0; i < 50; i++)
@@ -90,12 +89,12 @@ static void sends_to_lost_peers_are_ended(void)
 /* UCX refuses it, its first piece or a later one: the peer is lost, and nobody waits for the post. */
 static void what_finds_a_peer_lost_is_not_under_way(void)
 {
-    for (int way = 0; way < 4; way++) {
+    for (unsigned n_tensors = 1; n_tensors <= 2; n_tensors++) {
         begin(5);
-        a.env.ucx_put_bytes = way % 2 ? 1000 : ROOM;
         struct stepaf_xfer xfers[2] = {{source->base, source, rmem, 0, BYTES},
                                        {source->base, source, rmem, BYTES, BYTES}};
-        struct stepaf_post post = {.link = a.links[0], .xfer = xfers, .n_xfer = 1 + way / 2};
+        struct stepaf_post post = {
+            .link = a.links[0], .xfer = xfers, .n_xfer = (uint16_t)n_tensors};
         struct stepaf_post *posts[] = {&post};
         post.msg = (struct stepaf_msg){.type = STEPAF_MSG_START, .seq = 5};
         ucx_fabric.refuse = UCS_ERR_CONNECTION_RESET;
@@ -127,7 +126,6 @@ static void memory_that_goes_is_not_sent_from(void)
 static void begin_told(uint32_t seed)
 {
     begin(seed);
-    a.env.ucx_put_bytes = ROOM;
     ucx_fabric.told_in = 1;
     side_ops->retire(send_tensor());
     for (int i = 0; i < TRIES && !ucx_fabric.n_told; i++)
@@ -209,53 +207,6 @@ static void what_is_fetched_from_live_peers_goes_on(void)
     CU_ASSERT(n > SEEDS / 2);
 }
 
-static unsigned n_keys_in_use; /* that were destroyed */
-
-static void destroy_key(ucp_rkey_h rkey)
-{
-    const struct region *region = (struct region *)rkey;
-
-    for (unsigned i = 0; i < ucx_made.n_active; i++) {
-        const struct request *it = &ucx_made.requests[ucx_made.active[i]];
-        n_keys_in_use += it->kind == PUT && !it->told_source && it->target >= region->base &&
-                         it->target < region->base + region->bytes;
-    }
-    ucx_fabric_library.rkey_destroy(rkey);
-}
-
-/* A peer's memory is released while UCX puts to it: the peer is lost, or all is closed, or goes on. */
-static void keys_outlive_puts(void)
-{
-    static struct stepaf_ucx_library library;
-    enum { LOST, CLOSED, GOES_ON, WAYS };
-
-    for (uint32_t seed = 1; seed <= 2 * WAYS; seed++) {
-        n_keys_in_use = 0;
-        begin(seed);
-        library = ucx_fabric_library;
-        library.rkey_destroy = destroy_key;
-        ucx_of(&a)->calls = &library;
-        a.env.ucx_put_bytes = 1000;
-        side_ops->retire(send_tensor());
-        CU_ASSERT_EQUAL(ucx_fabric.n_puts, 1);
-        int n_open = ucx_fabric.n_open;
-        if (seed % WAYS == LOST) {
-            ucx_fabric.mute = 1u << ucx_fabric_number(&a);
-            a.up.lost(&a.up, a.links[0], "it takes in nothing");
-        }
-        side_ops->release_mem(a.links[0], rmem);
-        CU_ASSERT_EQUAL(ucx_fabric.n_open, n_open);
-        if (seed % WAYS == LOST)
-            side_ops->disconnect(a.links[0]);
-        if (seed % WAYS == GOES_ON) {
-            CU_ASSERT_TRUE(becomes_quiet(&a));
-            CU_ASSERT_EQUAL(ucx_fabric.n_open, n_open - 1);
-        }
-        end();
-        CU_ASSERT_EQUAL(n_keys_in_use, 0);
-    }
-}
-
 /* A close that nobody is told of the end of. */
 static ucs_status_ptr_t never_closed(ucp_ep_h ep, const ucp_request_param_t *param)
 {
@@ -272,7 +223,6 @@ static void close_takes_a_second(void)
     static struct stepaf_ucx_library library;
 
     begin(5);
-    a.env.ucx_put_bytes = ROOM;
     ucx_fabric.mute = 1u << ucx_fabric_number(&a);
     side_ops->retire(send_tensor());
     side_ops->release_mem(a.links[0], rmem);
@@ -291,7 +241,6 @@ static void close_takes_a_second(void)
 static void close_ends_what_is_silent(void)
 {
     begin(5);
-    a.env.ucx_put_bytes = ROOM;
     ucx_fabric.mute = 1u << ucx_fabric_number(&a);
     side_ops->retire(send_tensor());
     side_ops->release_mem(a.links[0], rmem);
@@ -308,7 +257,6 @@ int main(void)
         {"memory that goes is not sent from", memory_that_goes_is_not_sent_from},
         {"what is fetched ends before memory goes", what_is_fetched_ends_before_memory_goes},
         {"what is fetched from live peers goes on", what_is_fetched_from_live_peers_goes_on},
-        {"keys outlive puts", keys_outlive_puts},
         {"close takes a second", close_takes_a_second},
         {"close ends what is silent", close_ends_what_is_silent},
         CU_TEST_INFO_NULL,

@@ -42,7 +42,6 @@ static void begin(void)
     fabric_open(&a, 1);
     fabric_open(&b, 1);
     a.up.refused = refused;
-    a.env.ucx_put_bytes = ROOM;
     fabric_join(&a, 0, &b, 0);
     fabric_prove((struct side *[]){&a, &b}, 2);
     source = fabric_memory(&a, ROOM);

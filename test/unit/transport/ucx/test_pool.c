@@ -66,7 +66,6 @@ static void open_all(struct stepaf_ucx_library *library)
         fabric_join(&a, s, &peers[s], 0);
     }
     fabric_prove(all, SILENT + 2);
-    a.env.ucx_put_bytes = ROOM;
     (void)fabric_memory(&a, ROOM);
     for (uint32_t s = 0; s <= SILENT; s++)
         rmems[s] = side_import(&a, s, &peers[s], fabric_memory(&peers[s], ROOM));

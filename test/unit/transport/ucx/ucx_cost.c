@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What UCX costs a rank in instructions, on a UCX that is made up and does what it is asked for as
- * soon as it may; "puts": one that writes tensors straight into place. Without callgrind the
- * program checks what it can count itself: a start sends an active message for each tensor and FFN
- * rank; or puts each tensor, flushes once, and sends one message. */
+ * soon as it may. Without callgrind the program checks what it can count itself: a start sends an
+ * active message for each tensor and FFN rank. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -10,12 +9,9 @@
 #include "transport/cost_job.h"
 #include "ucx_fabric.h"
 
-enum { PUT_BYTES = 8192 }; /* STEPAF_UCX_PUT_BYTES, unless set */
-
 static struct stepaf_ucx_library library;
 static bool counts;
 static ucp_am_recv_callback_t takes[STEPAF_UCX_QUICK + 1];
-static ucp_send_nbx_callback_t told_of_flush;
 
 /* ---- UCX, which is not counted; but what it calls is ---- */
 
@@ -69,33 +65,12 @@ static void sent(void *request, ucs_status_t status, void *user_data)
         stepaf_ucx_has_been_sent(request, status, user_data);
 }
 
-static __attribute__((noinline)) void counted_flushed(void *request, ucs_status_t status,
-                                                      void *user_data)
-{
-    told_of_flush(request, status, user_data);
-}
-
-static void flushed(void *request, ucs_status_t status, void *user_data)
-{
-    if (counts)
-        counted_flushed(request, status, user_data);
-    else
-        told_of_flush(request, status, user_data);
-}
-
-static ucp_request_param_t telling(const ucp_request_param_t *param, ucp_send_nbx_callback_t tell)
-{
-    ucp_request_param_t own = *param;
-
-    own.cb.send = tell;
-    return own;
-}
-
 static ucs_status_ptr_t am_send(ucp_ep_h ep, unsigned id, const void *header, size_t header_bytes,
                                 const void *buffer, size_t count, const ucp_request_param_t *param)
 {
-    const ucp_request_param_t own = telling(param, sent);
+    ucp_request_param_t own = *param;
 
+    own.cb.send = sent;
     return ucx_fabric_library.am_send_nbx(ep, id, header, header_bytes, buffer, count, &own);
 }
 
@@ -106,37 +81,6 @@ static __attribute__((noinline)) ucs_status_ptr_t counted_am_send(ucp_ep_h ep, u
                                                                   const ucp_request_param_t *param)
 {
     return am_send(ep, id, header, header_bytes, buffer, count, param);
-}
-
-static ucs_status_ptr_t put(ucp_ep_h ep, const void *buffer, size_t count, uint64_t address,
-                            ucp_rkey_h rkey, const ucp_request_param_t *param)
-{
-    const ucp_request_param_t own = telling(param, sent);
-
-    return ucx_fabric_library.put_nbx(ep, buffer, count, address, rkey, &own);
-}
-
-static __attribute__((noinline)) ucs_status_ptr_t counted_put(ucp_ep_h ep, const void *buffer,
-                                                              size_t count, uint64_t address,
-                                                              ucp_rkey_h rkey,
-                                                              const ucp_request_param_t *param)
-{
-    return put(ep, buffer, count, address, rkey, param);
-}
-
-/* Those under way at a time all have one callback: of operations, or of the end. */
-static ucs_status_ptr_t flush(ucp_ep_h ep, const ucp_request_param_t *param)
-{
-    const ucp_request_param_t own = telling(param, flushed);
-
-    told_of_flush = param->cb.send;
-    return ucx_fabric_library.ep_flush_nbx(ep, &own);
-}
-
-static __attribute__((noinline)) ucs_status_ptr_t counted_flush(ucp_ep_h ep,
-                                                                const ucp_request_param_t *param)
-{
-    return flush(ep, param);
 }
 
 static __attribute__((noinline)) unsigned counted_progress(ucp_worker_h worker)
@@ -162,21 +106,18 @@ static void count_fabric(bool on)
 {
     counts = on;
     library.am_send_nbx = on ? counted_am_send : am_send;
-    library.put_nbx = on ? counted_put : put;
-    library.ep_flush_nbx = on ? counted_flush : flush;
     library.worker_progress = on ? counted_progress : progress_and_give_way;
     library.request_free = on ? counted_request_free : ucx_fabric_library.request_free;
 }
 
 /* ---- what is checked ---- */
 
-static bool can_put;
-static unsigned n_starts, puts_of_starts, messages_of_starts, flushes_of_starts;
+static unsigned n_starts, messages_of_starts;
 
 static void begin_step(enum cost_step step)
 {
     if (step == COST_START || step == COST_RECV)
-        ucx_fabric.n_puts = ucx_fabric.n_messages = ucx_fabric.n_flushes = 0;
+        ucx_fabric.n_messages = 0;
 }
 
 static void end_step(enum cost_step step)
@@ -184,29 +125,22 @@ static void end_step(enum cost_step step)
     if (step != COST_START)
         return;
     n_starts++;
-    puts_of_starts += ucx_fabric.n_puts;
     messages_of_starts += ucx_fabric.n_messages;
-    flushes_of_starts += ucx_fabric.n_flushes;
 }
 
 static void judge_starts(void)
 {
-    unsigned posts = n_starts * (unsigned)cost_n_ffn, tensors = posts * (unsigned)cost_n_tensors;
-    bool are_put = can_put && cost_bytes * (size_t)cost_n_tensors >= PUT_BYTES;
+    unsigned tensors = n_starts * (unsigned)cost_n_ffn * (unsigned)cost_n_tensors;
 
-    if (puts_of_starts != (are_put ? tensors : 0) || flushes_of_starts != (are_put ? posts : 0) ||
-        messages_of_starts != (are_put ? posts : tensors)) {
-        fprintf(stderr,
-                "ucx_cost: %u starts of %d tensors at %d FFN ranks: %u puts, %u flushes, %u "
-                "messages\n",
-                n_starts, cost_n_tensors, cost_n_ffn, puts_of_starts, flushes_of_starts,
-                messages_of_starts);
+    if (messages_of_starts != tensors) {
+        fprintf(stderr, "ucx_cost: %u starts of %d tensors at %d FFN ranks: %u messages\n",
+                n_starts, cost_n_tensors, cost_n_ffn, messages_of_starts);
         exit(1);
     }
-    n_starts = puts_of_starts = flushes_of_starts = messages_of_starts = 0;
+    n_starts = messages_of_starts = 0;
 }
 
-int main(int argc, char **argv)
+int main(void)
 {
     static struct cost_carrier fabric = {
         .count = count_fabric, .begin = begin_step, .end = end_step, .judge = judge_starts};
@@ -215,11 +149,6 @@ int main(int argc, char **argv)
     ucx_fabric_reset(1);
     ucx_fabric.prompt = true;
     ucx_fabric.told_in = 0;
-    if (argc > 1 && !strcmp(argv[1], "puts")) {
-        can_put = fabric.ends_by_poll = true;
-    } else {
-        ucx_fabric.lanes = "#   lane[0]:  1:tcp/lo.0 md[1] -> md[1]/tcp am am_bw#0 wireup\n";
-    }
     library = ucx_fabric_library;
     library.worker_set_am_recv_handler = set_handler;
     stepaf_ucx_library_fake = &library;

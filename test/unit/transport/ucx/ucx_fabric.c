@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Contexts, workers, endpoints, memory and keys, and the table of calls. */
+/* Contexts, workers, endpoints, memory, and the table of calls. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -19,8 +19,7 @@ static ucs_status_t fake_init(unsigned major, unsigned minor, const ucp_params_t
 {
     static int context;
 
-    side_must(major == 1 && minor == 13 && !config &&
-                  params->features == (UCP_FEATURE_AM | UCP_FEATURE_RMA),
+    side_must(major == 1 && minor == 13 && !config && params->features == UCP_FEATURE_AM,
               "a context");
     if (ucx_fake_refuses())
         return UCS_ERR_NO_DEVICE;
@@ -201,47 +200,6 @@ static ucs_status_t fake_mem_unmap(ucp_context_h context, ucp_mem_h memh)
     return UCS_OK;
 }
 
-static ucs_status_t fake_rkey_pack(ucp_context_h context, ucp_mem_h memh, void **key_p,
-                                   size_t *bytes_p)
-{
-    struct blob *blob = malloc(sizeof(*blob));
-
-    (void)context;
-    ucx_fabric.n_misused += ((struct region *)memh)->is_gpu; /* nobody is to put to it */
-    if (!blob)
-        return UCS_ERR_NO_MEMORY;
-    *blob = (struct blob){MARK, (uint64_t)((struct region *)memh - ucx_made.regions)};
-    *key_p = blob;
-    *bytes_p = sizeof(*blob);
-    ucx_fabric.n_open++;
-    return UCS_OK;
-}
-
-static void fake_rkey_buffer_release(void *key)
-{
-    free(key);
-    ucx_fabric.n_open--;
-}
-
-static ucs_status_t fake_rkey_unpack(ucp_ep_h ep, const void *key, ucp_rkey_h *rkey_p)
-{
-    struct blob blob;
-
-    (void)ep;
-    memcpy(&blob, key, sizeof(blob));
-    if (blob.mark != MARK || blob.number >= REGIONS)
-        return UCS_ERR_INVALID_PARAM;
-    *rkey_p = (ucp_rkey_h)(void *)&ucx_made.regions[blob.number];
-    ucx_fabric.n_open++;
-    return UCS_OK;
-}
-
-static void fake_rkey_destroy(ucp_rkey_h rkey)
-{
-    (void)rkey;
-    ucx_fabric.n_open--;
-}
-
 static const char *fake_status_string(ucs_status_t status)
 {
     return status == UCS_ERR_CONNECTION_RESET ? "the connection was reset"
@@ -276,11 +234,6 @@ const struct stepaf_ucx_library ucx_fabric_library = {
     .ep_print_info = fake_ep_print_info,
     .mem_map = fake_mem_map,
     .mem_unmap = fake_mem_unmap,
-    .rkey_pack = fake_rkey_pack,
-    .rkey_buffer_release = fake_rkey_buffer_release,
-    .ep_rkey_unpack = fake_rkey_unpack,
-    .rkey_destroy = fake_rkey_destroy,
-    .put_nbx = ucx_fake_put,
     .am_send_nbx = ucx_fake_am_send,
     .am_recv_data_nbx = ucx_fake_am_recv_data,
     .request_free = ucx_fake_request_free,
@@ -302,8 +255,9 @@ void ucx_fabric_reset(uint32_t seed)
                      "#      resource 2  :  md 1  dev 1  flags -- ud_verbs/mlx5_0:1\n"
                      "#      resource 3  :  md 1  dev 2  flags -- rc_verbs/mlx5_0:10\n"
                      "#      resource 4  :  md 2  dev 3  flags -- posix/memory\n",
-        .lanes = "#   lane[0]:  1:rc_verbs/mlx5_0:1.0 md[1] -> md[1]/ib am am_bw#0 rma#0 wireup\n"
-                 "#   lane[1]:  2:rc_verbs/mlx5_1:1.0 md[2] -> md[2]/ib rma#1\n",
+        .lanes =
+            "#   lane[0]:  1:rc_verbs/mlx5_0:1.0 md[1] -> md[1]/ib rma_bw#0 am am_bw#0 wireup\n"
+            "#   lane[1]:  2:rc_verbs/mlx5_1:1.0 md[2] -> md[2]/ib rma_bw#1 am_bw#1\n",
         .at_once_in = 3,
         .told_in = 3};
     stepaf_ucx_library_fake = &ucx_fabric_library;

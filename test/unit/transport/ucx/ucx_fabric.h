@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A UCX that is made of this process's memory. It takes every freedom that UCX has: what is put
- * lands in parts and in any order, active messages overtake each other and what was put, some are
- * only told and are to be fetched, calls are done at once or later, and nothing happens but in a
- * worker's progress. Keys, bounds, and who calls what from where are checked. */
+/* A UCX that is made of this process's memory. It takes every freedom that UCX has: active messages
+ * overtake each other, some are only told and are to be fetched, what is fetched lands in parts and
+ * in any order, calls are done at once or later, and nothing happens but in a worker's progress.
+ * Bounds, and who calls what from where, are checked. */
 #ifndef STEPAF_TEST_UCX_FABRIC_H
 #define STEPAF_TEST_UCX_FABRIC_H
 
@@ -19,7 +19,6 @@ struct ucx_fabric {
         told_in; /* one in so many active messages above 1000 bytes is to be fetched; 0: none is */
     unsigned
         twice_in; /* one in so many messages of posts comes twice, quick or not; 0: none does */
-    unsigned flush_forgets; /* one in so many flushes is told too early; 0: none is */
     bool
         prompt; /* what can be done in a worker's progress is done, in order; messages without data are sent at
                   * once, and no flush waits for a peer to take them */
@@ -31,8 +30,6 @@ struct ucx_fabric {
     unsigned mute;       /* workers from which nothing goes */
     /* counts */
     int n_open; /* objects that are not closed */
-    unsigned n_puts;
-    unsigned n_flushes;
     unsigned n_messages;
     unsigned n_told;
     unsigned n_twice[STEPAF_UCX_QUICK + 1]; /* active messages of each number that came twice */

@@ -46,7 +46,7 @@ struct blob {
     uint64_t mark, number;
 };
 
-enum kind { PUT, MESSAGE, FLUSH, CLOSE, FETCH };
+enum kind { MESSAGE, FLUSH, CLOSE, FETCH };
 
 struct request {
     bool used, wants_free; /* told, and not freed yet */
@@ -88,8 +88,6 @@ void ucx_fake_end(struct request *request);
 struct worker *ucx_fake_owner(const struct request *request);
 ucs_status_ptr_t ucx_fake_send(struct request *request, const ucp_request_param_t *param);
 unsigned ucx_fake_progress(ucp_worker_h worker);
-ucs_status_ptr_t ucx_fake_put(ucp_ep_h ep, const void *buffer, size_t count, uint64_t address,
-                              ucp_rkey_h rkey, const ucp_request_param_t *param);
 ucs_status_ptr_t ucx_fake_am_send(ucp_ep_h ep, unsigned id, const void *header, size_t header_bytes,
                                   const void *buffer, size_t count,
                                   const ucp_request_param_t *param);

@@ -95,7 +95,7 @@ static void tell(struct request *request, ucs_status_t status)
 static bool is_earlier(const struct request *other, const struct request *request)
 {
     return other->endpoint == request->endpoint && other->number < request->number &&
-           (other->kind == PUT || (other->kind == MESSAGE && !ucx_fabric.prompt));
+           other->kind == MESSAGE && !ucx_fabric.prompt;
 }
 
 static bool is_behind_others(const struct request *request)
@@ -221,14 +221,6 @@ static void advance(struct request *request)
     case MESSAGE:
         advance_message(request);
         return;
-    case PUT:
-        if (!request->at_target)
-            request->at_target = all_placed(request);
-        else if (in_progress == endpoint->from) {
-            tell(request, UCS_OK);
-            ucx_fake_end(request);
-        }
-        return;
     case FETCH:
         if (all_placed(request) && in_progress == endpoint->to) {
             request->of->fetched_by = NULL;
@@ -238,8 +230,7 @@ static void advance(struct request *request)
         return;
     case FLUSH:
     case CLOSE:
-        if (in_progress != endpoint->from || (request->kind == FLUSH && is_behind_others(request) &&
-                                              !one_in(ucx_fabric.flush_forgets)))
+        if (in_progress != endpoint->from || (request->kind == FLUSH && is_behind_others(request)))
             return;
         if (request->kind == CLOSE && endpoint->under_way > 1)
             return;
@@ -318,28 +309,6 @@ static bool is_own(const void *source, size_t bytes, const struct region *memh)
 {
     return memh->used && (const uint8_t *)source >= memh->base &&
            (const uint8_t *)source + bytes <= memh->base + memh->bytes;
-}
-
-ucs_status_ptr_t ucx_fake_put(ucp_ep_h ep, const void *buffer, size_t count, uint64_t address,
-                              ucp_rkey_h rkey, const ucp_request_param_t *param)
-{
-    struct region *there = (struct region *)rkey;
-    uint8_t *target = (uint8_t *)(uintptr_t)address;
-
-    if (ucx_fabric.refuse)
-        return UCS_STATUS_PTR(ucx_fabric.refuse);
-    ucx_fabric.n_puts++;
-    if (!is_own(buffer, count, (struct region *)param->memh) || !is_own(target, count, there))
-        ucx_fabric.n_foreign++;
-    if (!ucx_fabric.prompt && one_in(ucx_fabric.at_once_in)) {
-        memcpy(target, buffer, count);
-        return NULL;
-    }
-    struct request *request = ucx_fake_request(PUT, (struct endpoint *)ep);
-    request->source = buffer;
-    request->target = target;
-    request->bytes = count;
-    return ucx_fake_send(request, param);
 }
 
 static void note_gpu(struct request *request, const void *at, size_t bytes,
@@ -431,7 +400,6 @@ ucs_status_ptr_t ucx_fake_flush(ucp_ep_h ep, const ucp_request_param_t *param)
 
     if (ucx_fabric.refuse)
         return UCS_STATUS_PTR(ucx_fabric.refuse);
-    ucx_fabric.n_flushes++;
     if (!endpoint->under_way && one_in(ucx_fabric.at_once_in))
         return NULL;
     return ucx_fake_send(ucx_fake_request(FLUSH, endpoint), param);
