@@ -51,11 +51,13 @@ bool stepaf_consensus_is_majority(const struct stepaf_consensus *consensus)
 
 int stepaf_consensus_leader(const struct stepaf_consensus *consensus)
 {
-    int rank = 0;
+    int leader = consensus->size;
 
-    while (rank < consensus->size && !stepaf_consensus_is_there(consensus, rank))
-        rank++;
-    return rank;
+    for (int r = consensus->size - 1; r >= 0; r--)
+        if (stepaf_consensus_is_there(consensus, r) &&
+            (leader == consensus->size || !consensus->is_new[r] || consensus->is_new[leader]))
+            leader = r;
+    return leader;
 }
 
 int stepaf_consensus_awaited(const struct stepaf_consensus *consensus)
@@ -65,9 +67,15 @@ int stepaf_consensus_awaited(const struct stepaf_consensus *consensus)
     if (!consensus->lead.leads)
         return stepaf_consensus_leader(consensus);
     for (int r = 0; r < consensus->size; r++)
-        if (stepaf_consensus_is_there(consensus, r) && !consensus->lead.has_answered[r])
+        if (stepaf_consensus_is_silent(consensus, r))
             return r;
     return -1;
+}
+
+bool stepaf_consensus_is_silent(const struct stepaf_consensus *consensus, int rank)
+{
+    return consensus->state == STEPAF_CONSENSUS_OPEN && consensus->lead.leads &&
+           stepaf_consensus_is_there(consensus, rank) && !consensus->lead.has_answered[rank];
 }
 
 struct stepaf_consensus_message stepaf_consensus_begin(const struct stepaf_consensus *consensus,

@@ -11,7 +11,22 @@ static inline bool stepaf_consensus_is_there(const struct stepaf_consensus *cons
     return consensus->is_member[rank] && !stepaf_consensus_has_lost(consensus, rank);
 }
 
-/* Return the leader: the first member that is not lost. */
+/* Return the ballot under which a rank leads. Ballots are in the order in which ranks lead: all
+ * other members before those that are new. */
+static inline uint32_t stepaf_consensus_ballot(const struct stepaf_consensus *consensus, int rank)
+{
+    return (uint32_t)(rank + 1 + (consensus->is_new[rank] ? consensus->size : 0));
+}
+
+/* Return the rank that leads under a ballot. */
+static inline int stepaf_consensus_ballot_rank(const struct stepaf_consensus *consensus,
+                                               uint32_t ballot)
+{
+    return (int)((ballot - 1) % (uint32_t)consensus->size);
+}
+
+/* Return the leader: the first member that is not lost and not new; if there is none, the first
+ * that is new. */
 int stepaf_consensus_leader(const struct stepaf_consensus *consensus);
 
 void stepaf_consensus_drop(struct stepaf_consensus_blob *blob);

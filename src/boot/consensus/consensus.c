@@ -14,14 +14,14 @@ bool stepaf_consensus_init(struct stepaf_consensus *consensus, int rank, int siz
 {
     size_t n = (size_t)size;
 
-    *consensus = (struct stepaf_consensus){
-        .rank = rank, .size = size, .send = send, .arg = arg, .now.leader = -1, .next.leader = -1};
+    *consensus = (struct stepaf_consensus){.rank = rank, .size = size, .send = send, .arg = arg};
     consensus->is_member = malloc(n * sizeof *consensus->is_member);
+    consensus->is_new = calloc(n, sizeof *consensus->is_new);
     consensus->lives = malloc(n * sizeof *consensus->lives);
     consensus->gone = calloc(n, sizeof *consensus->gone);
     consensus->lead.has_answered = calloc(n, sizeof *consensus->lead.has_answered);
     consensus->lead.blobs = calloc(n, sizeof *consensus->lead.blobs);
-    if (!consensus->is_member || !consensus->lives || !consensus->gone ||
+    if (!consensus->is_member || !consensus->is_new || !consensus->lives || !consensus->gone ||
         !consensus->lead.has_answered || !consensus->lead.blobs) {
         stepaf_consensus_free(consensus);
         return false;
@@ -40,6 +40,7 @@ void stepaf_consensus_free(struct stepaf_consensus *consensus)
     stepaf_consensus_drop(&consensus->value);
     stepaf_consensus_drop(&consensus->before);
     free(consensus->is_member);
+    free(consensus->is_new);
     free(consensus->lives);
     free(consensus->gone);
     free(consensus->lead.has_answered);
@@ -96,7 +97,7 @@ void stepaf_consensus_next(struct stepaf_consensus *consensus)
     consensus->state = STEPAF_CONSENSUS_ELSEWHERE;
     consensus->promised = consensus->accepted = 0;
     consensus->now = consensus->next;
-    consensus->next = (struct stepaf_consensus_early){.leader = -1};
+    consensus->next = (struct stepaf_consensus_early){.is_called = false};
 }
 
 bool stepaf_consensus_is_called(const struct stepaf_consensus *consensus)
@@ -108,10 +109,10 @@ bool stepaf_consensus_is_called(const struct stepaf_consensus *consensus)
 }
 
 /* Send the leader the promise that it has asked for. */
-static void promise_to(struct stepaf_consensus *consensus, int leader)
+static void send_promise(struct stepaf_consensus *consensus, uint32_t ballot)
 {
     struct stepaf_consensus_message promise =
-        stepaf_consensus_begin(consensus, STEPAF_CONSENSUS_PROMISE, (uint32_t)leader + 1);
+        stepaf_consensus_begin(consensus, STEPAF_CONSENSUS_PROMISE, ballot);
 
     if (promise.ballot < consensus->promised)
         return;
@@ -123,7 +124,7 @@ static void promise_to(struct stepaf_consensus *consensus, int leader)
         promise.value = consensus->value.data;
         promise.value_bytes = consensus->value.bytes;
     }
-    consensus->send(consensus->arg, leader, &promise);
+    consensus->send(consensus->arg, stepaf_consensus_ballot_rank(consensus, ballot), &promise);
 }
 
 void stepaf_consensus_open(struct stepaf_consensus *consensus, const void *own, size_t bytes)
@@ -133,8 +134,10 @@ void stepaf_consensus_open(struct stepaf_consensus *consensus, const void *own, 
         return;
     consensus->state = STEPAF_CONSENSUS_OPEN;
     consensus->stays = true;
-    if (consensus->now.leader >= 0 && stepaf_consensus_is_there(consensus, consensus->now.leader))
-        promise_to(consensus, consensus->now.leader);
+    if (consensus->now.ballot &&
+        stepaf_consensus_is_there(consensus,
+                                  stepaf_consensus_ballot_rank(consensus, consensus->now.ballot)))
+        send_promise(consensus, consensus->now.ballot);
     look_around(consensus);
 }
 
@@ -182,6 +185,12 @@ void stepaf_consensus_set_members(struct stepaf_consensus *consensus, const uint
         /* The bootstrap would wait for the rank. */
         consensus->stays = consensus->stays || !is_member[r];
     }
+}
+
+void stepaf_consensus_set_new(struct stepaf_consensus *consensus, const uint8_t *is_new)
+{
+    for (int r = 0; r < consensus->size; r++)
+        consensus->is_new[r] = is_new && is_new[r];
 }
 
 void stepaf_consensus_admit(struct stepaf_consensus *consensus, int rank)
@@ -245,14 +254,14 @@ static void merge_lost(struct stepaf_consensus *consensus,
 }
 
 /* Take a message about a decision that this rank makes elsewhere, or has not reached. */
-static void hear_early(struct stepaf_consensus_early *early, int from,
+static void hear_early(struct stepaf_consensus_early *early,
                        const struct stepaf_consensus_message *message)
 {
     if (message->kind != STEPAF_CONSENSUS_CALL && message->kind != STEPAF_CONSENSUS_PREPARE)
         return;
     early->is_called = true;
-    if (message->kind == STEPAF_CONSENSUS_PREPARE && from > early->leader)
-        early->leader = from;
+    if (message->kind == STEPAF_CONSENSUS_PREPARE && message->ballot > early->ballot)
+        early->ballot = message->ballot;
 }
 
 static void accept_value(struct stepaf_consensus *consensus, int from,
@@ -288,14 +297,14 @@ static void take_decision(struct stepaf_consensus *consensus,
 static void take_open(struct stepaf_consensus *consensus, int from,
                       const struct stepaf_consensus_message *message)
 {
-    bool is_mine = message->ballot == (uint32_t)consensus->rank + 1;
+    bool is_mine = message->ballot == stepaf_consensus_ballot(consensus, consensus->rank);
 
     switch (message->kind) {
     case STEPAF_CONSENSUS_CALL:
         stepaf_consensus_lead_again(consensus, from);
         break;
     case STEPAF_CONSENSUS_PREPARE:
-        promise_to(consensus, from);
+        send_promise(consensus, message->ballot);
         break;
     case STEPAF_CONSENSUS_PROMISE:
         if (is_mine)
@@ -330,13 +339,13 @@ static void take_alive(struct stepaf_consensus *consensus, int from,
 
     merge_lost(consensus, message);
     if (message->number == consensus->number + 1)
-        hear_early(&consensus->next, from, message);
+        hear_early(&consensus->next, message);
     else if (asks && message->number + 1 == consensus->number)
         stepaf_consensus_tell(consensus, from, message->number);
     if (message->number != consensus->number)
         return;
     if (consensus->state == STEPAF_CONSENSUS_ELSEWHERE)
-        hear_early(&consensus->now, from, message);
+        hear_early(&consensus->now, message);
     else if (consensus->state == STEPAF_CONSENSUS_OPEN)
         take_open(consensus, from, message);
     else if (consensus->state == STEPAF_CONSENSUS_DONE && asks)

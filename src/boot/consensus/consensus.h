@@ -36,7 +36,7 @@ enum stepaf_consensus_kind {
 struct stepaf_consensus_message {
     uint32_t kind;
     uint32_t number;   /* of the decision */
-    uint32_t ballot;   /* the leader's rank plus one; 0: none */
+    uint32_t ballot;   /* see stepaf_consensus_ballot; 0: none */
     uint32_t accepted; /* PROMISE: the ballot of the value; 0: there is none */
     uint32_t life;     /* of the sender: see struct stepaf_consensus */
     const void *gone; /* 32 bits for each rank: how many of its lives the sender knows to be over */
@@ -58,8 +58,8 @@ enum stepaf_consensus_state {
 
 /* What others have asked for a decision before this rank has opened it. */
 struct stepaf_consensus_early {
-    bool is_called; /* to make the decision here */
-    int leader;     /* the rank that has sent PREPARE; -1: none */
+    bool is_called;  /* to make the decision here */
+    uint32_t ballot; /* the latest for which a rank has sent PREPARE; 0: none */
 };
 
 /* The state of the leader. */
@@ -77,6 +77,7 @@ struct stepaf_consensus {
     stepaf_consensus_send_t send;
     void *arg;
     bool *is_member; /* of the last epoch, by rank */
+    bool *is_new;    /* by rank: admitted by the commit that is in progress */
     /* A rank has one life after the other: each process that takes its place begins the next. The
      * number of its lives is the same at all ranks that have reached the same decision. That a life
      * is over is never taken back. So what is said about one process never applies to the next. */
@@ -138,6 +139,9 @@ bool stepaf_consensus_take(struct stepaf_consensus *consensus, int from,
 void stepaf_consensus_vacate(struct stepaf_consensus *consensus, int rank);
 /* Set the members of a new epoch: a byte for each rank. */
 void stepaf_consensus_set_members(struct stepaf_consensus *consensus, const uint8_t *is_member);
+/* Set which ranks are new, a byte for each rank; NULL: none. A new rank leads only if no other
+ * member is left. Call between two decisions; all ranks set the same for the same decision. */
+void stepaf_consensus_set_new(struct stepaf_consensus *consensus, const uint8_t *is_new);
 
 /* Return how many lives of a rank are over, according to a message. */
 uint32_t stepaf_consensus_gone_by(const struct stepaf_consensus_message *message, int rank);
@@ -146,6 +150,8 @@ uint32_t stepaf_consensus_gone_by(const struct stepaf_consensus_message *message
 bool stepaf_consensus_is_majority(const struct stepaf_consensus *consensus);
 /* Return the rank that this rank waits for; -1: none. */
 int stepaf_consensus_awaited(const struct stepaf_consensus *consensus);
+/* Return whether this rank leads, and the rank has not answered its last question. */
+bool stepaf_consensus_is_silent(const struct stepaf_consensus *consensus, int rank);
 
 /* ---- value.c ---- */
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The leader's part of the machine; the leader is the first member that is not lost. */
+/* The leader's part of the machine; stepaf_consensus_leader says who leads. */
 #include <stdlib.h>
 
 #include "boot/consensus/common.h"
@@ -74,7 +74,7 @@ static struct stepaf_consensus_message begin_question(const struct stepaf_consen
     bool proposes = consensus->lead.proposes;
     struct stepaf_consensus_message question = stepaf_consensus_begin(
         consensus, proposes ? STEPAF_CONSENSUS_ACCEPT : STEPAF_CONSENSUS_PREPARE,
-        (uint32_t)consensus->rank + 1);
+        stepaf_consensus_ballot(consensus, consensus->rank));
 
     if (proposes) {
         question.value = consensus->value.data;
@@ -95,7 +95,7 @@ void stepaf_consensus_lead_again(struct stepaf_consensus *consensus, int to)
 void stepaf_consensus_lead_on(struct stepaf_consensus *consensus)
 {
     struct stepaf_consensus_lead *lead = &consensus->lead;
-    uint32_t ballot = (uint32_t)consensus->rank + 1;
+    uint32_t ballot = stepaf_consensus_ballot(consensus, consensus->rank);
 
     while (consensus->state == STEPAF_CONSENSUS_OPEN && lead->leads &&
            stepaf_consensus_awaited(consensus) < 0) {
@@ -129,7 +129,7 @@ static void note_best(struct stepaf_consensus *consensus, uint32_t ballot, const
 void stepaf_consensus_lead_begin(struct stepaf_consensus *consensus)
 {
     struct stepaf_consensus_lead *lead = &consensus->lead;
-    uint32_t ballot = (uint32_t)consensus->rank + 1;
+    uint32_t ballot = stepaf_consensus_ballot(consensus, consensus->rank);
 
     /* The rank that was promised to has declared this rank lost, and will say so. */
     if (consensus->promised > ballot)

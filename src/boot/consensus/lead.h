@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The leader's part of the machine; the leader is the first member that is not lost. */
+/* The leader's part of the machine; stepaf_consensus_leader says who leads. */
 #ifndef STEPAF_BOOT_CONSENSUS_LEAD_H
 #define STEPAF_BOOT_CONSENSUS_LEAD_H
 

@@ -2,6 +2,8 @@
 /* What a rank that follows the rules can send, in whatever order messages arrive. */
 #include "boot/consensus/rules.h"
 
+#include "boot/consensus/common.h"
+
 static bool is_value(const struct stepaf_consensus *consensus,
                      const struct stepaf_consensus_message *message)
 {
@@ -12,7 +14,8 @@ static bool is_value(const struct stepaf_consensus *consensus,
 bool stepaf_consensus_is_by_the_rules(const struct stepaf_consensus *consensus, int from,
                                       const struct stepaf_consensus_message *message)
 {
-    bool is_leaders = message->ballot == (uint32_t)from + 1;
+    bool is_leaders =
+        message->ballot && stepaf_consensus_ballot_rank(consensus, message->ballot) == from;
 
     switch (message->kind) {
     case STEPAF_CONSENSUS_PREPARE:

@@ -106,8 +106,8 @@ bool stepaf_consensus_message_read(const void *data, size_t bytes, int size,
     message.own = message.own_bytes ? stepaf_unpack_bytes(&unpack, message.own_bytes) : NULL;
     uint32_t has_value = stepaf_unpack_u32(&unpack);
     if (unpack.failed || has_value > PRESENT || message.kind < STEPAF_CONSENSUS_CALL ||
-        message.kind > STEPAF_CONSENSUS_RESIGN || message.ballot > (uint32_t)size ||
-        message.accepted > (uint32_t)size)
+        message.kind > STEPAF_CONSENSUS_RESIGN || message.ballot > 2 * (uint32_t)size ||
+        message.accepted > 2 * (uint32_t)size)
         return false;
     if (has_value) {
         message.value = unpack.at;

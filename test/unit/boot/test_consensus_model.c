@@ -189,6 +189,7 @@ static void adopt(int rank)
             stepaf_consensus_admit(consensus, r);
     }
     stepaf_consensus_set_members(consensus, is_member);
+    stepaf_consensus_set_new(consensus, is_admitted);
     compare_members(consensus, is_member);
     for (int r = 0; r < world.size; r++)
         if (is_admitted[r] && !has_returned)

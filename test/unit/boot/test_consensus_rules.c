@@ -37,12 +37,18 @@ static int count_said(int to, uint32_t kind)
     return n;
 }
 
-static void begin(struct stepaf_consensus *consensus, int rank)
+static void begin_with(struct stepaf_consensus *consensus, int rank, const uint8_t *is_new)
 {
     n_said = 0;
     CU_ASSERT_FATAL(stepaf_consensus_init(consensus, rank, RANKS, note_said, NULL));
+    stepaf_consensus_set_new(consensus, is_new);
     stepaf_consensus_next(consensus);
     stepaf_consensus_open(consensus, "own", 3);
+}
+
+static void begin(struct stepaf_consensus *consensus, int rank)
+{
+    begin_with(consensus, rank, NULL);
 }
 
 static struct stepaf_consensus_message message_of(uint32_t kind, uint32_t ballot)
@@ -248,7 +254,64 @@ static void who_is_ahead_does_not_lead(void)
     prepare.number = 2;
     prepare.life = 2;
     CU_ASSERT(stepaf_consensus_take(&consensus, 1, &prepare));
-    CU_ASSERT(consensus.next.is_called && consensus.next.leader < 0);
+    CU_ASSERT(consensus.next.is_called && !consensus.next.ballot);
+    stepaf_consensus_free(&consensus);
+}
+
+/* A rank that the commit has admitted does not lead, and who leads knows which of these has not
+ * answered. */
+static void who_is_new_does_not_lead(void)
+{
+    static const uint8_t is_new[RANKS] = {1, 0, 1};
+    struct stepaf_consensus consensus;
+
+    begin_with(&consensus, 1, is_new);
+    CU_ASSERT_EQUAL(count_said(0, STEPAF_CONSENSUS_PREPARE), 1);
+    CU_ASSERT_EQUAL(count_said(2, STEPAF_CONSENSUS_PREPARE), 1);
+    CU_ASSERT(hear(&consensus, 2, STEPAF_CONSENSUS_PROMISE, 2));
+    CU_ASSERT_EQUAL(stepaf_consensus_awaited(&consensus), 0);
+    CU_ASSERT(stepaf_consensus_is_silent(&consensus, 0));
+    CU_ASSERT_FALSE(stepaf_consensus_is_silent(&consensus, 1));
+    CU_ASSERT_FALSE(stepaf_consensus_is_silent(&consensus, 2));
+    stepaf_consensus_lose(&consensus, 0); /* the next question */
+    CU_ASSERT_EQUAL(count_said(2, STEPAF_CONSENSUS_ACCEPT), 1);
+    CU_ASSERT(stepaf_consensus_is_silent(&consensus, 2));
+    CU_ASSERT(hear(&consensus, 2, STEPAF_CONSENSUS_ACCEPTED, 2));
+    CU_ASSERT_EQUAL(consensus.state, STEPAF_CONSENSUS_DONE);
+    CU_ASSERT_FALSE(stepaf_consensus_is_silent(&consensus, 2));
+    stepaf_consensus_free(&consensus);
+
+    begin_with(&consensus, 0, is_new);
+    CU_ASSERT_EQUAL(count_said(1, STEPAF_CONSENSUS_CALL), 1);
+    CU_ASSERT_EQUAL(stepaf_consensus_awaited(&consensus), 1);
+    CU_ASSERT_FALSE(stepaf_consensus_is_silent(&consensus, 1));
+    stepaf_consensus_free(&consensus);
+}
+
+/* Where no other is left, one that is new leads, under a later ballot than any other's. */
+static void who_is_new_leads_at_last(void)
+{
+    static const uint8_t is_new[RANKS] = {1, 0, 1};
+    const uint32_t ballot = RANKS + 1;
+    struct stepaf_consensus consensus;
+
+    begin_with(&consensus, 2, is_new);
+    CU_ASSERT(hear(&consensus, 1, STEPAF_CONSENSUS_PREPARE, 2));
+    CU_ASSERT_EQUAL(count_said(1, STEPAF_CONSENSUS_PROMISE), 1);
+    stepaf_consensus_lose(&consensus, 1);
+    CU_ASSERT_EQUAL(count_said(0, STEPAF_CONSENSUS_CALL), 1);
+    CU_ASSERT(hear(&consensus, 0, STEPAF_CONSENSUS_PREPARE, ballot));
+    CU_ASSERT_EQUAL(count_said(0, STEPAF_CONSENSUS_PROMISE), 1);
+    CU_ASSERT_FALSE(hear(&consensus, 0, STEPAF_CONSENSUS_PREPARE, ballot + 2)); /* rank 2's */
+    CU_ASSERT(hear_value(&consensus, 0, message_of(STEPAF_CONSENSUS_ACCEPT, ballot), 1));
+    CU_ASSERT(hear(&consensus, 0, STEPAF_CONSENSUS_DECIDED, ballot));
+    CU_ASSERT_EQUAL(consensus.state, STEPAF_CONSENSUS_DONE);
+    stepaf_consensus_free(&consensus);
+
+    begin_with(&consensus, 0, is_new);
+    stepaf_consensus_lose(&consensus, 1);
+    CU_ASSERT_EQUAL(count_said(2, STEPAF_CONSENSUS_PREPARE), 1);
+    CU_ASSERT_EQUAL(said[n_said - 1].ballot, ballot);
     stepaf_consensus_free(&consensus);
 }
 
@@ -264,6 +327,8 @@ int main(void)
         {"who is out resigns", who_is_out_resigns},
         {"who has failed gives nobody up", who_has_failed_gives_nobody_up},
         {"who is ahead does not lead", who_is_ahead_does_not_lead},
+        {"who is new does not lead", who_is_new_does_not_lead},
+        {"who is new leads at last", who_is_new_leads_at_last},
         CU_TEST_INFO_NULL,
     };
     return unit_run(tests);
