@@ -35,6 +35,14 @@ static inline int64_t stepaf_left_us(int64_t deadline_ns)
     return left > 0 ? left / 1000 : 0;
 }
 
+/* Return the middle between now and a later time of that clock. */
+static inline int64_t stepaf_halfway_ns(int64_t deadline_ns)
+{
+    int64_t now_ns = stepaf_monotonic_ns();
+
+    return now_ns + (deadline_ns - now_ns) / 2;
+}
+
 /* How ticks relate to CLOCK_MONOTONIC: ns = base_ns + (ticks - base_ticks) * ns_per_tick. If the
  * CPU has no counter that runs at a constant rate, ticks are nanoseconds. Good to 20 ppm: for
  * durations and deadlines. clock_history.h converts stamps to times of the clock. */

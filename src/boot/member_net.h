@@ -77,7 +77,10 @@ stepaf_status_t stepaf_member_net_deal(const struct stepaf_member_net *net,
                                        const struct stepaf_consensus_blob *value, void **all_p,
                                        size_t *offsets_p, uint8_t *present_p);
 int stepaf_member_net_awaited(const struct stepaf_member_net *net);
+bool stepaf_member_net_is_silent(const struct stepaf_member_net *net, int rank);
 void stepaf_member_net_forget(struct stepaf_member_net *net);
+/* Set which ranks the commit that is in progress has admitted, as stepaf_consensus_set_new does. */
+void stepaf_member_net_set_new(struct stepaf_member_net *net, const uint8_t *is_new);
 void stepaf_member_net_set_members(struct stepaf_member_net *net, const uint8_t *is_member);
 
 #endif

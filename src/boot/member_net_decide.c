@@ -116,9 +116,19 @@ int stepaf_member_net_awaited(const struct stepaf_member_net *net)
     return stepaf_consensus_awaited(&net->consensus);
 }
 
+bool stepaf_member_net_is_silent(const struct stepaf_member_net *net, int rank)
+{
+    return stepaf_consensus_is_silent(&net->consensus, rank);
+}
+
 void stepaf_member_net_forget(struct stepaf_member_net *net)
 {
     stepaf_consensus_forget(&net->consensus);
+}
+
+void stepaf_member_net_set_new(struct stepaf_member_net *net, const uint8_t *is_new)
+{
+    stepaf_consensus_set_new(&net->consensus, is_new);
 }
 
 void stepaf_member_net_set_members(struct stepaf_member_net *net, const uint8_t *is_member)

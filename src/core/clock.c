@@ -12,15 +12,23 @@
 #include "core/clock_keep.h"
 #include "core/ctx.h"
 #include "core/mesh.h"
+#include "core/returned.h"
 #include "core/send.h"
 #include "core/wait.h"
 
 enum { ROUNDS = 8 };
 
+static int64_t until_for(const struct stepaf_peer *peer, int64_t deadline_ns)
+{
+    return stepaf_returned_is(peer) ? stepaf_returned_until_ns(peer->ctx, deadline_ns)
+                                    : deadline_ns;
+}
+
 /* Ask @a peer until ROUNDS answers have arrived from a rank that knows the clock. */
 static stepaf_status_t ask_often(struct stepaf_ctx *ctx, struct stepaf_peer *peer,
                                  int64_t deadline_ns)
 {
+    int64_t until_ns = until_for(peer, deadline_ns);
     uint32_t upto = ctx->clock.n_probes + ROUNDS;
 
     while ((int32_t)(upto - ctx->clock.n_probes) > 0) {
@@ -28,7 +36,10 @@ static stepaf_status_t ask_often(struct stepaf_ctx *ctx, struct stepaf_peer *pee
         if (!stepaf_clock_ask(peer))
             return stepaf_error_no_memory(STEPAF_PHASE_COMMIT);
         while (peer->clock.asked) {
-            if (!stepaf_core_advance(ctx, &waiter, deadline_ns) || peer->lost)
+            bool more = stepaf_core_advance(ctx, &waiter, until_ns);
+            if (!more && !peer->lost)
+                (void)stepaf_returned_go_on(peer);
+            if (!more || peer->lost)
                 return stepaf_error_set_peer(peer->lost ? STEPAF_ERR_PEER_LOST : STEPAF_ERR_TIMEOUT,
                                              STEPAF_PHASE_COMMIT, peer->who,
                                              STEPAF_WHO_FORMAT " did not answer a clock ping",
@@ -43,14 +54,17 @@ static stepaf_status_t serve(struct stepaf_ctx *ctx, int64_t deadline_ns)
 {
     struct stepaf_waiter waiter = stepaf_waiter_begin();
 
-    for (uint32_t p = 0; p < ctx->n_peers; p++)
+    for (uint32_t p = 0; p < ctx->n_peers; p++) {
+        int64_t until_ns = until_for(&ctx->peers[p], deadline_ns);
         while (!ctx->peers[p].clock.synced && !ctx->peers[p].lost) {
-            if (!stepaf_core_advance(ctx, &waiter, deadline_ns))
+            if (!stepaf_core_advance(ctx, &waiter, until_ns) &&
+                !stepaf_returned_go_on(&ctx->peers[p]))
                 return stepaf_error_set_peer(STEPAF_ERR_TIMEOUT, STEPAF_PHASE_COMMIT,
                                              ctx->peers[p].who,
                                              STEPAF_WHO_FORMAT " did not finish its clock pings",
                                              STEPAF_WHO_ARGS(ctx->peers[p].who));
         }
+    }
     return STEPAF_OK;
 }
 

@@ -219,7 +219,7 @@ struct stepaf_ctx_members {
     uint8_t *returned; /* by world rank: its place was taken by a process in the last commit */
     /* this process has taken a lost rank's place: names no lacking ranks until its links are up */
     bool is_on_trial;
-    int64_t patience_ns;            /* deadline for returned processes; 0: as for others */
+    bool tests_returned; /* this commit waits less long for returned processes than for others */
     struct stepaf_commit_will will; /* wishes for the current commit */
     bool has_cards;                 /* the cards for returning processes are ready */
     bool is_guest;                  /* this process takes a lost rank's place */

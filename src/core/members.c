@@ -89,16 +89,46 @@ static stepaf_status_t refuse_late(const struct stepaf_ctx *ctx)
                                  rank);
 }
 
-/* Declare a returned rank lost if the members have waited long enough for it in this commit. */
-static void lose_patience(struct stepaf_ctx *ctx)
+/* How long this rank waits for returned ranks to answer the question that it asks as the leader. */
+struct patience {
+    int64_t until_ns;
+    bool leads, proposes; /* which question that is */
+    uint32_t n_lost;      /* after a loss, whoever is left has time anew */
+};
+
+static bool is_same_question(const struct patience *patience,
+                             const struct stepaf_consensus *consensus)
+{
+    return patience->leads == consensus->lead.leads &&
+           patience->proposes == consensus->lead.proposes;
+}
+
+static void renew_patience(struct patience *patience, const struct stepaf_consensus *consensus,
+                           int64_t deadline_ns)
+{
+    *patience = (struct patience){.until_ns = stepaf_halfway_ns(deadline_ns),
+                                  .leads = consensus->lead.leads,
+                                  .proposes = consensus->lead.proposes,
+                                  .n_lost = consensus->n_lost};
+}
+
+/* Declare the returned ranks lost that have not answered this rank's question for half of the time
+ * that was left. Only the leader knows who has answered; the others wait for the leader, which is
+ * no returned rank as long as another member is left. */
+static void lose_patience(struct stepaf_ctx *ctx, struct patience *patience, int64_t deadline_ns)
 {
     struct stepaf_ctx_members *members = &ctx->job.members;
-    int rank = stepaf_member_net_awaited(members->net);
+    const struct stepaf_consensus *consensus = stepaf_member_net_consensus(members->net);
 
-    if (members->patience_ns && rank >= 0 && members->returned[rank] &&
-        stepaf_monotonic_ns() >= members->patience_ns)
-        stepaf_member_net_lose(members->net, rank,
-                               "it has not come through the commit in which it returned");
+    if (!is_same_question(patience, consensus) || patience->n_lost != consensus->n_lost)
+        renew_patience(patience, consensus, deadline_ns);
+    if (!members->tests_returned || stepaf_monotonic_ns() < patience->until_ns)
+        return;
+    /* The loss of the last silent rank leads to the next question, which nobody has answered. */
+    for (int r = 0; r < ctx->job.boot.size && is_same_question(patience, consensus); r++)
+        if (members->returned[r] && stepaf_member_net_is_silent(members->net, r))
+            stepaf_member_net_lose(members->net, r,
+                                   "it has not answered in the commit in which it returned");
 }
 
 /* Wait for the members' decision. Links are not read meanwhile: messages from peers may be of an
@@ -107,13 +137,15 @@ static void await_decision(struct stepaf_ctx *ctx, int64_t deadline_ns)
 {
     struct stepaf_member_net *net = ctx->job.members.net;
     struct pollfd polled = {.fd = stepaf_member_net_fd(net), .events = POLLIN};
+    struct patience patience;
 
+    renew_patience(&patience, stepaf_member_net_consensus(net), deadline_ns);
     while (stepaf_member_net_consensus(net)->state == STEPAF_CONSENSUS_OPEN &&
            stepaf_monotonic_ns() < deadline_ns && !atomic_load(&ctx->threads.closing) &&
            !stepaf_interrupted()) {
         (void)poll(&polled, 1, LOOK_MS);
         stepaf_core_look_for_lost(ctx);
-        lose_patience(ctx);
+        lose_patience(ctx, &patience, deadline_ns);
     }
 }
 

@@ -210,6 +210,8 @@ static stepaf_status_t check_all(struct stepaf_agreement *a, const uint8_t *all)
     bool is_news = a->patience_ns && stepaf_agree_note_absent(a, all);
     uint64_t sum = 0;
 
+    if (is_news) /* in which nobody has waited for links */
+        a->patience_ns = stepaf_halfway_ns(a->deadline_ns);
     a->waits_for = -1;
     for (int r = 0; r < a->ctx->job.boot.size; r++) {
         struct stepaf_agree_report report;
@@ -348,15 +350,15 @@ stepaf_status_t stepaf_ranks_agree(struct stepaf_ctx *ctx, const struct stepaf_a
     for (int r = 0; ctx->epoch > 1 && r < ctx->job.boot.size; r++)
         a.n_absent += !ctx->job.members.present[r];
     if (ctx->epoch > 1)
-        a.patience_ns = began_ns + (deadline_ns - began_ns) / 2;
-    if (!ctx->job.members.returned[ctx->job.boot.rank])
-        ctx->job.members.patience_ns = a.patience_ns;
+        a.patience_ns = stepaf_halfway_ns(deadline_ns);
+    ctx->job.members.tests_returned =
+        a.patience_ns && !ctx->job.members.returned[ctx->job.boot.rank];
     do {
         if (a.own >= 0)
             a.own = await_links(&a);
         status = exchange_reports(&a);
     } while (status == STEPAF_INPROGRESS);
-    ctx->job.members.patience_ns = 0;
+    ctx->job.members.tests_returned = false;
     if (status)
         return status;
     ctx->job.members.is_on_trial = false;

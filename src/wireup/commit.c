@@ -323,6 +323,8 @@ stepaf_status_t stepaf_core_commit(struct stepaf_ctx *ctx, const struct stepaf_c
         return stepaf_error_no_memory(STEPAF_PHASE_COMMIT);
     }
     ctx->job.members.will = *will;
+    if (ctx->job.members.net)
+        stepaf_member_net_set_new(ctx->job.members.net, NULL);
     if (will->leaves)
         announce_leaving(ctx);
     status = prepare_commit(ctx, deadline_ns);

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* READY over every link, so that no rank leaves a commit before all can receive. */
 #include "wireup/ready.h"
-#include "core/peer.h"
 #include "core/plan_announce.h"
 #include "core/remote_plan.h"
+#include "core/returned.h"
 #include "core/send.h"
 #include "core/wait.h"
 
@@ -57,40 +57,16 @@ static stepaf_status_t fail_refused(const struct stepaf_peer *peer)
                                  STEPAF_WHO_ARGS(peer->who));
 }
 
-/* Return whether members continue without a failed peer, because it has only just returned. */
-static bool go_on_without(const struct stepaf_peer *peer)
-{
-    const struct stepaf_ctx_job *job = &peer->ctx->job;
-    struct stepaf_peer *it = &peer->ctx->peers[peer->index];
-
-    if (job->members.returned[job->boot.rank] || !job->members.returned[peer->who.world_rank])
-        return false;
-    if (!it->lost)
-        stepaf_peer_fail(it, "it has not come through the commit in which it returned");
-    return true;
-}
-
 /* Return a peer that has reported a failed commit, for which all fail; NULL: none. A process that
  * has returned since may have reported another status. A rank that is out may have reported about
  * the commit that continues without it. */
-static const struct stepaf_peer *find_refuser(const struct stepaf_ctx *ctx)
+static const struct stepaf_peer *find_refuser(struct stepaf_ctx *ctx)
 {
     for (uint32_t p = 0; ctx->commit.is_refused && p < ctx->n_peers; p++)
         if (!ctx->peers[p].is_out && is_ready(ctx, &ctx->peers[p]) && ctx->peers[p].ready_status &&
-            !go_on_without(&ctx->peers[p]))
+            !stepaf_returned_go_on(&ctx->peers[p]))
             return &ctx->peers[p];
     return NULL;
-}
-
-/* Return the deadline for a peer. Members reserve part of their time for ranks other than those
- * that have just returned. */
-static int64_t wait_until(const struct stepaf_peer *peer, int64_t deadline_ns)
-{
-    int64_t now_ns = stepaf_monotonic_ns();
-
-    return peer->ctx->job.members.returned[peer->who.world_rank]
-               ? now_ns + (deadline_ns - now_ns) / 2
-               : deadline_ns;
 }
 
 /* Wait for one peer's READY, unless another peer has failed. FFN ranks send theirs when all
@@ -101,7 +77,6 @@ static stepaf_status_t await_ready(struct stepaf_ctx *ctx, struct stepaf_peer *p
 {
     if (peer->is_out)
         return STEPAF_OK;
-    deadline_ns = wait_until(peer, deadline_ns);
     while (!is_ready(ctx, peer)) {
         bool more = stepaf_core_advance(ctx, waiter, deadline_ns);
         const struct stepaf_peer *refuser = find_refuser(ctx);
@@ -109,16 +84,36 @@ static stepaf_status_t await_ready(struct stepaf_ctx *ctx, struct stepaf_peer *p
             return fail_refused(refuser);
         if (peer->lost && !is_ready(ctx, peer)) /* as if lost after its READY */
             return STEPAF_OK;
-        if (!more && !is_ready(ctx, peer) && go_on_without(peer))
+        if (!more && !is_ready(ctx, peer) && stepaf_returned_go_on(peer))
             return STEPAF_OK;
         if (!more && !is_ready(ctx, peer))
             return fail_late(peer);
     }
-    if (peer->ready_status && !go_on_without(peer))
+    if (peer->ready_status && !stepaf_returned_go_on(peer))
         return fail_refused(peer);
     return STEPAF_OK;
 }
 
+/* Wait for all peers that have returned in this commit, or for all others. */
+static stepaf_status_t await_peers(struct stepaf_ctx *ctx, bool returned,
+                                   struct stepaf_waiter *waiter, int64_t deadline_ns)
+{
+    stepaf_status_t status = STEPAF_OK;
+
+    for (uint32_t p = 0; !status && p < ctx->n_peers; p++) {
+        struct stepaf_peer *peer = &ctx->peers[p];
+        if (stepaf_returned_is(peer) != returned)
+            continue;
+        status = await_ready(ctx, peer, waiter, deadline_ns);
+        /* A lost peer may have died while announcing its plans. */
+        if (!status && !stepaf_is_attention(ctx) && !peer->lost)
+            status = check_remotes(peer);
+    }
+    return status;
+}
+
+/* FFN ranks that have not returned are awaited first: once they are ready, no attention rank holds
+ * up those that have. */
 stepaf_status_t stepaf_commit_handshake(struct stepaf_ctx *ctx, int64_t deadline_ns)
 {
     struct stepaf_waiter waiter = stepaf_waiter_begin();
@@ -127,14 +122,10 @@ stepaf_status_t stepaf_commit_handshake(struct stepaf_ctx *ctx, int64_t deadline
 
     for (uint32_t p = 0; attention && p < ctx->n_peers; p++)
         stepaf_send_ready(&ctx->peers[p], ctx->epoch, status);
-    for (uint32_t p = 0; p < ctx->n_peers; p++) {
-        struct stepaf_peer *peer = &ctx->peers[p];
-        if (!status)
-            status = await_ready(ctx, peer, &waiter, deadline_ns);
-        /* A lost peer may have died while announcing its plans. */
-        if (!status && !attention && !peer->lost)
-            status = check_remotes(peer);
-    }
+    if (!status)
+        status = await_peers(ctx, false, &waiter, deadline_ns);
+    if (!status)
+        status = await_peers(ctx, true, &waiter, stepaf_returned_until_ns(ctx, deadline_ns));
     for (uint32_t p = 0; !attention && p < ctx->n_peers; p++)
         stepaf_send_ready(&ctx->peers[p], ctx->epoch, status);
     while (!status && !stepaf_list_empty(&ctx->net.queued))

@@ -282,6 +282,8 @@ stepaf_status_t stepaf_returns_adopt(struct stepaf_ctx *ctx, const struct stepaf
     for (int r = 0; r < ctx->job.boot.size; r++)
         if (members->returned[r])
             members->present[r] = members->is[r] = 1;
+    if (members->net)
+        stepaf_member_net_set_new(members->net, members->returned);
     if (is_new)
         stepaf_member_net_counts(members->net, &ctx->epoch, &ctx->commit.n);
     if (any)
