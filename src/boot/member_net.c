@@ -252,14 +252,18 @@ static struct stepaf_member_net *new_net(int rank, int size)
 static bool begin_listening(struct stepaf_member_net *net, const struct stepaf_env *env)
 {
     struct stepaf_control *control = &net->control;
+    struct stepaf_control_address one;
     uint16_t first = 0, last = 0;
 
+    stepaf_consensus_address_one(&net->own, &one);
     (void)stepaf_env_ports(env->member_ports, &first, &last);
     stepaf_fork_begin();
     control->epoll_fd = stepaf_fork_end(epoll_create1(EPOLL_CLOEXEC));
     if (control->epoll_fd < 0)
         return false;
-    control->listener = stepaf_control_listen(&control->place, first, last, &control->port);
+    control->listener = stepaf_control_listen(&control->place, env->net_if[0] ? &one : NULL, first,
+                                              last, &control->port);
+    net->own.port = control->port;
     return control->listener >= 0;
 }
 
@@ -272,6 +276,8 @@ struct stepaf_member_net *stepaf_member_net_open(const struct stepaf_env *env, i
     const char *why = "no memory";
 
     *contact_p = contact;
+    if (net)
+        stepaf_consensus_addresses_own(env->net_if, &net->own);
     if (net && !stepaf_proof_ready())
         why = "the library that makes proofs cannot be used";
     else if (net && !begin_listening(net, env))
@@ -286,9 +292,7 @@ struct stepaf_member_net *stepaf_member_net_open(const struct stepaf_env *env, i
             free_net(net);
         return NULL;
     }
-    contact.addresses.port = net->control.port;
-    stepaf_consensus_addresses_own(env->net_if, &contact.addresses);
-    net->own = contact.addresses;
+    contact.addresses = net->own;
     *contact_p = contact;
     return net;
 }

@@ -7,6 +7,8 @@
 #include "topo/address.h"
 
 static const uint8_t mapped_prefix[12] = {[10] = 0xff, [11] = 0xff};
+static const struct stepaf_control_address loopback = {
+    .bytes = {[10] = 0xff, [11] = 0xff, [12] = 127, [15] = 1}};
 
 /* Convert an address to the form that the control connections use. */
 static void as_v6(const struct stepaf_net_address *address, uint8_t bytes_p[16])
@@ -20,16 +22,27 @@ static void as_v6(const struct stepaf_net_address *address, uint8_t bytes_p[16])
 
 void stepaf_consensus_addresses_own(const char *net_if, struct stepaf_consensus_addresses *own_p)
 {
-    struct stepaf_consensus_addresses own = {.port = own_p->port,
-                                             .network_id = stepaf_net_network_id()};
+    struct stepaf_consensus_addresses own = {.network_id = stepaf_net_network_id()};
     struct stepaf_net_addresses all;
 
     if (stepaf_net_addresses_own(net_if, &all))
-        all.n = 0; /* the transport that needs the addresses reports the error */
+        all.n = 0;            /* the transport that needs the addresses reports the error */
+    if (net_if[0] && all.n) { /* one, as the transport tcp takes it */
+        all.n = 1;
+        own.network_id = all.list[0].loopback ? own.network_id : 0;
+    }
     for (unsigned i = 0; i < all.n && own.n < STEPAF_CONSENSUS_ADDRESSES; i++)
         if (!all.list[i].loopback)
             as_v6(&all.list[i], own.bytes[own.n++]);
     *own_p = own;
+}
+
+void stepaf_consensus_address_one(const struct stepaf_consensus_addresses *own,
+                                  struct stepaf_control_address *address_p)
+{
+    *address_p = loopback;
+    if (own->n)
+        memcpy(address_p->bytes, own->bytes[0], sizeof address_p->bytes);
 }
 
 void stepaf_consensus_addresses_pack(const struct stepaf_consensus_addresses *addresses,
@@ -65,14 +78,11 @@ bool stepaf_consensus_address_at(const struct stepaf_consensus_addresses *own,
                                  const struct stepaf_consensus_addresses *theirs, unsigned at,
                                  struct stepaf_control_address *address_p)
 {
-    static const uint8_t loopback[4] = {127, 0, 0, 1};
     bool is_near = own->network_id && own->network_id == theirs->network_id;
     struct stepaf_control_address address = {.scope = 0};
 
     if (is_near && at == 0) {
-        memcpy(address.bytes, mapped_prefix, sizeof mapped_prefix);
-        memcpy(address.bytes + sizeof mapped_prefix, loopback, sizeof loopback);
-        *address_p = address;
+        *address_p = loopback;
         return true;
     }
     at -= is_near;

@@ -11,14 +11,19 @@ struct stepaf_control_address;
 enum { STEPAF_CONSENSUS_ADDRESSES = 8 };
 
 struct stepaf_consensus_addresses {
-    uint16_t port;       /* 0: the rank does not listen */
-    uint8_t n;           /* addresses other than loopback */
-    uint64_t network_id; /* of the host's or the container's network; 0: not known */
+    uint16_t port; /* 0: the rank does not listen */
+    uint8_t n;     /* addresses other than loopback */
+    /* of the host's or the container's network; 0: not known, or it does not listen on loopback */
+    uint64_t network_id;
     uint8_t bytes[STEPAF_CONSENSUS_ADDRESSES][16]; /* IPv6, or IPv4-mapped */
 };
 
-/* Get the addresses of this host that a setting such as STEPAF_NET_IF allows. */
+/* Get the addresses of this host at which a rank listens: all, or the one that a setting such as
+ * STEPAF_NET_IF selects; if that is loopback, or does not exist, loopback alone. The port is 0. */
 void stepaf_consensus_addresses_own(const char *net_if, struct stepaf_consensus_addresses *own_p);
+/* Get the one address at which a rank listens that does not listen at all. */
+void stepaf_consensus_address_one(const struct stepaf_consensus_addresses *own,
+                                  struct stepaf_control_address *address_p);
 void stepaf_consensus_addresses_pack(const struct stepaf_consensus_addresses *addresses,
                                      struct stepaf_pack *pack);
 bool stepaf_consensus_addresses_read(struct stepaf_unpack *unpack,

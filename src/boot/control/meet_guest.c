@@ -40,7 +40,7 @@ static stepaf_status_t open_own_door(struct stepaf_control *control)
     const struct stepaf_place *place = &control->place;
 
     control->listener =
-        stepaf_control_listen(place, place->first_port, place->last_port, &control->port);
+        stepaf_control_listen(place, NULL, place->first_port, place->last_port, &control->port);
     if (control->listener >= 0)
         return STEPAF_OK;
     if (errno == EADDRINUSE && place->first_port)

@@ -25,7 +25,8 @@ static stepaf_status_t open_meeting(struct stepaf_control *control)
 {
     const struct stepaf_place *place = &control->place;
 
-    control->listener = stepaf_control_listen(place, place->port, place->port, &control->port);
+    control->listener =
+        stepaf_control_listen(place, NULL, place->port, place->port, &control->port);
     if (control->listener >= 0 && stepaf_control_open_door(control)) {
         if (!place->has_secret && !place->is_loopback)
             stepaf_log_warn("tcp bootstrap: without a secret (STEPAF_SECRET, STEPAF_SECRET_FILE) "

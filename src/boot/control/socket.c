@@ -117,15 +117,14 @@ static bool is_kept_for_rank_0(const struct stepaf_place *place, uint32_t port)
 }
 
 /* Returns the socket, or -1 with errno. */
-static int listen_at_one(const struct stepaf_place *place, bool with_ipv6, uint16_t first,
-                         uint16_t last)
+static int listen_at_one(const struct stepaf_place *place,
+                         const struct stepaf_control_address *side, uint16_t first, uint16_t last)
 {
-    struct stepaf_control_address side = own_side(place, with_ipv6);
     struct sockaddr_storage storage;
 
     errno = EADDRINUSE;
     for (uint32_t port = first; port <= last; port++) {
-        socklen_t bytes = socket_address(&side, (uint16_t)port, &storage);
+        socklen_t bytes = socket_address(side, (uint16_t)port, &storage);
         if (is_kept_for_rank_0(place, port))
             continue;
         int fd = new_socket(storage.ss_family);
@@ -145,13 +144,16 @@ static int listen_at_one(const struct stepaf_place *place, bool with_ipv6, uint1
     return -1;
 }
 
-static int listen_at_any(const struct stepaf_place *place, uint16_t first, uint16_t last)
+static int listen_at_any(const struct stepaf_place *place, const struct stepaf_control_address *own,
+                         uint16_t first, uint16_t last)
 {
-    int fd = listen_at_one(place, true, first, last);
+    struct stepaf_control_address side = own_side(place, true);
+    int fd = listen_at_one(place, own ? own : &side, first, last);
 
-    if (fd < 0 && (errno == EAFNOSUPPORT || errno == EADDRNOTAVAIL)) /* a kernel without IPv6 */
-        fd = listen_at_one(place, false, first, last);
-    return fd;
+    if (fd >= 0 || own || (errno != EAFNOSUPPORT && errno != EADDRNOTAVAIL))
+        return fd;
+    side = own_side(place, false); /* a kernel without IPv6 */
+    return listen_at_one(place, &side, first, last);
 }
 
 /* Returns 0 with errno. */
@@ -166,14 +168,15 @@ static uint16_t own_port(int fd)
                                               : ((struct sockaddr_in6 *)&storage)->sin6_port);
 }
 
-int stepaf_control_listen(const struct stepaf_place *place, uint16_t first, uint16_t last,
+int stepaf_control_listen(const struct stepaf_place *place,
+                          const struct stepaf_control_address *own, uint16_t first, uint16_t last,
                           uint16_t *port_p)
 {
-    int fd = listen_at_any(place, first, last);
+    int fd = listen_at_any(place, own, first, last);
 
     *port_p = fd >= 0 ? own_port(fd) : 0;
     if (is_kept_for_rank_0(place, *port_p)) { /* the system has chosen this port: take another */
-        int second = listen_at_any(place, first, last);
+        int second = listen_at_any(place, own, first, last);
         stepaf_control_socket_close(fd);
         fd = second;
         *port_p = fd >= 0 ? own_port(fd) : 0;

@@ -18,10 +18,11 @@ struct stepaf_control_address {
     uint32_t scope; /* of a link-local address */
 };
 
-/* Listen at the first free port of a range, on loopback only if the meeting point is there; ranks
- * other than 0 never listen at the port of the meeting point. Returns the socket and its port; -1
- * with errno. */
-int stepaf_control_listen(const struct stepaf_place *place, uint16_t first, uint16_t last,
+/* Listen at the first free port of a range: at the address @a own; NULL: at all addresses, but on
+ * loopback only if the meeting point is there. Ranks other than 0 never listen at the port of the
+ * meeting point. Returns the socket and its port; -1 with errno. */
+int stepaf_control_listen(const struct stepaf_place *place,
+                          const struct stepaf_control_address *own, uint16_t first, uint16_t last,
                           uint16_t *port_p);
 /* Begin to connect; returns -1 with errno. */
 int stepaf_control_connect(const struct stepaf_control_address *address, uint16_t port);

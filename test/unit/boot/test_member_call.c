@@ -11,6 +11,7 @@
 
 #include "base/time.h"
 #include "nets.h"
+#include "topo/address.h"
 
 enum { RANKS = 3, LIMIT_MS = 10000, SHORT_MS = 200 };
 
@@ -160,6 +161,60 @@ static void nobody_listens(void)
     end_job(&job);
 }
 
+/* Where a rank listens. */
+static struct sockaddr_storage listens_at(const struct stepaf_member_net *net)
+{
+    struct sockaddr_storage at = {0};
+    socklen_t bytes = sizeof at;
+
+    CU_ASSERT_EQUAL_FATAL(getsockname(net->control.listener, (struct sockaddr *)&at, &bytes), 0);
+    return at;
+}
+
+/* The members agree, with STEPAF_NET_IF, and listen at this address alone. */
+static void agree_at(const char *net_if, const struct stepaf_net_address *address)
+{
+    struct job job;
+
+    setenv("STEPAF_NET_IF", net_if, 1);
+    begin_job(&job);
+    unsetenv("STEPAF_NET_IF");
+    for (int r = 0; r < RANKS; r++) {
+        struct sockaddr_storage at = listens_at(job.nets[r]);
+        const struct stepaf_consensus_addresses *own = &job.nets[r]->own;
+        CU_ASSERT_EQUAL(at.ss_family, address->family);
+        if (address->family == AF_INET)
+            CU_ASSERT_EQUAL(memcmp(&((struct sockaddr_in *)&at)->sin_addr, address->bytes, 4), 0);
+        CU_ASSERT_EQUAL(own->n, !address->loopback);
+        CU_ASSERT_EQUAL(own->network_id != 0, address->loopback);
+        decide_at(&job, r);
+    }
+    check_all_decide(&job);
+    end_job(&job);
+}
+
+/* Ranks listen, and are called, at the address that the setting selects, and at no other. */
+static void listens_where_it_is_told(void)
+{
+    static const struct stepaf_net_address loopback = {
+        .family = AF_INET, .loopback = true, .bytes = {127, 0, 0, 1}};
+    struct stepaf_net_addresses all;
+    char text[INET6_ADDRSTRLEN], subnet[INET6_ADDRSTRLEN + 8];
+    unsigned i = 0;
+
+    agree_at("lo", &loopback);
+    agree_at("127.0.0.0/8", &loopback);
+    agree_at("no-such-one", &loopback);
+    CU_ASSERT_EQUAL_FATAL(stepaf_net_addresses_own("", &all), STEPAF_OK);
+    while (i < all.n && (all.list[i].loopback || all.list[i].family != AF_INET))
+        i++;
+    if (i == all.n)
+        return; /* this machine has no other address */
+    CU_ASSERT_PTR_NOT_NULL(inet_ntop(AF_INET, all.list[i].bytes, text, sizeof text));
+    snprintf(subnet, sizeof subnet, "%s/32", text);
+    agree_at(subnet, &all.list[i]);
+}
+
 static int listen_again(uint16_t port)
 {
     struct sockaddr_in place = {
@@ -243,6 +298,7 @@ int main(void)
         {"stopped while it calls", stopped_while_it_calls},
         {"without descriptors", without_descriptors},
         {"nobody listens", nobody_listens},
+        {"listens where it is told", listens_where_it_is_told},
         {"another program listens", another_listens},
         {"losses do not pile up", losses_do_not_pile_up},
         {"what waits is said in order", what_waits_is_said_in_order},
