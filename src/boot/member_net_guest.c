@@ -30,7 +30,8 @@ bool stepaf_member_net_be_guest(struct stepaf_member_net *net, const uint8_t *ke
         return false;
     }
     returns->asked = asked;
-    returns->home = -1;
+    returns->home = returns->refused_for = -1;
+    returns->refused = STEPAF_ERR_BOOT;
     net->returns = returns;
     net->control.guests.is_one = true;
     stepaf_member_net_let_ask(net, key); /* takes effect once it is a member */
@@ -45,6 +46,12 @@ enum stepaf_member_admission stepaf_member_net_admission(const struct stepaf_mem
 const char *stepaf_member_net_answer(const struct stepaf_member_net *net)
 {
     return net->returns->text;
+}
+
+stepaf_status_t stepaf_member_net_refusal(const struct stepaf_member_net *net, int *peer_p)
+{
+    *peer_p = net->returns->refused_for;
+    return net->returns->refused;
 }
 
 void stepaf_member_net_counts(const struct stepaf_member_net *net, uint32_t *epoch_p,
@@ -160,8 +167,8 @@ static bool hear_state(struct stepaf_member_net *net, const struct stepaf_contro
     return true;
 }
 
-static bool hear_refusal(struct member_return *returns, const struct stepaf_control_frame *frame,
-                         const char *text)
+static bool hear_refusal(struct member_return *returns, int size,
+                         const struct stepaf_control_frame *frame, const char *text)
 {
     if (frame->bytes != sizeof returns->text)
         return false;
@@ -170,8 +177,11 @@ static bool hear_refusal(struct member_return *returns, const struct stepaf_cont
     for (char *at = returns->text; *at; at++)
         if (*at < ' ' || *at > '~') /* the text becomes part of sentences */
             *at = '?';
-    if (frame->number)
-        returns->admission = STEPAF_MEMBER_TURNED_AWAY;
+    if (!frame->number)
+        return true;
+    returns->admission = STEPAF_MEMBER_TURNED_AWAY;
+    returns->refused = stepaf_status_from(frame->number);
+    returns->refused_for = frame->detail < (uint32_t)size ? (int)frame->detail : -1;
     return true;
 }
 
@@ -185,7 +195,7 @@ bool stepaf_member_guest_take(struct stepaf_member_net *net, const struct stepaf
     case STEPAF_CONTROL_STATE:
         return hear_state(net, link, data, frame->bytes);
     case STEPAF_CONTROL_REFUSE:
-        return hear_refusal(net->returns, frame, data);
+        return hear_refusal(net->returns, net->consensus.size, frame, data);
     default:
         return frame->type == STEPAF_CONTROL_CONSENSUS || frame->type == STEPAF_CONTROL_BYE;
     }

@@ -105,15 +105,23 @@ void stepaf_member_host_forget(struct stepaf_member_net *net, int rank)
     net->guests[rank] = (struct member_guest){.asks = false};
 }
 
-static void refuse_guest(struct stepaf_control_link *link, bool for_good, const char *why)
+static void send_refusal(struct stepaf_control_link *link, stepaf_status_t status, int peer,
+                         const char *why)
 {
-    char text[STEPAF_MEMBER_NET_REASON_MAX];
-    struct stepaf_control_frame frame = {
-        .type = STEPAF_CONTROL_REFUSE, .number = for_good, .bytes = sizeof text};
+    char text[STEPAF_ERROR_TEXT_MAX];
+    struct stepaf_control_frame frame = {.type = STEPAF_CONTROL_REFUSE,
+                                         .number = (uint32_t)status,
+                                         .detail = (uint32_t)peer,
+                                         .bytes = sizeof text};
 
     memset(text, 0, sizeof text);
     snprintf(text, sizeof text, "%s", why);
     stepaf_control_send(link, &frame, text);
+}
+
+static void refuse_guest(struct stepaf_control_link *link, bool for_good, const char *why)
+{
+    send_refusal(link, for_good ? STEPAF_ERR_BOOT : STEPAF_OK, -1, why);
 }
 
 void stepaf_member_host_part(struct stepaf_member_net *net, struct stepaf_control_link *link)
@@ -303,14 +311,14 @@ bool stepaf_member_host_take(struct stepaf_member_net *net, struct stepaf_contro
 /* ---- results ---- */
 
 void stepaf_member_net_turn_away(struct stepaf_member_net *net, int rank, uint64_t id,
-                                 const char *why)
+                                 const stepaf_error_t *why)
 {
     struct stepaf_control_link *link = net->control.guests.links[rank];
 
     if (net->guests[rank].id != id)
         return;
     if (link)
-        refuse_guest(link, true, why);
+        send_refusal(link, why->status, why->peer_world_rank, why->text);
     stepaf_member_host_forget(net, rank);
 }
 
@@ -340,6 +348,9 @@ static void part_with(struct stepaf_member_net *net, int rank)
 bool stepaf_member_net_admit(struct stepaf_member_net *net, int rank, uint64_t id, const void *card,
                              size_t bytes)
 {
+    static const stepaf_error_t is_taken = {.status = STEPAF_ERR_BOOT,
+                                            .peer_world_rank = -1,
+                                            .text = "another process has taken the place"};
     struct member_guest *guest = &net->guests[rank];
 
     stepaf_consensus_admit(&net->consensus, rank);
@@ -350,7 +361,7 @@ bool stepaf_member_net_admit(struct stepaf_member_net *net, int rank, uint64_t i
     net->others[rank].was_at_home = guest->asks && guest->id == id && guest->words.data;
     part_with(net, rank);
     if (guest->asks && guest->id != id)
-        stepaf_member_net_turn_away(net, rank, guest->id, "another process has taken the place");
+        stepaf_member_net_turn_away(net, rank, guest->id, &is_taken);
     else if (guest->asks && net->control.guests.links[rank])
         take_over(net, rank);
     stepaf_member_host_forget(net, rank);

@@ -70,13 +70,15 @@ struct member_return {
     bool asks;
     uint64_t id;
     struct stepaf_consensus_blob words;
-    int64_t again_ns; /* when to check again */
-    int home;         /* the member that is to tell the others this process's words */
-    int64_t asked_ns; /* when the home was last asked */
-    bool is_answered; /* the home has answered since */
-    int other;        /* the member that was last asked in place of the home */
-    uint32_t *asked;  /* by rank: the life in which the rank was asked */
-    char text[STEPAF_MEMBER_NET_REASON_MAX];
+    int64_t again_ns;        /* when to check again */
+    int home;                /* the member that is to tell the others this process's words */
+    int64_t asked_ns;        /* when the home was last asked */
+    bool is_answered;        /* the home has answered since */
+    int other;               /* the member that was last asked in place of the home */
+    uint32_t *asked;         /* by rank: the life in which the rank was asked */
+    stepaf_status_t refused; /* if it is turned away */
+    int refused_for;         /* world rank that it does not fit with; -1: none */
+    char text[STEPAF_ERROR_TEXT_MAX];
 };
 
 /* One channel on which members gather; member_net_gather.c has the rules. A stamp is made of an

@@ -44,9 +44,10 @@ bool stepaf_member_net_admit(struct stepaf_member_net *net, int rank, uint64_t i
 void stepaf_member_net_welcome(struct stepaf_member_net *net);
 /* Tell the guest that wants the place, if there is one, what it waits for. */
 void stepaf_member_net_excuse(struct stepaf_member_net *net, int rank, const char *why);
-/* Tell the guest that it will not be admitted, and why. */
+/* Tell the guest that it will not be admitted, and why: status, sentence and the other rank that it
+ * is about. */
 void stepaf_member_net_turn_away(struct stepaf_member_net *net, int rank, uint64_t id,
-                                 const char *why);
+                                 const stepaf_error_t *why);
 
 /* ---- at the guest ---- */
 
@@ -74,6 +75,10 @@ void stepaf_member_net_withdraw(struct stepaf_member_net *net);
 enum stepaf_member_admission stepaf_member_net_admission(const struct stepaf_member_net *net);
 /* Return why this process was rejected, or what it waits for. */
 const char *stepaf_member_net_answer(const struct stepaf_member_net *net);
+/* Return the status with which the members' check has rejected this process, whose answer is then a
+ * whole sentence; STEPAF_ERR_BOOT: it was rejected for another reason. *peer_p is the world rank
+ * that it does not fit with; -1: none. */
+stepaf_status_t stepaf_member_net_refusal(const struct stepaf_member_net *net, int *peer_p);
 /* Return the failure of a call that shows that all members have ended, as their addresses tell;
  * NULL: some may be there. */
 const char *stepaf_member_net_members_over(const struct stepaf_member_net *net);

@@ -105,6 +105,24 @@ static stepaf_status_t begin_asking(struct stepaf_ctx *ctx, const void *advert, 
     return asks ? STEPAF_OK : stepaf_error_no_memory(STEPAF_PHASE_COMMIT);
 }
 
+/* The members' check has an outcome for this process as for any rank in a first commit. */
+static stepaf_status_t turned_away(const struct stepaf_ctx *ctx)
+{
+    const char *answer = stepaf_member_net_answer(ctx->job.members.net);
+    int peer;
+    stepaf_status_t status = stepaf_member_net_refusal(ctx->job.members.net, &peer);
+
+    if (status != STEPAF_ERR_BOOT && peer >= 0)
+        return stepaf_error_set_peer(status, STEPAF_PHASE_COMMIT, stepaf_who_is(ctx, peer), "%s",
+                                     answer);
+    if (status != STEPAF_ERR_BOOT)
+        return stepaf_error_set(status, STEPAF_PHASE_COMMIT, "%s", answer);
+    return stepaf_error_set(STEPAF_ERR_BOOT, STEPAF_PHASE_COMMIT,
+                            "the members do not let this process take the place of world rank %d: "
+                            "%.200s",
+                            ctx->job.boot.rank, answer);
+}
+
 static stepaf_status_t not_admitted(const struct stepaf_ctx *ctx)
 {
     const char *answer = stepaf_member_net_answer(ctx->job.members.net);
@@ -114,10 +132,7 @@ static stepaf_status_t not_admitted(const struct stepaf_ctx *ctx)
         return stepaf_error_set(STEPAF_ERR_HANDLE, STEPAF_PHASE_COMMIT,
                                 "another thread finalizes the context");
     if (stepaf_member_net_admission(ctx->job.members.net) == STEPAF_MEMBER_TURNED_AWAY)
-        return stepaf_error_set(STEPAF_ERR_BOOT, STEPAF_PHASE_COMMIT,
-                                "the members do not let this process take the place of world rank "
-                                "%d: %.200s",
-                                ctx->job.boot.rank, answer);
+        return turned_away(ctx);
     if (why_over)
         return stepaf_error_set(
             STEPAF_ERR_PEER_LOST, STEPAF_PHASE_COMMIT,

@@ -2,6 +2,7 @@
 /* Guests in a member's commit: checking them, and adopting those that are admitted. */
 #include "wireup/returns.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -47,6 +48,7 @@ struct guest {
     struct stepaf_unpack card, advert;
     struct stepaf_hello hello;
     int role;
+    bool is_compared; /* with all other adverts */
 };
 
 /* Find what a member reports of a guest that wants the place of @a rank. */
@@ -163,23 +165,30 @@ static stepaf_status_t read_guest(const struct stepaf_ctx *ctx, int rank, struct
                                 "ask again");
     if (has_moved(ctx, adverts, &before, &advert))
         return refuse_way(ctx->job.ranks[rank].pid);
-    return stepaf_adverts_check(adverts, ctx->job.boot.size, ctx->job.boot.rank, ctx->feature);
+    guest->is_compared = true;
+    return stepaf_adverts_check(adverts, ctx->job.boot.size, rank, ctx->feature);
 }
 
+/* The guest is told the outcome of the comparison as if it had made that itself. */
 static void turn_guest_away(struct stepaf_ctx *ctx, int rank, const struct guest *guest)
 {
+    stepaf_error_t why = *stepaf_last_error();
+
     stepaf_log_warn("a process that wants the place of world rank %d is turned away: %s", rank,
-                    stepaf_last_error()->text);
+                    why.text);
+    if (!guest->is_compared)
+        snprintf(why.text, sizeof(why.text),
+                 "the members do not let this process take the place of world rank %d: %.200s",
+                 rank, stepaf_last_error()->text);
     if (ctx->epoch)
-        stepaf_member_net_turn_away(ctx->job.members.net, rank, guest->id,
-                                    stepaf_last_error()->text);
+        stepaf_member_net_turn_away(ctx->job.members.net, rank, guest->id, &why);
 }
 
 /* Try to admit one guest. Afterwards the guest is in its place, or the place is unchanged. */
 static stepaf_status_t try_guest(struct stepaf_ctx *ctx, int rank, struct stepaf_advert *adverts)
 {
     struct stepaf_advert before = adverts[rank];
-    struct guest guest;
+    struct guest guest = {0};
 
     if (!find_guest(ctx, adverts, rank, &guest))
         return STEPAF_OK;

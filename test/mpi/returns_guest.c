@@ -81,6 +81,7 @@ void returns_ask_in_vain(const struct rank *rank)
     int other =
         (rank->job->rank + 2) % rank->job->size; /* whoever is called is the first or second */
     stepaf_context_h ctx = NULL;
+    char text[128];
 
     HS_REFUSED(returns_init_back(rank, "guessed", rank->job->rank, 10000000, &ctx),
                STEPAF_ERR_BOOT);
@@ -92,8 +93,14 @@ void returns_ask_in_vain(const struct rank *rank)
         return;
     HS_OK(stepaf_key_declare(ctx, MEMBER_PUSH, STEPAF_PUSH, RETURNS_BYTES / 2, NULL));
     HS_OK(stepaf_key_declare(ctx, MEMBER_PULL, STEPAF_PULL, RETURNS_BYTES, NULL));
-    HS_REFUSED(stepaf_commit(ctx), STEPAF_ERR_BOOT);
-    HS_TRUE(strstr(stepaf_last_error()->text, "key 1") != NULL);
+    HS_REFUSED(stepaf_commit(ctx), STEPAF_ERR_MISMATCH); /* as in a first commit */
+    int peer = stepaf_last_error()->peer_world_rank, own = rank->job->rank;
+    snprintf(text, sizeof(text),
+             "key 1: world rank %d declares shape (%d), world rank %d shape (%d)",
+             peer < own ? peer : own, peer < own ? RETURNS_BYTES : RETURNS_BYTES / 2,
+             peer < own ? own : peer, peer < own ? RETURNS_BYTES / 2 : RETURNS_BYTES);
+    if (peer < 0 || peer == own || strcmp(stepaf_last_error()->text, text) != 0)
+        HS_FAILED("%s, of world rank %d; should be: %s", stepaf_last_error()->text, peer, text);
     stepaf_finalize(ctx);
     atomic_fetch_add(&rank->job->shared->stamp[STAMP_VAIN], 1);
     ask_to_be_kept_out(rank);

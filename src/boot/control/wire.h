@@ -76,7 +76,7 @@ enum stepaf_control_type {
      * member_net_return.h. */
     STEPAF_CONTROL_ASK,
     STEPAF_CONTROL_STATE,
-    STEPAF_CONTROL_REFUSE,
+    STEPAF_CONTROL_REFUSE, /* number: the status, 0: not yet; detail: a rank or -1; a sentence */
     /* Between members, see member_net_gather.h. */
     STEPAF_CONTROL_WORDS, /* from a member to the first */
     STEPAF_CONTROL_ALL_WORDS,

@@ -158,6 +158,34 @@ static void it_hears_that_it_is_too_late(void)
     end_job(&job);
 }
 
+/* The members' check has rejected it: it hears the status, the sentence and the rank that it does not
+ * fit with. What is no status or no rank becomes none. */
+static void it_hears_the_outcome(void)
+{
+    static const stepaf_error_t whys[] = {
+        {.status = STEPAF_ERR_MISMATCH, .peer_world_rank = 1, .text = "key 1: two shapes"},
+        {.status = STEPAF_ERR_KEY, .peer_world_rank = -1, .text = "key 2: nobody"},
+        {.status = (stepaf_status_t)-99999, .peer_world_rank = 1000, .text = "no such status"}};
+
+    for (size_t i = 0; i < sizeof whys / sizeof whys[0]; i++) {
+        bool is_valid = i < 2;
+        struct job job;
+        int peer = 77;
+        begin_job(&job, true);
+        struct stepaf_member_net *guest = ask_with(&job, "my words");
+        PUMP_UNTIL(&job, (pump_with(&job, guest), has_asked(&job, 0)));
+        stepaf_member_net_turn_away(job.nets[0], LOST, id_of(&job, 0), &whys[i]);
+        PUMP_UNTIL(&job, (pump_with(&job, guest),
+                          stepaf_member_net_admission(guest) == STEPAF_MEMBER_TURNED_AWAY));
+        CU_ASSERT_EQUAL(stepaf_member_net_refusal(guest, &peer),
+                        is_valid ? whys[i].status : STEPAF_ERR_PROTOCOL);
+        CU_ASSERT_EQUAL(peer, is_valid ? whys[i].peer_world_rank : -1);
+        CU_ASSERT_STRING_EQUAL(stepaf_member_net_answer(guest), whys[i].text);
+        stepaf_member_net_close(guest);
+        end_job(&job);
+    }
+}
+
 /* Its home is stopped, with its connection still there. The members have lost that one, as another
  * one tells. */
 static void its_home_is_stopped(void)
@@ -243,6 +271,7 @@ int main(void)
         {"it takes another home", it_takes_another_home},
         {"its home is stopped", its_home_is_stopped},
         {"it hears that it is too late", it_hears_that_it_is_too_late},
+        {"it hears the outcome", it_hears_the_outcome},
         {"the same card lets a call go on", the_same_card_lets_a_call_go_on},
         {"a call to the process before it is none to it",
          a_call_to_the_process_before_it_is_none_to_it},
