@@ -126,6 +126,7 @@ struct stepaf_control_guests {
     /* A guest's first call, to any process that listens; or NULL. */
     struct stepaf_control_link *look;
     const uint32_t *lives; /* by rank: calls from an earlier life are rejected */
+    uint32_t size_there; /* at a guest: the job's size, if a member has told another; 0: none has */
 };
 
 struct stepaf_control {

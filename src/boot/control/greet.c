@@ -105,6 +105,7 @@ static void take_challenge(struct stepaf_control_link *link)
         memcpy(&challenge.magic, link->in, sizeof challenge.magic);
         if (challenge.magic != stepaf_control_challenge_magic &&
             challenge.magic != stepaf_control_stale_magic &&
+            challenge.magic != stepaf_control_size_magic &&
             challenge.magic != stepaf_control_refusal_magic)
             stepaf_control_link_close(link, "another program answers there", EPROTO);
     }
@@ -118,6 +119,11 @@ static void take_challenge(struct stepaf_control_link *link)
     }
     if (challenge.magic == stepaf_control_stale_magic) {
         stepaf_control_link_close(link, "another process has its place", ESTALE);
+        return;
+    }
+    if (challenge.magic == stepaf_control_size_magic) {
+        memcpy(&link->control->guests.size_there, challenge.nonce, sizeof(uint32_t));
+        stepaf_control_link_close(link, "the job has another number of ranks", ERANGE);
         return;
     }
     prove_claim(link, stepaf_control_answer_magic, answer.proof);
@@ -147,9 +153,8 @@ static bool is_meant(const struct stepaf_control_link *link)
     const struct stepaf_control *control = link->control;
 
     if (stepaf_control_is_by_guest(link))
-        return link->hello.size == (uint32_t)control->place.size &&
-               (link->hello.to == (uint32_t)control->place.rank ||
-                link->hello.to == stepaf_control_anybody);
+        return link->hello.to == (uint32_t)control->place.rank ||
+               link->hello.to == stepaf_control_anybody;
     return link->hello.to == (uint32_t)control->place.rank &&
            memcmp(link->hello.session, control->session, sizeof control->session) == 0;
 }
@@ -162,6 +167,25 @@ static bool is_stale(const struct stepaf_control_link *link)
 
     return !stepaf_control_is_by_guest(link) && control->guests.lives && link->hello.life_called &&
            link->hello.life_called != control->guests.lives[control->place.rank];
+}
+
+/* Answer a caller that has proven to know the secret, and end the connection: it has to be known
+ * why. */
+static void refuse_hello(struct stepaf_control_link *link, uint64_t magic, int error)
+{
+    struct stepaf_control_challenge refusal = {.magic = magic};
+
+    memcpy(refusal.nonce, link->nonce, sizeof refusal.nonce);
+    prove_claim(link, magic, refusal.proof);
+    if (say_whole(link, &refusal, sizeof refusal))
+        stepaf_control_link_close(link, NULL, error);
+}
+
+/* Return whether the caller wants a place in a job of another size than this one. */
+static bool is_of_other_size(const struct stepaf_control_link *link)
+{
+    return stepaf_control_is_by_guest(link) &&
+           link->hello.size != (uint32_t)link->control->place.size;
 }
 
 static void take_hello(struct stepaf_control_link *link)
@@ -179,16 +203,16 @@ static void take_hello(struct stepaf_control_link *link)
         refuse_secret(link);
     } else if (!is_meant(link) || !stepaf_proof_draw(link->nonce, sizeof link->nonce)) {
         stepaf_control_link_close(link, NULL, EPROTO);
+    } else if (is_of_other_size(link)) {
+        uint32_t size = (uint32_t)link->control->place.size;
+        memcpy(link->nonce, &size, sizeof size);
+        refuse_hello(link, stepaf_control_size_magic, ERANGE);
+    } else if (is_stale(link)) {
+        refuse_hello(link, stepaf_control_stale_magic, ESTALE);
     } else {
-        if (is_stale(link))
-            challenge.magic = stepaf_control_stale_magic;
         memcpy(challenge.nonce, link->nonce, sizeof challenge.nonce);
         prove_claim(link, challenge.magic, challenge.proof);
-        if (!say_whole(link, &challenge, sizeof challenge))
-            return;
-        if (is_stale(link))
-            stepaf_control_link_close(link, NULL, ESTALE);
-        else
+        if (say_whole(link, &challenge, sizeof challenge))
             link->state = STEPAF_CONTROL_CHALLENGED;
     }
 }

@@ -4,7 +4,8 @@
  *
  *   caller    hello, with its proof
  *   listener  challenge: a number of its own, with its proof; or a refusal: the secret is another,
- *             or, also with a proof, the caller wants a process that had this rank before
+ *             or, also with a proof, the caller wants a process that had this rank before, or takes
+ *             the job for one of another size, which stands in place of the number
  *   caller    answer: a proof over both numbers
  *   both      frames: head, the announced data, mark; the listener's first is a welcome. Before it
  *             the caller does not know whether the answer was in time. */
@@ -19,12 +20,13 @@
  * itself. */
 static const uint32_t stepaf_control_anybody = UINT32_MAX;
 
-enum { STEPAF_CONTROL_VERSION = 7, STEPAF_CONTROL_NONCE_BYTES = 16 };
+enum { STEPAF_CONTROL_VERSION = 8, STEPAF_CONTROL_NONCE_BYTES = 16 };
 
 static const uint64_t stepaf_control_hello_magic = 0x314f4c4c45484653;     /* "SFHELLO1" */
 static const uint64_t stepaf_control_challenge_magic = 0x31474c4c48434653; /* "SFCHLLG1" */
 static const uint64_t stepaf_control_refusal_magic = 0x3153554645524653;   /* "SFREFUS1" */
 static const uint64_t stepaf_control_stale_magic = 0x31454c4154534653;     /* "SFSTALE1" */
+static const uint64_t stepaf_control_size_magic = 0x31454e4f5a534653;      /* "SFSZONE1" */
 static const uint64_t stepaf_control_answer_magic = 0x3152575341414653;    /* "SFAASWR1" */
 
 struct stepaf_control_hello {

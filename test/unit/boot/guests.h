@@ -34,15 +34,21 @@ struct job {
     uint8_t key[STEPAF_PROOF_KEY_BYTES];
 };
 
-static inline struct stepaf_member_net *open_net(struct job *job, int rank,
-                                                 struct stepaf_member_contact *contact_p)
+static inline struct stepaf_member_net *open_net_of(struct job *job, int rank, int size,
+                                                    struct stepaf_member_contact *contact_p)
 {
     char reason[STEPAF_MEMBER_NET_REASON_MAX];
     struct stepaf_member_net *net =
-        stepaf_member_net_open(&job->env, rank, RANKS, contact_p, reason);
+        stepaf_member_net_open(&job->env, rank, size, contact_p, reason);
 
     CU_ASSERT_PTR_NOT_NULL_FATAL(net);
     return net;
+}
+
+static inline struct stepaf_member_net *open_net(struct job *job, int rank,
+                                                 struct stepaf_member_contact *contact_p)
+{
+    return open_net_of(job, rank, RANKS, contact_p);
 }
 
 /* What is told of a rank: how to call it, and a word. */
@@ -141,15 +147,16 @@ static inline void *look_thread(void *arg)
     return NULL;
 }
 
-/* A process that wants a rank's place, and knows a secret. */
-static inline struct stepaf_member_net *look_as(struct job *job, int rank, const char *its_secret,
-                                                int64_t limit_ms, struct look *look_p)
+/* A process that wants a rank's place in a job of that size, and knows a secret. */
+static inline struct stepaf_member_net *look_in(struct job *job, int rank, int size,
+                                                const char *its_secret, int64_t limit_ms,
+                                                struct look *look_p)
 {
     struct stepaf_member_contact contact;
     uint8_t key[STEPAF_PROOF_KEY_BYTES];
     pthread_t thread;
 
-    *look_p = (struct look){.net = open_net(job, rank, &contact), .limit_ms = limit_ms};
+    *look_p = (struct look){.net = open_net_of(job, rank, size, &contact), .limit_ms = limit_ms};
     snprintf(look_p->join, sizeof look_p->join, "127.0.0.1:1,127.0.0.1:%u", job->ports[0]);
     stepaf_proof_key(its_secret, strlen(its_secret), key);
     CU_ASSERT_FATAL(stepaf_member_net_be_guest(look_p->net, key));
@@ -162,6 +169,12 @@ static inline struct stepaf_member_net *look_as(struct job *job, int rank, const
     if (!look_p->status)
         give_card(look_p->net, rank, &contact, 200);
     return look_p->net;
+}
+
+static inline struct stepaf_member_net *look_as(struct job *job, int rank, const char *its_secret,
+                                                int64_t limit_ms, struct look *look_p)
+{
+    return look_in(job, rank, RANKS, its_secret, limit_ms, look_p);
 }
 
 /* One that may ask, and does. */

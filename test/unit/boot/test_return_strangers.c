@@ -387,10 +387,46 @@ static void a_rank_that_is_none(void)
     stepaf_member_net_close(net);
 }
 
+/* It takes the job for a larger or smaller one: it hears both sizes as soon as it calls, also as a
+ * rank that the job does not have. */
+static void who_says_another_size_hears_both(void)
+{
+    static const struct {
+        int rank, size;
+        const char *text;
+    } cases[] = {{LOST, RANKS + 1, "the job there has 3 ranks, and this process says 4 "},
+                 {RANKS, RANKS + 1, "the job there has 3 ranks, and this process says 4 "},
+                 {RANKS - 2, RANKS - 1, "the job there has 3 ranks, and this process says 2 "}};
+
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        struct look look;
+        struct job job;
+        begin_job(&job, true);
+        struct stepaf_member_net *guest =
+            look_in(&job, cases[i].rank, cases[i].size, secret, LIMIT_MS, &look);
+        CU_ASSERT_EQUAL(look.status, STEPAF_ERR_BOOT);
+        UNIT_CONTAINS(look.text, cases[i].text);
+        UNIT_CONTAINS(look.text, "STEPAF_SIZE");
+        nobody_asks(&job);
+        stepaf_member_net_close(guest);
+        end_job(&job);
+    }
+    struct look look; /* without the secret nothing is said of it */
+    struct job job;
+    begin_job(&job, true);
+    struct stepaf_member_net *guest =
+        look_in(&job, LOST, RANKS + 1, "another one", LIMIT_MS, &look);
+    CU_ASSERT_EQUAL(look.status, STEPAF_ERR_BOOT);
+    UNIT_CONTAINS(look.text, "the secret there is another");
+    stepaf_member_net_close(guest);
+    end_job(&job);
+}
+
 int main(void)
 {
     CU_TestInfo tests[] = {
         {"another secret", other_secret},
+        {"who says another size hears both", who_says_another_size_hears_both},
         {"a job without a secret", no_secret},
         {"a place that is taken", place_is_taken},
         {"two want one place", two_ask},
