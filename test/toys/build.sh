@@ -117,7 +117,7 @@ configure()
     rm -rf "$build"
     mkdir "$build"
     (cd "$build" && "$tree/configure" -q "$@" --without-cuda --without-openblas --without-jansson \
-        --without-pmix --disable-dependency-tracking CFLAGS=-O0) || fail configure
+        --without-ofi --without-pmix --without-ucx --disable-dependency-tracking CFLAGS=-O0) || fail configure
 }
 
 # Whoever builds from a tarball may have no automake, or another one than it was made with.
