@@ -9,7 +9,7 @@ for source in $(grep -l '^int main(' "$here"/*.c); do
     case $program in
     answers_streams) continue ;; # GPUs that are made of memory take ranks that are forked
     trespass) continue ;; # it forks its ranks, and takes RDMA devices: test/vm
-    chaos | verdict) continue ;; # they fork processes; of several hosts chaos has a test: test/hosts/chaos.sh
+    chaos | halts | verdict) continue ;; # they fork processes; of several hosts chaos has a test: test/hosts/chaos.sh
     esac
     grep -Eq "^(mpmd [0-9]+|dies)? ?[0-9]+ $program( |\$)" "$here/programs.jobs" && continue
     echo "test/mpi/programs.jobs has no job of $program"
