@@ -216,15 +216,19 @@ static void send_ask(struct stepaf_member_net *net, struct stepaf_control_link *
     free(pack.data);
 }
 
-/* The result of the calls to all places. */
+/* The result of the calls to all places. A place may belong to another job by now: its refusal
+ * counts only where no place has answered as a member of this job. */
 struct look_round {
     bool is_told, is_refused; /* refused: the secret there is another */
-    bool is_other_size;       /* the job has another number of ranks than this process says */
+    uint32_t other_size;      /* not 0: the number of ranks of the job at other_place, which is not
+                               * the number that this process says */
+    char other_place[PLACE_MAX + 1];
 };
 
 /* Make one call, to its end. Returns true if the other end has told all that is needed. */
-static bool call_once(struct stepaf_member_net *net, const struct stepaf_control_address *address,
-                      uint16_t port, int64_t deadline_ns, struct look_round *round)
+static bool call_once(struct stepaf_member_net *net, const char *place,
+                      const struct stepaf_control_address *address, uint16_t port,
+                      int64_t deadline_ns, struct look_round *round)
 {
     struct stepaf_control *control = &net->control;
     struct member_return *returns = net->returns;
@@ -256,8 +260,11 @@ static bool call_once(struct stepaf_member_net *net, const struct stepaf_control
     }
     if (link->state == STEPAF_CONTROL_CLOSED && link->trouble && link->error == EACCES)
         round->is_refused = true;
-    if (link->state == STEPAF_CONTROL_CLOSED && link->error == ERANGE && control->guests.size_there)
-        round->is_other_size = true;
+    if (link->state == STEPAF_CONTROL_CLOSED && link->error == ERANGE &&
+        control->guests.size_there) {
+        round->other_size = control->guests.size_there;
+        snprintf(round->other_place, sizeof round->other_place, "%s", place);
+    }
     returns->is_told = !returns->has_state && returns->text[0];
     if (!returns->has_state && !returns->is_told)
         snprintf(returns->text, sizeof returns->text, "%s",
@@ -288,20 +295,19 @@ static stepaf_status_t call_place(struct stepaf_member_net *net, const char *pla
         snprintf(net->returns->text, sizeof net->returns->text, "%s",
                  error == STEPAF_CONTROL_NO_ANSWER ? "name service has not answered"
                                                    : "the name has no address");
-    for (int i = 0;
-         i < n && !round->is_other_size && !call_once(net, &addresses[i], port, deadline_ns, round);
-         i++)
+    for (int i = 0; i < n && !call_once(net, place, &addresses[i], port, deadline_ns, round); i++)
         continue;
     return STEPAF_OK;
 }
 
-static stepaf_status_t refuse_other_size(const struct stepaf_member_net *net, const char *place)
+static stepaf_status_t refuse_other_size(const struct stepaf_member_net *net,
+                                         const struct look_round *round)
 {
     return stepaf_error_set(STEPAF_ERR_BOOT, STEPAF_PHASE_INIT,
                             "rank %d cannot return by STEPAF_JOIN: %.64s: the job there has %u "
                             "ranks, and this process says %d (STEPAF_SIZE, STEPAF_ROOM_ATTENTION, "
                             "STEPAF_ROOM_FFN)",
-                            net->consensus.rank, place, net->control.guests.size_there,
+                            net->consensus.rank, round->other_place, round->other_size,
                             net->consensus.size);
 }
 
@@ -315,7 +321,7 @@ stepaf_status_t stepaf_member_net_look(struct stepaf_member_net *net, const char
     do {
         const char *at = join;
         struct look_round round = {0};
-        while (*at && !returns->has_state && !round.is_other_size) {
+        while (*at && !returns->has_state) {
             size_t bytes = strcspn(at, ",");
             snprintf(place, sizeof place, "%.*s", (int)(bytes < PLACE_MAX ? bytes : PLACE_MAX), at);
             at += bytes + (at[bytes] == ',');
@@ -328,9 +334,8 @@ stepaf_status_t stepaf_member_net_look(struct stepaf_member_net *net, const char
                 memcpy(told, returns->text, sizeof told);
             }
         }
-        if (round.is_other_size && !returns->has_state)
-            return refuse_other_size(net, place);
-        /* One place may belong to another job by now. */
+        if (round.other_size && !round.is_told && !returns->has_state)
+            return refuse_other_size(net, &round);
         is_over = returns->has_state || (round.is_refused && !round.is_told);
         if (!is_over)
             (void)poll(NULL, 0, AGAIN_NS / 1000000);

@@ -148,8 +148,9 @@ static void home_is_lost(void)
     end_job(&job);
 }
 
-/* Who listens at the first place by now is of another job: the second tells. */
-static void one_place_is_another_jobs(void)
+/* A process of another job listens at the first place by now: another secret, or another size. The
+ * second place tells. */
+static void look_past_another_job(bool has_other_size)
 {
     struct stepaf_member_contact contact;
     uint8_t key[STEPAF_PROOF_KEY_BYTES];
@@ -159,7 +160,10 @@ static void one_place_is_another_jobs(void)
 
     begin_job(&job, true);
     stepaf_proof_key("another", strlen("another"), key);
-    stepaf_member_net_let_ask(job.nets[0], key);
+    if (has_other_size)
+        job.nets[0]->control.place.size = RANKS - 1;
+    else
+        stepaf_member_net_let_ask(job.nets[0], key);
     look.net = open_net(&job, LOST, &contact);
     snprintf(look.join, sizeof look.join, "127.0.0.1:%u,127.0.0.1:%u", job.ports[0], job.ports[1]);
     CU_ASSERT_FATAL(stepaf_member_net_be_guest(look.net, job.key));
@@ -170,6 +174,12 @@ static void one_place_is_another_jobs(void)
     CU_ASSERT_EQUAL(look.status, STEPAF_OK);
     stepaf_member_net_close(look.net);
     end_job(&job);
+}
+
+static void one_place_is_another_jobs(void)
+{
+    look_past_another_job(false);
+    look_past_another_job(true);
 }
 
 /* The decision that admits it admits another one as well, in whose place it has called the process
