@@ -35,6 +35,12 @@ static inline int64_t stepaf_left_us(int64_t deadline_ns)
     return left > 0 ? left / 1000 : 0;
 }
 
+/* Return the earlier one of two times of that clock. */
+static inline int64_t stepaf_earlier_ns(int64_t one_ns, int64_t other_ns)
+{
+    return one_ns < other_ns ? one_ns : other_ns;
+}
+
 /* Return the middle between now and a later time of that clock. */
 static inline int64_t stepaf_halfway_ns(int64_t deadline_ns)
 {

@@ -20,8 +20,7 @@ enum { ROUNDS = 8 };
 
 static int64_t until_for(const struct stepaf_peer *peer, int64_t deadline_ns)
 {
-    return stepaf_returned_is(peer) ? stepaf_returned_until_ns(peer->ctx, deadline_ns)
-                                    : deadline_ns;
+    return stepaf_returned_is(peer) ? stepaf_returned_until_ns(peer->ctx) : deadline_ns;
 }
 
 /* Ask @a peer until ROUNDS answers have arrived from a rank that knows the clock. */
@@ -36,9 +35,9 @@ static stepaf_status_t ask_often(struct stepaf_ctx *ctx, struct stepaf_peer *pee
         if (!stepaf_clock_ask(peer))
             return stepaf_error_no_memory(STEPAF_PHASE_COMMIT);
         while (peer->clock.asked) {
-            bool more = stepaf_core_advance(ctx, &waiter, until_ns);
+            bool more = stepaf_core_advance(ctx, &waiter, stepaf_earlier_ns(until_ns, deadline_ns));
             if (!more && !peer->lost)
-                (void)stepaf_returned_go_on(peer);
+                (void)stepaf_returned_is_late(peer, until_ns, deadline_ns);
             if (!more || peer->lost)
                 return stepaf_error_set_peer(peer->lost ? STEPAF_ERR_PEER_LOST : STEPAF_ERR_TIMEOUT,
                                              STEPAF_PHASE_COMMIT, peer->who,
@@ -52,13 +51,12 @@ static stepaf_status_t ask_often(struct stepaf_ctx *ctx, struct stepaf_peer *pee
 /* Answer pings until no peer needs them any more. */
 static stepaf_status_t serve(struct stepaf_ctx *ctx, int64_t deadline_ns)
 {
-    struct stepaf_waiter waiter = stepaf_waiter_begin();
-
     for (uint32_t p = 0; p < ctx->n_peers; p++) {
+        struct stepaf_waiter waiter = stepaf_waiter_begin();
         int64_t until_ns = until_for(&ctx->peers[p], deadline_ns);
         while (!ctx->peers[p].clock.synced && !ctx->peers[p].lost) {
-            if (!stepaf_core_advance(ctx, &waiter, until_ns) &&
-                !stepaf_returned_go_on(&ctx->peers[p]))
+            if (!stepaf_core_advance(ctx, &waiter, stepaf_earlier_ns(until_ns, deadline_ns)) &&
+                !stepaf_returned_is_late(&ctx->peers[p], until_ns, deadline_ns))
                 return stepaf_error_set_peer(STEPAF_ERR_TIMEOUT, STEPAF_PHASE_COMMIT,
                                              ctx->peers[p].who,
                                              STEPAF_WHO_FORMAT " did not finish its clock pings",

@@ -319,6 +319,8 @@ struct stepaf_ctx {
         bool is_refused;    /* some peer has reported a failed commit at some time */
         uint32_t hears;     /* epoch of accepted operation messages, as messages encode it */
         uint32_t hears_imm; /* the same, as 32-bit messages encode it; see stepaf_core_hear */
+        /* the members' earliest deadline, as told when ranks agreed on links to returned ranks */
+        int64_t members_deadline_ns;
     } commit;
     uint32_t n_peers;
     uint32_t n_alive;          /* peers not lost */

@@ -209,6 +209,7 @@ static stepaf_status_t check_all(struct stepaf_agreement *a, const uint8_t *all)
 {
     bool is_news = a->patience_ns && stepaf_agree_note_absent(a, all);
     uint64_t sum = 0;
+    uint32_t left_ms = UINT32_MAX;
 
     if (is_news) /* in which nobody has waited for links */
         a->patience_ns = stepaf_halfway_ns(a->deadline_ns);
@@ -226,7 +227,10 @@ static stepaf_status_t check_all(struct stepaf_agreement *a, const uint8_t *all)
         if (report.pending && a->waits_for < 0)
             a->waits_for = r;
         sum += report.sum;
+        if (!a->ctx->job.members.returned[r] && report.left_ms < left_ms)
+            left_ms = report.left_ms;
     }
+    a->ctx->commit.members_deadline_ns = stepaf_deadline_ns(left_ms * 1000LL);
     stepaf_status_t reached = stepaf_agree_reaches(a, all);
     if (reached) /* the others are to hear of it */
         a->own = reached;
@@ -251,6 +255,7 @@ static void pack_report(const struct stepaf_agreement *a, struct stepaf_pack *pa
 {
     struct stepaf_ctx *ctx = a->ctx;
     struct stepaf_agree_report report = {.pending = a->own == STEPAF_INPROGRESS};
+    int64_t left_ms = stepaf_left_us(a->deadline_ns) / 1000;
     uint8_t *taken = NULL;
 
     if (a->own < 0) {
@@ -258,6 +263,7 @@ static void pack_report(const struct stepaf_agreement *a, struct stepaf_pack *pa
         memcpy(report.text, stepaf_last_error()->text, sizeof(report.text));
     } else {
         report.sum = sum_of_links(ctx);
+        report.left_ms = left_ms < UINT32_MAX ? (uint32_t)left_ms : UINT32_MAX;
     }
     if (a->own >= 0 && a->in_full) {
         taken = malloc(ctx->n_peers);
@@ -351,11 +357,12 @@ stepaf_status_t stepaf_ranks_agree(struct stepaf_ctx *ctx, const struct stepaf_a
         a.n_absent += !ctx->job.members.present[r];
     if (ctx->epoch > 1)
         a.patience_ns = stepaf_halfway_ns(deadline_ns);
-    ctx->job.members.tests_returned =
-        a.patience_ns && !ctx->job.members.returned[ctx->job.boot.rank];
     do {
         if (a.own >= 0)
             a.own = await_links(&a);
+        /* A rank that has failed only stays to be heard. */
+        ctx->job.members.tests_returned =
+            a.own >= 0 && a.patience_ns && !ctx->job.members.returned[ctx->job.boot.rank];
         status = exchange_reports(&a);
     } while (status == STEPAF_INPROGRESS);
     ctx->job.members.tests_returned = false;

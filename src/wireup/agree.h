@@ -13,6 +13,7 @@ struct stepaf_agree_report {
     char text[STEPAF_ERROR_TEXT_MAX];
     bool pending;         /* some links that the rank has begun are not up */
     uint64_t sum;         /* over its links; the sum over all ranks is 0 if all ends agree */
+    uint32_t left_ms;     /* until the deadline of its commit, from when it was written */
     uint32_t n_taken;     /* 0: not asked for */
     const uint8_t *taken; /* by peer: the transport taken, in the numbering of the peer */
 };

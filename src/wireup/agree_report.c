@@ -21,6 +21,7 @@ void stepaf_agree_pack(const struct stepaf_agree_report *report, struct stepaf_p
     stepaf_pack_text(pack, report->status ? report->text : "");
     stepaf_pack_u32(pack, report->pending);
     stepaf_pack_u64(pack, report->sum);
+    stepaf_pack_u32(pack, report->left_ms);
     stepaf_pack_u32(pack, report->n_taken);
     stepaf_pack_bytes(pack, report->taken, report->n_taken);
 }
@@ -33,6 +34,7 @@ bool stepaf_agree_read(const void *blob, size_t bytes, struct stepaf_agree_repor
     stepaf_unpack_text(&unpack, report_p->text, sizeof(report_p->text));
     report_p->pending = stepaf_unpack_u32(&unpack) != 0;
     report_p->sum = stepaf_unpack_u64(&unpack);
+    report_p->left_ms = stepaf_unpack_u32(&unpack);
     report_p->n_taken = stepaf_unpack_u32(&unpack);
     report_p->taken = stepaf_unpack_bytes(&unpack, report_p->n_taken);
     return !unpack.failed && unpack.at == unpack.end;

@@ -69,22 +69,24 @@ static const struct stepaf_peer *find_refuser(struct stepaf_ctx *ctx)
     return NULL;
 }
 
-/* Wait for one peer's READY, unless another peer has failed. FFN ranks send theirs when all
- * attention ranks' have arrived: by then the peers' plans have arrived, and no attention rank
- * leaves before all have entered the last exchange. */
+/* Wait for one peer's READY, unless another peer has failed: until @a until_ns, or @a deadline_ns if
+ * that is earlier. FFN ranks send theirs when all attention ranks' have arrived: by then the peers'
+ * plans have arrived, and no attention rank leaves before all have entered the last exchange. */
 static stepaf_status_t await_ready(struct stepaf_ctx *ctx, struct stepaf_peer *peer,
-                                   struct stepaf_waiter *waiter, int64_t deadline_ns)
+                                   int64_t until_ns, int64_t deadline_ns)
 {
+    struct stepaf_waiter waiter = stepaf_waiter_begin();
+
     if (peer->is_out)
         return STEPAF_OK;
     while (!is_ready(ctx, peer)) {
-        bool more = stepaf_core_advance(ctx, waiter, deadline_ns);
+        bool more = stepaf_core_advance(ctx, &waiter, stepaf_earlier_ns(until_ns, deadline_ns));
         const struct stepaf_peer *refuser = find_refuser(ctx);
         if (refuser)
             return fail_refused(refuser);
         if (peer->lost && !is_ready(ctx, peer)) /* as if lost after its READY */
             return STEPAF_OK;
-        if (!more && !is_ready(ctx, peer) && stepaf_returned_go_on(peer))
+        if (!more && !is_ready(ctx, peer) && stepaf_returned_is_late(peer, until_ns, deadline_ns))
             return STEPAF_OK;
         if (!more && !is_ready(ctx, peer))
             return fail_late(peer);
@@ -95,16 +97,16 @@ static stepaf_status_t await_ready(struct stepaf_ctx *ctx, struct stepaf_peer *p
 }
 
 /* Wait for all peers that have returned in this commit, or for all others. */
-static stepaf_status_t await_peers(struct stepaf_ctx *ctx, bool returned,
-                                   struct stepaf_waiter *waiter, int64_t deadline_ns)
+static stepaf_status_t await_peers(struct stepaf_ctx *ctx, bool returned, int64_t deadline_ns)
 {
+    int64_t until_ns = returned ? stepaf_returned_until_ns(ctx) : deadline_ns;
     stepaf_status_t status = STEPAF_OK;
 
     for (uint32_t p = 0; !status && p < ctx->n_peers; p++) {
         struct stepaf_peer *peer = &ctx->peers[p];
         if (stepaf_returned_is(peer) != returned)
             continue;
-        status = await_ready(ctx, peer, waiter, deadline_ns);
+        status = await_ready(ctx, peer, until_ns, deadline_ns);
         /* A lost peer may have died while announcing its plans. */
         if (!status && !stepaf_is_attention(ctx) && !peer->lost)
             status = check_remotes(peer);
@@ -123,9 +125,9 @@ stepaf_status_t stepaf_commit_handshake(struct stepaf_ctx *ctx, int64_t deadline
     for (uint32_t p = 0; attention && p < ctx->n_peers; p++)
         stepaf_send_ready(&ctx->peers[p], ctx->epoch, status);
     if (!status)
-        status = await_peers(ctx, false, &waiter, deadline_ns);
+        status = await_peers(ctx, false, deadline_ns);
     if (!status)
-        status = await_peers(ctx, true, &waiter, stepaf_returned_until_ns(ctx, deadline_ns));
+        status = await_peers(ctx, true, deadline_ns);
     for (uint32_t p = 0; !attention && p < ctx->n_peers; p++)
         stepaf_send_ready(&ctx->peers[p], ctx->epoch, status);
     while (!status && !stepaf_list_empty(&ctx->net.queued))

@@ -176,7 +176,8 @@ static void turn_guest_away(struct stepaf_ctx *ctx, int rank, const struct guest
 
     stepaf_log_warn("a process that wants the place of world rank %d is turned away: %s", rank,
                     why.text);
-    if (!guest->is_compared)
+    if (!guest->is_compared &&
+        why.status != STEPAF_ERR_BOOT) /* to BOOT the guest adds this itself */
         snprintf(why.text, sizeof(why.text),
                  "the members do not let this process take the place of world rank %d: %.200s",
                  rank, stepaf_last_error()->text);

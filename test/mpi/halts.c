@@ -6,7 +6,8 @@
  *
  * --dead A,B: the world ranks that are killed. --halts A: the one whose next process stops.
  * --at asks: it stops while it waits to be admitted; agreed: once links are agreed on; ready: once it
- * has told a peer that it is ready; clock: while clocks are compared. */
+ * has told a peer that it is ready; clock: while clocks are compared. --own S: the seconds that the
+ * commits of the returning processes have; the others have STEPAF_COMMIT_TIMEOUT_US. */
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -23,12 +24,14 @@ enum { STAMP_MEETINGS = 8, STAMP_WORKS = 20, N_DEAD = 2, OPS = 4 };
 struct plan {
     int dead[N_DEAD], halts;
     const char *at;
+    int64_t own_s; /* 0: as the others */
 };
 
 static struct plan read_plan(const struct hs_job *job)
 {
     struct plan plan = {.at = hs_option_text(job, "--at", "asks"),
-                        .halts = (int)hs_option_int(job, "--halts", 0)};
+                        .halts = (int)hs_option_int(job, "--halts", 0),
+                        .own_s = hs_option_int(job, "--own", 0)};
     const char *dead = hs_option_text(job, "--dead", "0,1");
 
     if (sscanf(dead, "%d,%d", &plan.dead[0], &plan.dead[1]) != N_DEAD)
@@ -204,8 +207,12 @@ static void be_rank(struct hs_job *job, int life)
                         .exchange = {.job = job, .bytes = RETURNS_BYTES},
                         .is_new = life > 0,
                         .epoch = 1};
+    char own_us[32];
     bool is_open;
 
+    snprintf(own_us, sizeof(own_us), "%lld", (long long)plan.own_s * 1000000);
+    if (life && plan.own_s)
+        setenv("STEPAF_COMMIT_TIMEOUT_US", own_us, 1);
     if (life == 1 && job->rank == plan.halts && line_of(&plan)) {
         setenv("STEPAF_LOG_LEVEL", "trace", 1);
         stepaf_log_set_callback(halt_at, (void *)(uintptr_t)line_of(&plan));
@@ -257,7 +264,7 @@ static void body(struct hs_job *job)
 int main(int argc, char **argv)
 {
     static const struct hs_test test = {.name = "halts",
-                                        .options = "--dead --halts --at",
+                                        .options = "--dead --halts --at --own",
                                         .limit_s = 60,
                                         .n_boots = 1,
                                         .body = body};

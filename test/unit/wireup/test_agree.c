@@ -290,14 +290,17 @@ static void reports_are_not_trusted(void)
 static void reports_are_read_as_they_were_written(void)
 {
     static const uint8_t taken[] = {0, 2, 1};
-    struct stepaf_agree_report report = {
-        .pending = true, .sum = 0x123456789abcdef0, .n_taken = sizeof(taken), .taken = taken};
+    struct stepaf_agree_report report = {.pending = true,
+                                         .sum = 0x123456789abcdef0,
+                                         .left_ms = 70000,
+                                         .n_taken = sizeof(taken),
+                                         .taken = taken};
     struct stepaf_agree_report read, cut;
     struct stepaf_pack pack = {0};
 
     stepaf_agree_pack(&report, &pack);
     CU_ASSERT_FATAL(!pack.failed && stepaf_agree_read(pack.data, pack.bytes, &read));
-    CU_ASSERT(!read.status && read.pending && read.sum == report.sum);
+    CU_ASSERT(!read.status && read.pending && read.sum == report.sum && read.left_ms == 70000);
     CU_ASSERT(read.n_taken == sizeof(taken) && !memcmp(read.taken, taken, sizeof(taken)));
     for (size_t bytes = 0; bytes < pack.bytes; bytes++)
         CU_ASSERT(!stepaf_agree_read(pack.data, bytes, &cut));
