@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Addresses, and links made from them. */
+/* Exchange addresses, and connect and disconnect links. */
 #include <poll.h>
 #include <string.h>
 
@@ -16,7 +16,8 @@ void stepaf_ucx_pack_address(struct stepaf_transport *transport, struct stepaf_p
     stepaf_pack_bytes(pack, ucx->address, ucx->address_bytes);
 }
 
-/* UCX calls this in its progress; the endpoint is to be closed, but not here. */
+/* The error callback of an endpoint, within UCX's progress: the endpoint must be closed, but not in
+ * this callback. */
 static void ucx_has_failed(void *arg, ucp_ep_h ep, ucs_status_t status)
 {
     struct stepaf_ucx_link *link = arg;
@@ -38,8 +39,8 @@ static ucs_status_t make_endpoint(struct stepaf_ucx_link *link, const void *addr
                               .err_handler = {.cb = ucx_has_failed, .arg = link}};
 
     ucs_status_t status = ucx->calls->ep_create(ucx->worker, &params, &link->ep);
-    /* Shared memory of older UCX cannot tell of a peer's end; where the peer's process is watched,
-     * that is no loss. */
+    /* Over shared memory, older UCX cannot report the end of a peer. If the peer's process is
+     * watched, that report is not needed. */
     if (status == UCS_ERR_UNREACHABLE && link->shared.pidfd >= 0) {
         params.err_mode = UCP_ERR_HANDLING_MODE_NONE;
         status = ucx->calls->ep_create(ucx->worker, &params, &link->ep);
@@ -56,7 +57,7 @@ stepaf_status_t stepaf_ucx_connect(struct stepaf_transport *transport,
     struct stepaf_ucx *ucx = (struct stepaf_ucx *)transport;
     struct stepaf_ucx_link *link = &ucx->links[facts->peer];
     char version[STEPAF_UCX_TEXT];
-    /* UCX is not told how long an address is: behind a short one are zeros. */
+    /* UCX is not told the length of an address: zeros follow a short one. */
     uint64_t copy[2 * STEPAF_UCX_ADDRESS / sizeof(uint64_t)] = {0};
 
     *link_p = NULL;
@@ -122,10 +123,10 @@ void stepaf_ucx_flush(struct stepaf_ucx_link *link)
         ucx->n_ending += UCS_PTR_IS_PTR(ucx->calls->ep_flush_nbx(link->ep, &param));
 }
 
-/* An endpoint that cannot be closed by force is left to the end of the worker where its peer is
- * gone. UCX 1.13 ends the process where one is closed by force that is still connecting, over RDMA
- * at least: so a link that is not proven is closed in good order; if that has no end, the worker is
- * left as it is. */
+/* If the peer is gone and the endpoint cannot be closed by force, the endpoint stays until the
+ * worker ends. UCX 1.13 ends the process when an endpoint is closed by force while it is connecting,
+ * at least over RDMA. So a link that is not proven is closed without force; if that close does not
+ * complete, the worker is left as it is. */
 void stepaf_ucx_disconnect(struct stepaf_link *base)
 {
     struct stepaf_ucx_link *link = (struct stepaf_ucx_link *)base;
@@ -148,8 +149,8 @@ void stepaf_ucx_disconnect(struct stepaf_link *base)
     link->ep = NULL;
 }
 
-/* One whose endpoint cannot be closed by force goes on with what it has begun as long as its process
- * is there. */
+/* Return whether a lost link can be closed now: by force or, if that is not possible, since the
+ * peer's process has ended. Until then, the peer continues what it has begun. */
 static bool can_end(const struct stepaf_ucx_link *link)
 {
     struct pollfd pollfd = {.fd = link->shared.pidfd, .events = POLLIN};

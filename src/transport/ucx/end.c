@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The end of what is under way: before memory goes, and when the transport is closed. */
+/* End what is in flight: before memory is released, and when the transport is closed. */
 #include "base/time.h"
 #include "transport/ucx/ucx.h"
 
-enum { CLOSE_MS = 1000, FORCE_MS = 750 /* when endpoints are closed by force */ };
+enum { CLOSE_MS = 1000, FORCE_MS = 750 /* after that, endpoints are closed by force */ };
 
-/* Of a lost peer, or one that is disconnected, what UCX still does by itself; of a live one, what it
- * has not acknowledged. */
+/* Return whether something is in flight. For a lost or disconnected peer, that is a close, send or
+ * fetch that UCX has not ended; for a live peer, a send that is not acknowledged. */
 static bool has_under_way(const struct stepaf_ucx_link *link)
 {
     if (!link->shared.base.dead && link->ep)
@@ -14,7 +14,7 @@ static bool has_under_way(const struct stepaf_ucx_link *link)
     return (link->ep && link->can_force) || stepaf_ucx_is_ending(link);
 }
 
-/* A lost peer will never acknowledge anything: what is under way to it is ended here. */
+/* A lost peer never acknowledges anything, so sends to it are ended here. */
 bool stepaf_ucx_is_quiet(struct stepaf_transport *transport, bool begin, uint32_t *peer_p)
 {
     struct stepaf_ucx *ucx = (struct stepaf_ucx *)transport;
@@ -31,7 +31,7 @@ bool stepaf_ucx_is_quiet(struct stepaf_transport *transport, bool begin, uint32_
     return true;
 }
 
-/* What lost peers will never take in is ended where others need the room. */
+/* End the sends to lost peers if other peers need their ops. */
 void stepaf_ucx_check_peers(struct stepaf_transport *transport)
 {
     struct stepaf_ucx *ucx = (struct stepaf_ucx *)transport;
@@ -41,7 +41,8 @@ void stepaf_ucx_check_peers(struct stepaf_transport *transport)
         stepaf_ucx_end_lost(ucx);
 }
 
-/* What UCX fetches, or moves of GPU memory, when all endpoints are closed. */
+/* Return whether UCX still fetches, moves GPU memory or closes by force, once all endpoints are
+ * closed. */
 static bool are_closing(const struct stepaf_ucx *ucx)
 {
     bool has = stepaf_ucx_moves_gpu(ucx);
@@ -51,8 +52,8 @@ static bool are_closing(const struct stepaf_ucx *ucx)
     return has;
 }
 
-/* Let UCX go on until then while there is something to wait for. @a all: also of what is under way
- * for lost peers, and from them. */
+/* Poll until @a end, or until nothing is left to wait for: flushes, closes and sends; with @a all,
+ * also what lost peers have in flight. */
 static void wait_for_end(struct stepaf_ucx *ucx, int64_t end, bool all)
 {
     while (
@@ -61,15 +62,15 @@ static void wait_for_end(struct stepaf_ucx *ucx, int64_t end, bool all)
         (void)stepaf_ucx_progress(&ucx->shared.base, 1);
 }
 
-/* Silent peers take the time for the former two, and leave enough for the last, which waits for
- * nobody. */
+/* Silent peers may use up the time of the first two waits. The third wait has time of its own, and
+ * depends on no peer. */
 bool stepaf_ucx_close_links(struct stepaf_ucx *ucx)
 {
     int64_t now = stepaf_monotonic_ns(), end = now + CLOSE_MS * 1000000LL;
     int64_t force = now + FORCE_MS * 1000000LL;
 
     for (uint32_t p = 0; p < ucx->shared.n_peers; p++)
-        stepaf_fabric_disconnect(&ucx->links[p].shared); /* nothing is delivered any more */
+        stepaf_fabric_disconnect(&ucx->links[p].shared); /* from here on, nothing is delivered */
     wait_for_end(ucx, force, false);
     for (uint32_t p = 0; p < ucx->shared.n_peers; p++)
         stepaf_ucx_flush(&ucx->links[p]);

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* GPU memory, which UCX registers by its memory type and moves itself; any other goes through a bounce
- * buffer.
+/* GPU memory that UCX registers by its memory type, and moves itself. Other GPU memory goes through
+ * bounce buffers.
  *
- * Where network cards read and write the GPU's memory, UCX has them do so. Everywhere else UCX copies
- * by CUDA calls in the thread that progresses, on streams of its own that wait for no other: that is
- * what the bounce buffers do as well, with less to wait for. So such a UCX is only taken where
- * STEPAF_UCX_GPU=direct says so. */
+ * Where NICs can read and write the GPU's memory, UCX uses them. Elsewhere UCX copies with CUDA calls,
+ * in the thread that polls, on streams of its own that wait for no other stream. Bounce buffers make
+ * the same copies, and nothing waits for them. So such a UCX is used only with
+ * STEPAF_UCX_GPU=direct. */
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -15,7 +15,7 @@
 #include "settings/settings.h"
 #include "transport/ucx/ucx.h"
 
-/* By the names of devices. */
+/* The memory types of UCX, by the names of devices. */
 static const struct {
     const char *device;
     ucs_memory_type_t type;
@@ -27,7 +27,7 @@ static const char *const peer_modules[] = {"/sys/module/nvidia_peermem/version",
                                            "/sys/kernel/mm/memory_peers/nv_mem/version",
                                            "/sys/kernel/mm/memory_peers/nv_mem_nc/version"};
 
-/* Why no GPU memory is to be registered, whichever it is; "": it may be. */
+/* Return why no GPU memory at all may be registered; "": it may be. */
 static const char *why_never_gpu(struct stepaf_ucx *ucx)
 {
     int setting = ucx->shared.base.up->env->ucx_gpu;
@@ -49,13 +49,14 @@ void stepaf_ucx_open_gpu(struct stepaf_ucx *ucx)
     unsigned major = 0, minor = 0, release = 0;
 
     ucx->calls->get_version(&major, &minor, &release);
-    /* From 1.15 on UCX gives dma-bufs to network cards, from 1.19 on it enters the context of memory. */
+    /* From 1.15 on, UCX can register dma-bufs with NICs; from 1.19 on, it enters the context of the
+     * memory. */
     ucx->gpu.takes_dmabuf = UCP_VERSION(major, minor) >= UCP_VERSION(MAJOR, DMABUF_MINOR);
     ucx->gpu.needs_context = UCP_VERSION(major, minor) < UCP_VERSION(MAJOR, ENTERS_MINOR);
     ucx->gpu.never = why_never_gpu(ucx);
 }
 
-/* Whether network cards can reach the GPU's memory, as UCX finds it out. */
+/* Return whether NICs can reach the GPU's memory, by the same tests as UCX. */
 static bool cards_reach(const struct stepaf_ucx *ucx, const struct stepaf_gpu_rdma *rdma)
 {
     if (ucx->gpu.takes_dmabuf && !rdma->no_dmabuf[0])
@@ -67,7 +68,7 @@ static bool cards_reach(const struct stepaf_ucx *ucx, const struct stepaf_gpu_rd
     return false;
 }
 
-/* Why this memory is not to be registered; "": it is. */
+/* Return why this memory may not be registered; "": it may be. */
 static const char *why_not_this_gpu(const struct stepaf_ucx *ucx, const struct stepaf_mem *mem)
 {
     const struct stepaf_gpu_rdma *rdma = stepaf_gpu_rdma(mem->gpu);
@@ -97,7 +98,7 @@ static void map_it(void *arg)
     job->status = job->ucx->calls->mem_map(job->ucx->context, &job->params, &job->memh);
 }
 
-/* UCX asks the GPU's driver of the memory, which answers where the GPU is current. */
+/* UCX queries the GPU's driver about the memory, which requires the GPU's context. */
 static bool map_inside(struct stepaf_ucx *ucx, struct mapping *job, struct stepaf_gpu *gpu)
 {
     if (stepaf_gpu_inside(gpu, map_it, job)) {
@@ -150,7 +151,7 @@ void stepaf_ucx_unmap_gpu(struct stepaf_ucx *ucx, struct stepaf_gpu *gpu, ucp_me
     struct mapping job = {.ucx = ucx, .memh = memh};
 
     if (stepaf_gpu_inside(gpu, unmap_it, &job))
-        unmap_it(&job); /* the GPU is gone, and UCX has to forget the memory all the same */
+        unmap_it(&job); /* the GPU's context is gone, but UCX must still forget the memory */
 }
 
 stepaf_status_t stepaf_ucx_note_gpu(struct stepaf_ucx *ucx, const struct stepaf_mem *mem,

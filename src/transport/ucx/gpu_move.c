@@ -1,19 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* GPU memory under way. A tensor that lies in it, or goes to it, is an active message whose data UCX's
- * receiver fetches to their place: nothing here reads or writes such memory.
+/* Transfers of GPU memory. A tensor in GPU memory, or for GPU memory, is an active message whose data
+ * UCX fetches at the receiver, directly into their place: no code of the library reads or writes GPU
+ * memory.
  *
- * UCX 1.13 to 1.18 copies where the thread that calls it has the GPU's context, and nowhere else; newer
- * ones enter it themselves. So UCX is called inside it; for the progress of newer ones only while
- * something of the GPU is under way. Host memory may come from a peer's GPU, and UCX may take the
- * own GPU's help to fetch it: where this rank has GPU memory, what is fetched counts as its as
- * well. */
+ * UCX 1.13 to 1.18 copies only if the calling thread is in the GPU's context; newer versions enter the
+ * context themselves. So UCX is called in the GPU's context; the progress of newer versions only while
+ * a transfer of GPU memory is in flight. If this rank has GPU memory, fetches into host memory count
+ * as such transfers too: the data may come from a peer's GPU, and UCX may use this rank's GPU to fetch
+ * them. */
 #include "base/log.h"
 #include "device/gpu.h"
 #include "transport/ucx/ucx.h"
 
 static const char *const gone = "this rank's GPU has no context any more";
 
-/* The context is gone: what is under way for the GPU has no end. */
+/* The context is gone, so transfers of GPU memory never complete: lose all links. */
 static __attribute__((noinline, cold)) void give_gpu_up(struct stepaf_ucx *ucx)
 {
     if (ucx->gpu.is_gone)
@@ -92,7 +93,7 @@ struct fetch {
     uint32_t place;
     void *data, *to;
     size_t bytes;
-    const struct stepaf_ucx_registration *own; /* of GPU memory */
+    const struct stepaf_ucx_registration *own; /* of the GPU memory at to; NULL: host memory */
 };
 
 static void fetched_inside(void *request, ucs_status_t status, size_t bytes, void *user_data)
@@ -121,7 +122,7 @@ static void begin_fetch(void *arg)
         param.memh = job->own->memh;
         param.memory_type = job->own->type;
     }
-    ucx->gpu.n_inside++; /* the end may be told of within the call */
+    ucx->gpu.n_inside++; /* before the call, which may report the completion */
     job->link->n_fetches++;
     ucs_status_ptr_t request =
         ucx->calls->am_recv_data_nbx(ucx->worker, job->data, job->to, job->bytes, &param);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Looking up UCX, without what it does to a process as soon as it is loaded. */
+/* Load UCX, and undo what it does to the process when it is loaded. */
 #include "transport/ucx/library.h"
 
 #include <dlfcn.h>
@@ -29,8 +29,8 @@ static const struct {
         {"ucs_status_string", offsetof(struct stepaf_ucx_library, status_string)},
 };
 
-/* It prints on standard output what it thinks of the environment and of peers that end, unless
- * UCX_LOG_LEVEL says otherwise. What there is to say of peers is in the status of operations. */
+/* UCX prints warnings about the environment, and errors of peers that end, on standard output,
+ * unless UCX_LOG_LEVEL is set. The statuses of operations report the errors of peers anyway. */
 static void make_quiet(void *library)
 {
     ucs_status_t (*set)(const char *name, const char *value);
@@ -46,7 +46,7 @@ static void ucx_load(void)
 {
     unsigned major, minor, release;
     void *earlier =
-        dlopen("libucp.so.0", RTLD_NOW | RTLD_NOLOAD); /* of an MPI, say: it is set up by that */
+        dlopen("libucp.so.0", RTLD_NOW | RTLD_NOLOAD); /* loaded and set up by, say, an MPI */
     void *library = stepaf_load_without_handlers("libucp.so.0");
 
     if (!library) {

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* UCX, which is looked up at run time: without it, this transport alone is missing. */
+/* UCX, loaded at run time. Where UCX is missing, only this transport is not available. */
 #ifndef STEPAF_TRANSPORT_UCX_LIBRARY_H
 #define STEPAF_TRANSPORT_UCX_LIBRARY_H
 
 #include <ucp/api/ucp.h>
 
-/* What is called in it. */
+/* The functions of UCX that are called. */
 #define STEPAF_UCX_CALLS(CALL)       \
     CALL(get_version)                \
     CALL(init_version)               \
@@ -35,9 +35,9 @@ struct stepaf_ucx_library {
     const char *(*status_string)(ucs_status_t status);
 };
 
-/* The library, or one in its place in tests. NULL: there is none, and @a reason says why. */
+/* Return the library, or its replacement in tests. NULL: there is none; @a reason says why. */
 const struct stepaf_ucx_library *stepaf_ucx_library(char *reason);
 
-extern const struct stepaf_ucx_library *stepaf_ucx_library_fake; /* of tests; else NULL */
+extern const struct stepaf_ucx_library *stepaf_ucx_library_fake; /* set by tests; else NULL */
 
 #endif

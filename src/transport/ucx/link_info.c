@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What UCX can carry links by, and what it carries one by. It tells that only in words (newer ones
- * by a query as well), a line for each: "resource 1 : md 1 dev 1 flags -- tcp/lo", and of a link's
- * lanes "lane[0]: 1:tcp/lo.0 md[1] -> ... am am_bw#0 wireup". */
+/* The transports and devices that UCX can use, and those that it uses for a link. All versions of UCX
+ * print them as text, and only newer versions have a query: a line "resource 1 : md 1 dev 1 flags --
+ * tcp/lo" for each resource, and a line "lane[0]: 1:tcp/lo.0 md[1] -> ... am am_bw#0 wireup" for each
+ * lane of a link. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -24,7 +25,7 @@ static bool has_word(const char *list, const char *word)
     return false;
 }
 
-/* Add a word to a list, once. */
+/* Add a word to a list, unless the list has it. */
 static void add_word(char *list, size_t room, const char *word, size_t length)
 {
     char text[STEPAF_UCX_TEXT];
@@ -35,8 +36,8 @@ static void add_word(char *list, size_t room, const char *word, size_t length)
         snprintf(list + used, room - used, "%s%s", used && list[used - 1] != ';' ? "," : "", text);
 }
 
-/* Copy the part of the next line that begins with @a word, and return what is behind it. NULL: no
- * line has it. */
+/* Find the next line that has @a word, and copy the line from that word on. Return the rest of the
+ * text after this line; NULL: no line has the word. */
 static const char *next_line(const char *text, const char *word, char *line)
 {
     const char *begin = strstr(text, word);
@@ -53,13 +54,15 @@ struct resources {
     bool have_rdma;
 };
 
-/* Of those that have no connections, only Mellanox's dc reads and writes a peer's memory. */
+/* Return whether a transport of UCX reads and writes a peer's memory by a NIC. Of the connectionless
+ * transports, only Mellanox's dc does. */
 static bool is_rdma(const char *name)
 {
     return !strncmp(name, "rc_", 3) || !strncmp(name, "dc_", 3);
 }
 
-/* "self" is within this process, and what goes by memory has no device to speak of. */
+/* "self" is left out, since it is within this process, and so is the device "memory", which is not
+ * one. */
 static void look_at_resource(struct resources *all, const char *line)
 {
     const char *name = strstr(line, "-- ");
@@ -119,7 +122,7 @@ static void look_at_lane(struct stepaf_ucx_link *link, const char *line)
     link->by_card = link->by_card || is_rdma(name);
 }
 
-/* UCX has network cards that reach GPU memory, and yet carries this link otherwise. */
+/* Warn if UCX has NICs that reach GPU memory, but uses none of them for this link. */
 static void warn_of_gpu(const struct stepaf_ucx_link *link)
 {
     const struct stepaf_ucx *ucx = stepaf_ucx_of(link);

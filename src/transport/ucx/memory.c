@@ -75,15 +75,16 @@ static bool has_ending(const struct stepaf_ucx *ucx)
     return has;
 }
 
-/* Whether UCX may still use a registration: its requests of lost peers, and those that move GPU
- * memory, hold the handle. */
+/* Return whether UCX may still use a registration: requests of lost peers, and requests that move GPU
+ * memory, hold its handle. */
 static bool is_held(const struct stepaf_ucx *ucx,
                     const struct stepaf_ucx_registration *registration)
 {
     return has_ending(ucx) || (registration->gpu && stepaf_ucx_moves_gpu(ucx));
 }
 
-/* What is of lost peers is ended. What comes meanwhile is delivered by the next progress. */
+/* Close the endpoints of lost peers, and wait until UCX has released the registration. The next
+ * progress delivers what arrives meanwhile. */
 static void await_end(struct stepaf_ucx *ucx, const struct stepaf_ucx_registration *registration)
 {
     int64_t end = stepaf_monotonic_ns() + END_MS * 1000000LL;
@@ -93,7 +94,7 @@ static void await_end(struct stepaf_ucx *ucx, const struct stepaf_ucx_registrati
         (void)stepaf_ucx_turn(ucx);
 }
 
-/* A handle that UCX still holds is left to it until the transport is closed. */
+/* If UCX still holds the handle, the registration stays until the transport is closed. */
 void stepaf_ucx_dereg_mem(struct stepaf_transport *transport, struct stepaf_mem *mem)
 {
     struct stepaf_ucx *ucx = (struct stepaf_ucx *)transport;
@@ -107,7 +108,7 @@ void stepaf_ucx_dereg_mem(struct stepaf_transport *transport, struct stepaf_mem 
         stepaf_ucx_unregister(ucx, registration, true);
 }
 
-/* Active messages need no keys: a peer is told only whose memory this is. */
+/* Active messages need no keys: the advert has only the kind of the memory. */
 void stepaf_ucx_pack_mem(struct stepaf_transport *transport, const struct stepaf_mem *mem,
                          struct stepaf_pack *pack)
 {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Sends under way: from being handed to UCX until it has told of their end; and what is noted of
- * links meanwhile. */
+/* Sends in flight, from the call of UCX to its report of completion; and notes on links that are
+ * made within UCX. */
 #include "base/writable.h"
 #include "transport/ucx/ucx.h"
 
@@ -37,7 +37,7 @@ struct stepaf_ucx_op *stepaf_ucx_take_op(struct stepaf_ucx *ucx,
     return op;
 }
 
-/* Peers are not to look silent because of what others do not take in. */
+/* Without the reserve, a peer would seem silent because other peers hold all ops. */
 struct stepaf_ucx_op *stepaf_ucx_take_control(struct stepaf_ucx *ucx,
                                               struct stepaf_fabric_flight *flight)
 {
@@ -66,7 +66,7 @@ void stepaf_ucx_free_op(struct stepaf_ucx_op *op)
     op->copy = NULL;
 }
 
-/* One send has ended; UCX calls this as well, where nothing can be done about the link. */
+/* This may run within UCX's progress, where the link cannot be closed: an error is only noted. */
 void stepaf_ucx_end_op(struct stepaf_ucx_op *op, ucs_status_t status)
 {
     struct stepaf_fabric_flight *flight = op->flight;
@@ -75,7 +75,7 @@ void stepaf_ucx_end_op(struct stepaf_ucx_op *op, ucs_status_t status)
 
     stepaf_ucx_free_op(op);
     if (status != UCS_OK) {
-        flight->post = NULL; /* it has not been sent */
+        flight->post = NULL; /* the post was not sent */
         link->failed = status;
         stepaf_ucx_note(link);
     }
@@ -92,7 +92,6 @@ void stepaf_ucx_has_been_sent(void *request, ucs_status_t status, void *user_dat
     stepaf_ucx_end_op(op, status);
 }
 
-/* As UCX has answered: it goes on, or it is done; false: it has failed. */
 bool stepaf_ucx_answer(struct stepaf_ucx_op *op, ucs_status_ptr_t request)
 {
     struct stepaf_fabric_link *link = op->flight->link;
@@ -113,7 +112,7 @@ bool stepaf_ucx_send_am(struct stepaf_ucx_op *op, const void *head, size_t head_
                         const void *source, size_t bytes)
 {
     const struct stepaf_ucx_link *link = (struct stepaf_ucx_link *)op->flight->link;
-    ucp_request_param_t param; /* UCX looks at no more than is said to be there */
+    ucp_request_param_t param; /* UCX reads only the fields that op_attr_mask names */
 
     param.op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA;
     param.cb.send = stepaf_ucx_has_been_sent;

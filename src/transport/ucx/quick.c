@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The commonest posts: one tensor of few bytes, or none, and a message that 32 bits can say. All of
- * it is the header of one active message, and as short as it can be: UCX's shared memory carries
- * about 90 bytes at the least cost, so that tensors of up to 64 go by that. Whatever is otherwise
- * takes the long way of send.c. */
+/* Quick messages, for the most frequent posts: one small tensor, or none, and a message that 32 bits
+ * can express. The whole post is the header of one active message, and as short as possible: UCX's
+ * shared memory transfers up to 92 bytes by its fastest path, so tensors of up to 64 bytes use it.
+ * All other posts take the general path in send.c. */
 #include <string.h>
 
 #include "base/copy.h"
 #include "base/writable.h"
 #include "transport/ucx/ucx.h"
 
-/* Where a copy of it is put together; NULL: there is no room. */
+/* Return where to assemble the message; NULL: there is no space. */
 static uint8_t *place_of_copy(struct stepaf_ucx *ucx, struct stepaf_ucx_out *out, uint32_t bytes)
 {
     struct stepaf_ucx_copy *copy = ucx->free_copy;
@@ -23,7 +23,8 @@ static uint8_t *place_of_copy(struct stepaf_ucx *ucx, struct stepaf_ucx_out *out
     return copy->head + STEPAF_UCX_COPY_AT;
 }
 
-/* As UCX will read it, in 16 bytes and the rest: narrow ones would have to be put together before. */
+/* Write the head with the widths that UCX reads it with, 16 bytes and the rest: a wide read after
+ * narrower writes would have to wait for all of them. */
 static inline void put_head(uint8_t *to, const struct stepaf_fabric_link *shared, uint64_t place,
                             uint32_t imm)
 {
@@ -37,7 +38,8 @@ static inline void put_head(uint8_t *to, const struct stepaf_fabric_link *shared
     memcpy(to + sizeof(first), &last, sizeof(last));
 }
 
-/* Send a post that is one of the commonest. False: it is not, or there is no room now. */
+/* Send a post as a quick message. Returns false if the post does not fit one, or there is no space
+ * now. */
 static inline __attribute__((always_inline)) bool ucx_post_quick(struct stepaf_ucx_link *link,
                                                                  struct stepaf_post *post)
 {
@@ -46,7 +48,7 @@ static inline __attribute__((always_inline)) bool ucx_post_quick(struct stepaf_u
     struct stepaf_fabric_flight *flight = &shared->flight[shared->sent % STEPAF_FABRIC_RING];
     struct stepaf_ucx_out *out = &link->out[shared->sent % STEPAF_FABRIC_RING];
     const struct stepaf_xfer *xfer = post->xfer;
-    ucp_request_param_t param; /* UCX looks at no more than is said to be there */
+    ucp_request_param_t param; /* UCX reads only the fields that op_attr_mask names */
     uint32_t bytes = 0;
     uint64_t place = 0;
 
@@ -75,7 +77,7 @@ static inline __attribute__((always_inline)) bool ucx_post_quick(struct stepaf_u
     shared->sent++;
     shared->base.messages_sent++;
     shared->base.bytes_sent += bytes;
-    flight->post = NULL; /* its sources are free already */
+    flight->post = NULL; /* the sources of the post are already free */
     param.op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA;
     param.cb.send = stepaf_ucx_has_been_sent;
     param.user_data = &out->op;
@@ -84,11 +86,12 @@ static inline __attribute__((always_inline)) bool ucx_post_quick(struct stepaf_u
     if (__builtin_expect(!request && !out->op.copy, 1))
         shared->heard++;
     else
-        (void)stepaf_ucx_answer(&out->op, request); /* else it is lost */
+        (void)stepaf_ucx_answer(&out->op, request); /* on failure, the link is lost */
     return true;
 }
 
-/* The peer was found lost by this post, of which some may be under way: nobody waits for its end. */
+/* The peer was lost during this post, and a part of the post may be in flight: nothing waits for that
+ * part. */
 static __attribute__((noinline, cold)) void leave_to_lost(struct stepaf_post *post)
 {
     stepaf_fabric_retire(post);
@@ -102,7 +105,7 @@ unsigned stepaf_ucx_post(struct stepaf_post *const *posts, unsigned n)
     for (unsigned i = 0; i < n; i++) {
         struct stepaf_post *post = posts[i];
         struct stepaf_ucx_link *link = (struct stepaf_ucx_link *)post->link;
-        post->state = STEPAF_POST_SENT; /* also what nobody will read */
+        post->state = STEPAF_POST_SENT; /* also for a lost peer, which reads nothing */
         if (link->shared.base.dead)
             continue;
         bool is_sent = __builtin_expect(link->has_gpu, 0) && stepaf_ucx_touches_gpu(post)

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Taking active messages in. UCX calls take() within its progress, where a link must not be closed
- * and nothing be waited for: so what has come is counted there, and delivered behind it. */
+/* Receive active messages. UCX calls stepaf_ucx_take() within its progress, where a link must not be
+ * closed and nothing may wait: so what has arrived is counted there, and delivered after UCX's
+ * progress. */
 #include <string.h>
 
 #include "base/time.h"
@@ -9,24 +10,24 @@
 
 enum { ASIDE_ROUNDS = 64 };
 
-/* What has come, as it lies in UCX's memory: anywhere. */
+/* An active message in UCX's memory, which has no alignment. */
 struct arrival {
     struct stepaf_ucx_head head;
     const uint8_t *places;
-    const uint8_t *msg; /* of a MESSAGE that is not short */
+    const uint8_t *msg; /* the stepaf_msg of a MESSAGE that is not short */
     size_t msg_bytes;
-    const uint8_t *more; /* bytes for the places that are in the header */
+    const uint8_t *more; /* bytes for the places, if they are in the header */
     size_t more_bytes;
 };
 
-/* Where a part of it is to lie. */
+/* Where a part of the data is to be stored. */
 struct part {
     uint8_t *to;
     uint32_t bytes;
-    bool lent; /* it may be unmapped or read-only by now */
+    bool lent; /* the caller's memory, which may be unmapped or read-only by now */
 };
 
-/* Find the message at @a at, of which there are so many bytes at most. False: it is none. */
+/* Find the stepaf_msg at @a at, in at most @a bytes bytes. Returns false if there is none. */
 static bool parse_msg(const uint8_t *at, size_t bytes, struct arrival *it)
 {
     uint32_t n_words;
@@ -39,7 +40,7 @@ static bool parse_msg(const uint8_t *at, size_t bytes, struct arrival *it)
     return n_words <= STEPAF_MSG_WORDS && it->msg_bytes <= bytes;
 }
 
-/* False: no peer sends that. */
+/* Returns false if the header is malformed. */
 static bool parse(const void *header, size_t bytes, struct arrival *it)
 {
     const uint8_t *at = header;
@@ -68,8 +69,8 @@ static bool parse(const void *header, size_t bytes, struct arrival *it)
     return true;
 }
 
-/* Where each part is to lie. False: a part has no place here, or there are more or fewer bytes than
- * said. */
+/* Find where each part is to be stored. Returns false if a place does not exist, or the places have
+ * more or fewer than @a bytes bytes. */
 static bool find_places(struct stepaf_upcalls *up, const struct arrival *it, size_t bytes,
                         struct part *parts)
 {
@@ -87,8 +88,8 @@ static bool find_places(struct stepaf_upcalls *up, const struct arrival *it, siz
     return !bytes;
 }
 
-/* What is registered of the GPU memory that some place of a message is in, and the first place; NULL:
- * none is. */
+/* If a place of the message is in registered GPU memory, return the registration and set the place;
+ * NULL: none is. */
 static __attribute__((noinline, cold)) const struct stepaf_ucx_registration *find_gpu(
     const struct stepaf_ucx_link *link, const uint8_t *places, unsigned n, struct part *first_p)
 {
@@ -116,8 +117,8 @@ static void fetched(void *request, ucs_status_t status, size_t bytes, void *user
     stepaf_ucx_has_come(in->link, in->place, status);
 }
 
-/* UCX has only told that there is something: it is to fetch it to its place. What UCX is to be
- * answered is returned. */
+/* UCX has only announced the data: fetch them into their place. Returns the status to return to
+ * UCX. */
 static ucs_status_t fetch(struct stepaf_ucx_link *link, uint32_t place, void *data,
                           const struct part *part)
 {
@@ -126,7 +127,7 @@ static ucs_status_t fetch(struct stepaf_ucx_link *link, uint32_t place, void *da
                                            UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA,
                                        .cb.recv_am = fetched,
                                        .user_data = &link->in[place]};
-    link->n_fetches++; /* the end may be told of within the call */
+    link->n_fetches++; /* before the call, which may report the completion */
     ucs_status_ptr_t request =
         ucx->calls->am_recv_data_nbx(ucx->worker, data, part->to, part->bytes, &param);
     if (UCS_PTR_IS_PTR(request))
@@ -136,7 +137,8 @@ static ucs_status_t fetch(struct stepaf_ucx_link *link, uint32_t place, void *da
     return UCS_INPROGRESS;
 }
 
-/* @a n_told: of its pieces, those that are to be fetched with it. */
+/* Count a message. @a n_told is 1 if its own data are to be fetched, which counts as one more piece;
+ * else 0. */
 static void keep_message(struct stepaf_ucx_link *link, const struct arrival *it, uint32_t n_told)
 {
     const struct stepaf_ucx_head *head = &it->head;
@@ -153,8 +155,9 @@ static void keep_message(struct stepaf_ucx_link *link, const struct arrival *it,
     stepaf_fabric_count(&link->shared, STEPAF_FABRIC_MESSAGE, head->number);
 }
 
-/* A piece or a message. @a beside_gpu: of a rank with GPU memory; @a own: for it. UCS_INPROGRESS: @a
- * data stays UCX's until it is fetched. */
+/* Take the data of a piece or a message. @a is_told_only: UCX has only announced the data;
+ * @a beside_gpu: this rank has GPU memory; @a own: the registration of the GPU memory that the data
+ * are for. Returns UCS_INPROGRESS if @a data stays valid until it is fetched. */
 static ucs_status_t take_data(struct stepaf_ucx_link *link, const struct arrival *it,
                               const struct part *parts, void *data, bool is_told_only,
                               bool beside_gpu, const struct stepaf_ucx_registration *own)
@@ -165,7 +168,7 @@ static ucs_status_t take_data(struct stepaf_ucx_link *link, const struct arrival
     for (unsigned i = 0; i < it->head.n_places && !is_told_only; i++) {
         if (parts[i].lent && !stepaf_is_writable(parts[i].to, parts[i].bytes)) {
             stepaf_ucx_cannot_write(link);
-            return UCS_OK; /* it is not counted, so nothing is delivered */
+            return UCS_OK; /* not counted, so nothing is delivered */
         }
         if (parts[i].bytes)
             memcpy(parts[i].to, from, parts[i].bytes);
@@ -189,8 +192,8 @@ static ucs_status_t drop(struct stepaf_ucx *ucx)
     return UCS_OK;
 }
 
-/* A message that is not quick. @a beside_gpu, which the compiler knows: this rank has GPU memory that
- * UCX moves. */
+/* Take an active message that is not quick. @a beside_gpu, a constant for the compiler: this rank has
+ * GPU memory that UCX moves. */
 static ucs_status_t take_arrival(struct stepaf_ucx *ucx, const void *header, size_t header_bytes,
                                  void *data, size_t bytes, bool is_told_only, bool beside_gpu)
 {
@@ -216,7 +219,7 @@ static ucs_status_t take_arrival(struct stepaf_ucx *ucx, const void *header, siz
     if (!stepaf_fabric_is_due(&link->shared, it.head.kind, it.head.number))
         return drop(ucx);
     link->shared.heard++;
-    /* What is for GPU memory has one place, and its bytes are still with the peer. */
+    /* A message for GPU memory has one place, and its bytes are still at the peer. */
     if (beside_gpu && (own = find_gpu(link, it.places, it.head.n_places, &parts[0])))
         good = is_told_only && !it.more_bytes && it.head.n_places == 1 && parts[0].bytes == bytes;
     else
@@ -239,7 +242,7 @@ static __attribute__((noinline)) ucs_status_t take_beside_gpu(struct stepaf_ucx 
                         true);
 }
 
-/* One function, so that what is said of GPUs costs the others nothing. */
+/* A function of its own, so that the code for GPUs costs ranks without GPU memory nothing. */
 static __attribute__((noinline, flatten)) ucs_status_t take_plain(struct stepaf_ucx *ucx,
                                                                   const void *header,
                                                                   size_t header_bytes, void *data,
@@ -278,7 +281,7 @@ static __attribute__((noinline, cold)) void settle_failure(struct stepaf_ucx_lin
     link->fault = NULL;
 }
 
-/* Do for links what could not be done within UCX. */
+/* Handle what was noted of links within UCX's progress. */
 static void settle_links(struct stepaf_ucx *ucx)
 {
     while (ucx->news) {
@@ -292,7 +295,7 @@ static void settle_links(struct stepaf_ucx *ucx)
     }
 }
 
-/* Links with news keep them for the next progress, but for those that are lost. */
+/* Links keep their news for the next progress, except links that have failed. */
 void stepaf_ucx_set_aside(struct stepaf_fabric *fabric)
 {
     struct stepaf_ucx *ucx = (struct stepaf_ucx *)fabric;
@@ -324,7 +327,7 @@ unsigned stepaf_ucx_progress(struct stepaf_transport *transport, unsigned polls)
     unsigned n;
 
     while (!(n = ucx_take_in(ucx)) && --polls) {
-        stepaf_cpu_relax(); /* a loop that runs ahead of itself is slow to leave */
+        stepaf_cpu_relax(); /* a loop that runs ahead speculatively is slow to leave */
         transport->up->polled = stepaf_ticks();
     }
     return n;

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Sending. A post of few bytes is one active message with a copy of its tensors. Otherwise each
- * tensor is an active message, and the last one also has the post's message. */
+/* Send posts that are not quick. A post with few bytes is one active message with a copy of its
+ * tensors. Otherwise each tensor is an active message, and the last one also has the post's
+ * message. */
 #include <stdio.h>
 #include <string.h>
 
@@ -31,7 +32,7 @@ bool stepaf_ucx_control(struct stepaf_fabric_link *shared, enum stepaf_fabric_ki
     return stepaf_ucx_send_am(op, op->head, sizeof(head), NULL, 0);
 }
 
-/* Put the place of a tensor behind a head. */
+/* Append the place of a tensor to a head. */
 static void add_place(uint8_t *head, unsigned n, const struct stepaf_xfer *xfer)
 {
     const struct stepaf_ucx_place place = {xfer->dst_offset, xfer->dst->id, xfer->bytes};
@@ -39,7 +40,7 @@ static void add_place(uint8_t *head, unsigned n, const struct stepaf_xfer *xfer)
     memcpy(head + sizeof(struct stepaf_ucx_head) + n * sizeof(place), &place, sizeof(place));
 }
 
-/* Put a message's head together at @a to, where its places are already. */
+/* Assemble the head of a message at @a to, where its places already are. */
 static void compose(struct stepaf_ucx_link *link, struct stepaf_ucx_out *out, uint8_t *to,
                     const struct stepaf_post *post, unsigned n_places)
 {
@@ -63,7 +64,8 @@ static void compose(struct stepaf_ucx_link *link, struct stepaf_ucx_out *out, ui
     link->shared.base.messages_sent++;
 }
 
-/* One message with all that the post has; its tensors, if there are any, are copied. */
+/* Send a post as one active message. @a copy: space for copies of its tensors; NULL: there are no
+ * tensors. */
 static bool send_copied(struct stepaf_ucx_link *link, struct stepaf_ucx_out *out,
                         struct stepaf_post *post, struct stepaf_ucx_copy *copy)
 {
@@ -106,8 +108,8 @@ static unsigned last_of(const struct stepaf_post *post)
     return last;
 }
 
-/* @a is_fetched, which the compiler knows: UCX is to leave bytes where they are until the peer
- * fetches them; else it does as it likes. */
+/* Send a post with an active message for each tensor. @a is_fetched, a constant for the compiler: the
+ * peer must fetch the tensors; else UCX decides. */
 static inline __attribute__((always_inline)) bool send_pieces_so(struct stepaf_ucx_link *link,
                                                                  struct stepaf_ucx_out *out,
                                                                  struct stepaf_post *post,
@@ -151,7 +153,7 @@ static bool send_pieces(struct stepaf_ucx_link *link, struct stepaf_ucx_out *out
     return send_pieces_so(link, out, post, false);
 }
 
-/* Return the bytes of a post; *parts_p: how many of its tensors have any. */
+/* Return the bytes of a post; *parts_p: how many of its tensors are not empty. */
 static uint64_t weigh(const struct stepaf_post *post, unsigned *parts_p)
 {
     uint64_t bytes = 0;
@@ -163,7 +165,7 @@ static uint64_t weigh(const struct stepaf_post *post, unsigned *parts_p)
     return bytes;
 }
 
-/* Whether this rank's memory is still there that a copy is to be made of. */
+/* Return whether the memory of all tensors is still readable, before they are copied. */
 static bool can_copy(const struct stepaf_post *post)
 {
     bool can = true;
@@ -175,7 +177,7 @@ static bool can_copy(const struct stepaf_post *post)
     return can;
 }
 
-/* Nothing of it has been sent: what is next takes its place. */
+/* Refuse a post of which nothing has been sent: the next post takes its number. */
 static __attribute__((cold)) bool refuse_copy(struct stepaf_fabric_flight *flight,
                                               struct stepaf_post *post)
 {
@@ -186,7 +188,7 @@ static __attribute__((cold)) bool refuse_copy(struct stepaf_fabric_flight *fligh
     return true;
 }
 
-/* UCX may have done all of it at once. */
+/* Note if UCX has completed all sends of the post immediately. */
 static inline void end_at_once(struct stepaf_fabric_flight *flight, struct stepaf_post *post,
                                bool good)
 {
@@ -208,7 +210,7 @@ bool stepaf_ucx_send_post(struct stepaf_ucx_link *link, struct stepaf_post *post
     uint64_t bytes = weigh(post, &parts);
     if (!parts)
         return send_copied(link, out, post, NULL);
-    /* What was begun in one way goes on in it. */
+    /* A post continues in the way in which it was begun. */
     bool is_begun = flight->pieces || flight->pending || post->at;
     if (bytes <= STEPAF_UCX_STAGE && parts <= STEPAF_UCX_PLACES && ucx->free_copy && !is_begun)
         return can_copy(post) ? send_copied(link, out, post, take_copy(ucx))
@@ -233,7 +235,7 @@ bool stepaf_ucx_touches_gpu(const struct stepaf_post *post)
 struct gpu_post {
     struct stepaf_ucx_link *link;
     struct stepaf_post *post;
-    bool good; /* else there is no room now, or the link is lost */
+    bool good; /* false: there is no space now, or the link is lost */
 };
 
 static void send_gpu_post(void *arg)
@@ -256,7 +258,7 @@ bool stepaf_ucx_send_gpu_post(struct stepaf_ucx_link *link, struct stepaf_post *
     char reason[STEPAF_REASON_MAX];
 
     if (!ucx->gpu.device) {
-        send_gpu_post(&job); /* only the peer has a GPU */
+        send_gpu_post(&job); /* only the peer has GPU memory */
     } else if (stepaf_gpu_inside(ucx->gpu.device, send_gpu_post, &job)) {
         snprintf(reason, sizeof(reason), "%.180s", stepaf_last_error()->text);
         up->lost(up, &link->shared.base, reason);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Opening and closing, and the table. */
+/* Open and close the transport; its table. */
 #include "transport/ucx/ucx.h"
 
 #include <stdlib.h>
@@ -22,9 +22,9 @@ static bool ucx_probe(const struct stepaf_env *env, char *reason)
     return stepaf_ucx_library(reason) != NULL;
 }
 
-/* All links are proven, or there are to be none: what UCX connects has been connected. Until then
- * what it opens is kept from low numbers, all the time, since it has a thread of its own that
- * accepts connections. */
+/* End the time in which the file descriptors that UCX opens are kept from the numbers 0 to 2: all
+ * links are proven, or there will be none. That time is not limited to calls of UCX, since a thread
+ * of UCX accepts connections. */
 static void end_connects(struct stepaf_ucx *ucx)
 {
     if (ucx->connects)
@@ -39,15 +39,15 @@ static void destroy_worker(void *arg)
     ucx->calls->worker_destroy(ucx->worker);
 }
 
-/* Streams that UCX has made are ended where the GPU is current. */
+/* The worker destroys its CUDA streams, which requires the GPU's context. */
 static void end_worker(struct stepaf_ucx *ucx)
 {
     if (!ucx->gpu.device || stepaf_gpu_inside(ucx->gpu.device, destroy_worker, ucx))
         destroy_worker(ucx);
 }
 
-/* A worker that is ended while something is under way ends the process: then it is left as it is,
- * with the memory that it may be moving. */
+/* To destroy a worker while something is in flight would end the process. Such a worker is left as
+ * it is, with the memory that it may be moving. */
 static void ucx_close(struct stepaf_transport *transport)
 {
     struct stepaf_ucx *ucx = (struct stepaf_ucx *)transport;
@@ -87,7 +87,7 @@ static ucs_status_t open_worker(struct stepaf_ucx *ucx, uint32_t n_peers)
                                      UCP_PARAM_FIELD_FEATURES | UCP_PARAM_FIELD_ESTIMATED_NUM_EPS,
                                  .features = UCP_FEATURE_AM,
                                  .estimated_num_eps = n_peers};
-    /* One thread at a time, which the library sees to. */
+    /* The library ensures that only one thread at a time calls UCX. */
     const ucp_worker_params_t worker_params = {.field_mask = UCP_WORKER_PARAM_FIELD_THREAD_MODE,
                                                .thread_mode = UCS_THREAD_MODE_SERIALIZED};
     ucp_worker_attr_t attr = {.field_mask = UCP_WORKER_ATTR_FIELD_ADDRESS |
@@ -123,7 +123,7 @@ static const char *string_of(int error)
     return library->status_string((ucs_status_t)error);
 }
 
-/* Memory of this rank alone. */
+/* Allocate what needs no call of UCX. */
 static bool ucx_make_room(struct stepaf_ucx *ucx, uint32_t n_peers)
 {
     static const struct stepaf_fabric_calls calls = {.control = stepaf_ucx_control,
@@ -203,7 +203,7 @@ static void ucx_shrink(struct stepaf_transport *transport)
     end_connects((struct stepaf_ucx *)transport);
 }
 
-/* Of links that are there each says itself what it goes by. */
+/* List what UCX can use, until links exist: then each link names what it uses. */
 static void ucx_describe(const struct stepaf_transport *transport, char *text)
 {
     const struct stepaf_ucx *ucx = (const struct stepaf_ucx *)transport;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* UCX: one worker, an endpoint for each peer. README.md says how. */
+/* The UCX transport: one worker, and one endpoint per peer. README.md describes the design. */
 #ifndef STEPAF_TRANSPORT_UCX_UCX_H
 #define STEPAF_TRANSPORT_UCX_UCX_H
 
@@ -7,35 +7,35 @@
 #include "transport/ucx/library.h"
 
 enum {
-    STEPAF_UCX_STAGE = 512,    /* bytes of tensors that a message carries as a copy */
-    STEPAF_UCX_PLACES = 8,     /* of one message */
-    STEPAF_UCX_OPS = 512,      /* pieces under way at most */
-    STEPAF_UCX_RESERVE = 64,   /* and more of credits */
-    STEPAF_UCX_COPIES = 64,    /* and copies; beyond that tensors go as they are */
-    STEPAF_UCX_ADDRESS = 4096, /* the longest address, and the longest key */
+    STEPAF_UCX_STAGE = 512,    /* most bytes of tensors that a message carries as a copy */
+    STEPAF_UCX_PLACES = 8,     /* most places of one message */
+    STEPAF_UCX_OPS = 512,      /* most sends of pieces in flight */
+    STEPAF_UCX_RESERVE = 64,   /* more: for credits */
+    STEPAF_UCX_COPIES = 64,    /* most copies in flight; tensors beyond that are not copied */
+    STEPAF_UCX_ADDRESS = 4096, /* bytes of the longest address */
     STEPAF_UCX_TEXT = 32,
-    STEPAF_UCX_MESSAGE = 0, /* the numbers of our active messages */
+    STEPAF_UCX_MESSAGE = 0, /* ids of this transport's active messages */
     STEPAF_UCX_QUICK = 1
 };
 
-/* Where a part of what comes is to lie. */
+/* Where the receiver stores a part of the data: an offset in one of its memories. */
 struct stepaf_ucx_place {
     uint64_t offset;
-    uint32_t id, bytes; /* stepaf_mem */
+    uint32_t id, bytes; /* id: of the stepaf_mem */
 };
 
-/* An active message begins with this. Behind it are its places, and of a MESSAGE that is not short
- * as much of stepaf_msg as means anything; its data are the bytes for the places. Where they are
- * few they are behind all that, and there are no data: UCX has a shorter way for what has no more
- * than a header. */
+/* The beginning of an active message's header. The places follow and then, for a MESSAGE that is
+ * not short, the used part of stepaf_msg. The bytes for the places are the data of the active
+ * message. If there are few bytes, they are at the end of the header instead, and there are no
+ * data: UCX has a shorter path for messages that are only a header. */
 struct stepaf_ucx_head {
     uint64_t token; /* the receiver's */
     uint32_t peer;  /* the sender's index among the receiver's peers */
     uint32_t number;
-    uint32_t taken;
-    uint32_t pieces;  /* MESSAGE: that belong to it */
+    uint32_t taken;   /* credit: the peer's messages taken */
+    uint32_t pieces;  /* MESSAGE: how many belong to it */
     uint8_t kind;     /* stepaf_fabric_kind */
-    uint8_t is_short; /* MESSAGE: imm says all of it, by stepaf_msg_to_imm */
+    uint8_t is_short; /* MESSAGE: imm is the whole message, by stepaf_msg_to_imm */
     uint16_t n_places;
     uint32_t imm;
 };
@@ -43,11 +43,11 @@ struct stepaf_ucx_head {
 _Static_assert(sizeof(struct stepaf_ucx_head) == 32 && sizeof(struct stepaf_ucx_place) == 16,
                "heads have no padding");
 
-/* The commonest message has a number of its own, and begins with this; its bytes are behind it: see
- * quick.c. */
+/* The whole header of a quick message, the most frequent kind, which has an id of its own. The
+ * bytes of the tensor follow: see quick.c. */
 struct stepaf_ucx_quick {
     uint32_t token;  /* the upper half of the receiver's */
-    uint32_t whose;  /* the id of the bytes' memory, the sender's index */
+    uint32_t whose;  /* the id of the memory that the bytes are for, and the sender's index */
     uint32_t offset; /* in that memory */
     uint32_t imm;
     uint16_t number, taken;
@@ -55,7 +55,7 @@ struct stepaf_ucx_quick {
 
 enum {
     STEPAF_UCX_ID_SHIFT = 14,
-    STEPAF_UCX_QUICK_IDS = 1 << 18 /* memory with a larger number has no room in whose */
+    STEPAF_UCX_QUICK_IDS = 1 << 18 /* ids from this one on do not fit in whose */
 };
 
 _Static_assert(sizeof(struct stepaf_ucx_quick) == 20 &&
@@ -70,36 +70,38 @@ enum {
                           sizeof(struct stepaf_msg) + STEPAF_UCX_STAGE
 };
 
-/* A header with a copy of tensors. */
+/* Space for a header that includes a copy of tensors. */
 struct stepaf_ucx_copy {
     _Alignas(STEPAF_FABRIC_LINE) uint8_t head[STEPAF_UCX_HEAD_MAX];
-    struct stepaf_ucx_copy *next; /* while it is free */
+    struct stepaf_ucx_copy *next; /* while the copy is free */
 };
 
-enum { /* where a quick message is put in one: its tensor begins a line, as it is copied fastest */
+enum { /* where a quick message begins in a copy: its tensor is then at the beginning of a cache
+          line, which is copied fastest */
        STEPAF_UCX_COPY_AT = STEPAF_FABRIC_LINE - sizeof(struct stepaf_ucx_quick)
 };
 
 _Static_assert(STEPAF_FABRIC_LINE + STEPAF_UCX_STAGE <= STEPAF_UCX_HEAD_MAX,
                "there is room for it");
 
-/* A send under way. */
+/* A send in flight. */
 struct stepaf_ucx_op {
     struct stepaf_fabric_flight *flight;
-    struct stepaf_ucx_op *next;   /* while it is free */
+    struct stepaf_ucx_op *next;   /* while the op is free */
     struct stepaf_ucx_copy *copy; /* NULL: none */
-    struct stepaf_ucx_op **pool;  /* where it goes back to; NULL: it is a message's own */
+    struct stepaf_ucx_op **pool;  /* the free list to return the op to; NULL: op of a message */
     uint8_t head[sizeof(struct stepaf_ucx_head) + sizeof(struct stepaf_ucx_place)];
 };
 
-/* The message of a flight. A quick one of 44 bytes at most is in one line of the cache. */
+/* The message of a flight. A quick message with at most 44 bytes of tensor fits one cache line. */
 struct stepaf_ucx_out {
     _Alignas(STEPAF_FABRIC_LINE) uint8_t head[STEPAF_UCX_HEAD_USUAL];
     struct stepaf_ucx_op op;
     uint32_t head_bytes;
 };
 
-/* A message that comes in pieces which UCX fetches. */
+/* The argument of fetches: a link, and the place in its ring of the message that the fetched bytes
+ * belong to. */
 struct stepaf_ucx_in {
     struct stepaf_ucx_link *link;
     uint32_t place;
@@ -110,14 +112,14 @@ struct stepaf_ucx_link {
     ucp_ep_h ep;
     struct stepaf_ucx_link *next_news;
     bool has_news;
-    bool by_card;       /* among what carries it is a network card that writes to memory */
-    bool has_gpu;       /* some GPU memory of this rank's, or the peer's, is registered */
-    bool can_force;     /* close, whatever is under way */
-    bool is_left;       /* it could not be closed so: what is under way ends with the worker */
-    unsigned n_closing; /* by force */
-    unsigned n_fetches; /* under way */
+    bool by_card;       /* at least one lane is RDMA by a NIC */
+    bool has_gpu;       /* GPU memory of this rank or of the peer is registered */
+    bool can_force;     /* the endpoint can be closed whatever is in flight */
+    bool is_left;       /* not closed, as force was not possible: sends end with the worker */
+    unsigned n_closing; /* forced closes in progress */
+    unsigned n_fetches; /* in flight */
     ucs_status_t failed;
-    const char *fault; /* of what the peer has sent */
+    const char *fault; /* why the link is to be lost, if UCX has reported no error; else NULL */
     struct stepaf_ucx_out out[STEPAF_FABRIC_RING];
     struct stepaf_ucx_in in[STEPAF_FABRIC_RING];
     uint8_t slots[STEPAF_FABRIC_RING][STEPAF_FABRIC_SLOT];
@@ -125,29 +127,30 @@ struct stepaf_ucx_link {
 
 struct stepaf_ucx_registration {
     ucp_mem_h memh;
-    struct stepaf_gpu *gpu; /* whose memory; NULL: the host's */
-    ucs_memory_type_t type; /* of a GPU's */
+    struct stepaf_gpu *gpu; /* the GPU that has the memory; NULL: host memory */
+    ucs_memory_type_t type; /* of GPU memory */
     struct stepaf_ucx_registration *next, **back;
 };
 
 struct stepaf_ucx_rmem {
     struct stepaf_rmem base;
-    bool is_gpu; /* the peer fetches what is for it */
+    bool is_gpu; /* GPU memory: the peer fetches the data for it */
 };
 
 enum stepaf_ucx_gpu_way { STEPAF_UCX_GPU_UNKNOWN, STEPAF_UCX_GPU_DIRECT, STEPAF_UCX_GPU_STAGED };
 
 struct stepaf_ucx_gpu {
-    /* Why UCX's progress is to be in the GPU's context: sends from its memory, and fetches, that are
-     * under way; and n_always more, 1 where UCX needs the context whenever it begins something. */
+    /* Progress runs in the GPU's context while n_inside is not 0. n_inside counts the sends from GPU
+     * memory and the fetches in flight, plus n_always, which is 1 if this UCX always needs the
+     * context for progress. */
     unsigned n_inside, n_always;
-    bool is_gone;                /* the context: UCX is not called any more */
-    bool needs_context;          /* UCX, while it makes progress: it enters none by itself */
-    struct stepaf_gpu *device;   /* whose memory is registered; NULL: none is, or was */
+    bool is_gone;                /* the context is gone: UCX is not called any more */
+    bool needs_context;          /* this UCX does not enter the context by itself */
+    struct stepaf_gpu *device;   /* the GPU whose memory is, or was, registered; NULL: none */
     enum stepaf_ucx_gpu_way way; /* of the memory that was offered last */
-    bool has_rdma, takes_dmabuf; /* UCX; where it has CUDA */
-    const char *never;           /* why none is taken, as is known since UCX was opened; "" */
-    char why[STEPAF_REASON_MAX]; /* staged */
+    bool has_rdma, takes_dmabuf; /* UCX has RDMA, accepts dma-bufs; valid if it has CUDA */
+    const char *never;           /* why no GPU memory is accepted, known since opening; "" */
+    char why[STEPAF_REASON_MAX]; /* why GPU memory is staged */
 };
 
 struct stepaf_ucx {
@@ -160,11 +163,11 @@ struct stepaf_ucx {
     struct stepaf_ucx_link *links; /* shared.links */
     struct stepaf_ucx_op *ops, *free_op, *free_reserve;
     struct stepaf_ucx_copy *copies, *free_copy;
-    struct stepaf_ucx_link *news; /* links that something is to be done for outside of UCX */
+    struct stepaf_ucx_link *news; /* links to handle after UCX's progress: stepaf_ucx_note */
     struct stepaf_ucx_registration *registrations;
-    unsigned counted;  /* sends that have ended, and links of which something new was seen to */
-    unsigned n_ending; /* flushes and closes of endpoints */
-    bool connects;     /* the first commit is not done: see end_connects */
+    unsigned counted;  /* sends completed, and links with news handled */
+    unsigned n_ending; /* flushes and closes of endpoints in progress */
+    bool connects;     /* the first commit is not complete: see end_connects */
     struct stepaf_ucx_gpu gpu;
     char version[STEPAF_UCX_TEXT];
 };
@@ -174,7 +177,8 @@ static inline struct stepaf_ucx *stepaf_ucx_of(const struct stepaf_ucx_link *lin
     return (struct stepaf_ucx *)link->shared.base.transport;
 }
 
-/* What this rank has registered of GPU memory that a peer names; NULL: it is none, or is staged. */
+/* Return this rank's registration of the GPU memory that a peer names; NULL: the memory is not GPU
+ * memory, or is staged. */
 static inline const struct stepaf_ucx_registration *stepaf_ucx_gpu_named(
     const struct stepaf_ucx_link *link, const struct stepaf_target *target)
 {
@@ -183,7 +187,7 @@ static inline const struct stepaf_ucx_registration *stepaf_ucx_gpu_named(
                : NULL;
 }
 
-/* Whether UCX is moving GPU memory, or fetches. */
+/* Return whether UCX is moving GPU memory, or fetching where this rank has GPU memory. */
 static inline bool stepaf_ucx_moves_gpu(const struct stepaf_ucx *ucx)
 {
     return ucx->gpu.n_inside > ucx->gpu.n_always;
@@ -194,7 +198,7 @@ extern const struct stepaf_transport_ops stepaf_ucx_ops;
 /* memory.c */
 stepaf_status_t stepaf_ucx_reg_mem(struct stepaf_transport *transport, struct stepaf_mem *mem);
 void stepaf_ucx_dereg_mem(struct stepaf_transport *transport, struct stepaf_mem *mem);
-/* @a unmap: else the memory is left to UCX. */
+/* Without @a unmap, UCX keeps the handle of the memory. */
 void stepaf_ucx_unregister(struct stepaf_ucx *ucx, struct stepaf_ucx_registration *registration,
                            bool unmap);
 void stepaf_ucx_pack_mem(struct stepaf_transport *transport, const struct stepaf_mem *mem,
@@ -205,17 +209,17 @@ void stepaf_ucx_release_mem(struct stepaf_link *link, struct stepaf_rmem *rmem);
 
 /* gpu.c. Find out whether GPU memory may be registered. */
 void stepaf_ucx_open_gpu(struct stepaf_ucx *ucx);
-/* Have UCX register GPU memory. False: it does not, and ucx->gpu.why says why. */
+/* Register GPU memory with UCX. Returns false if it is not registered; ucx->gpu.why says why. */
 bool stepaf_ucx_map_gpu(struct stepaf_ucx *ucx, const struct stepaf_mem *mem,
                         struct stepaf_ucx_registration *registration);
 void stepaf_ucx_unmap_gpu(struct stepaf_ucx *ucx, struct stepaf_gpu *gpu, ucp_mem_h memh);
-/* GPU memory was registered, or was not: then it goes another way, but where this one was asked
- * for. */
+/* Note whether GPU memory was registered. If not, the memory is transferred another way; returns an
+ * error if the settings require this one. */
 stepaf_status_t stepaf_ucx_note_gpu(struct stepaf_ucx *ucx, const struct stepaf_mem *mem,
                                     bool is_taken);
 void stepaf_ucx_describe_gpu(const struct stepaf_transport *transport, char *text);
 
-/* gpu_move.c. UCX's progress, in the GPU's context. */
+/* gpu_move.c. Call UCX's progress in the GPU's context. */
 unsigned stepaf_ucx_turn_inside(struct stepaf_ucx *ucx);
 static inline unsigned stepaf_ucx_turn(struct stepaf_ucx *ucx)
 {
@@ -223,21 +227,21 @@ static inline unsigned stepaf_ucx_turn(struct stepaf_ucx *ucx)
         return stepaf_ucx_turn_inside(ucx);
     return ucx->calls->worker_progress(ucx->worker);
 }
-/* Send an active message with a tensor that the peer is to fetch; the caller is in the GPU's context
- * where the tensor is in GPU memory. False: it has failed. */
+/* Send an active message with a tensor that the peer is to fetch. If the tensor is in GPU memory, the
+ * caller is in the GPU's context. Returns false if the send has failed. */
 bool stepaf_ucx_send_fetched(struct stepaf_ucx_op *op, const void *head, size_t head_bytes,
                              const struct stepaf_xfer *xfer);
-/* Fetch @a data, which UCX has only told of, in the GPU's context. @a own: to GPU memory; NULL: to
- * the host's. What UCX is to be answered is returned. */
+/* Fetch @a data, which UCX has only announced, in the GPU's context: into the GPU memory of @a own,
+ * or into host memory if @a own is NULL. Returns the status to return to UCX. */
 ucs_status_t stepaf_ucx_fetch_inside(struct stepaf_ucx_link *link, uint32_t place, void *data,
                                      const struct stepaf_ucx_registration *own, void *to,
                                      size_t bytes);
 
-/* link_info.c: what UCX can carry links by, ", transports a,b, devices c"; whether there is one
- * among these that reads and writes a peer's memory by a network card; what it carries a link
- * by. */
+/* link_info.c. Write the transports and devices that UCX can use: ", transports a,b, devices c". */
 void stepaf_ucx_resources_text(const struct stepaf_ucx *ucx, char *text, size_t room);
+/* Return whether one of these transports reads and writes a peer's memory by a NIC. */
 bool stepaf_ucx_has_rdma(const struct stepaf_ucx *ucx);
+/* Set the link's name and address from the transports and devices that UCX uses for it. */
 void stepaf_ucx_look_at(struct stepaf_fabric_link *link);
 
 /* connect.c */
@@ -247,14 +251,16 @@ stepaf_status_t stepaf_ucx_connect(struct stepaf_transport *transport,
                                    struct stepaf_unpack *unpack, struct stepaf_link **link_p,
                                    char *reason);
 void stepaf_ucx_disconnect(struct stepaf_link *link);
-/* What is under way to lost peers, and from them, comes to an end now, in UCX's progress. */
+/* Close the endpoints of lost peers. Sends to these peers, and fetches from them, then end within
+ * UCX's progress. */
 void stepaf_ucx_end_lost(struct stepaf_ucx *ucx);
-/* Whether that has yet to come, or the end of what was disconnected. */
+/* Return whether something of a lost or disconnected peer has yet to end: the close, a send or a
+ * fetch. */
 bool stepaf_ucx_is_ending(const struct stepaf_ucx_link *link);
-/* Begin to push what UCX holds back to a live peer; n_ending says when that is done. */
+/* Begin to flush the sends to a live peer. n_ending counts the flush until it is complete. */
 void stepaf_ucx_flush(struct stepaf_ucx_link *link);
 
-/* Noted: something is to be done for the link once UCX has returned. */
+/* Note that the link is to be handled after UCX's progress has returned. */
 static inline void stepaf_ucx_note(struct stepaf_ucx_link *link)
 {
     struct stepaf_ucx *ucx = stepaf_ucx_of(link);
@@ -267,45 +273,50 @@ static inline void stepaf_ucx_note(struct stepaf_ucx_link *link)
 }
 
 /* op.c */
-/* The peer has sent what can lie nowhere: the operation cannot be completed any more. */
+/* Note that the peer has sent data for a place that does not exist. The link is lost, since the
+ * operation cannot complete any more. */
 void stepaf_ucx_has_no_place(struct stepaf_ucx_link *link);
-/* This rank's own memory, which it names, cannot be written to: nor can it. */
+/* Note that this rank's memory, which the peer has named, cannot be written to. The link is lost,
+ * for the same reason. */
 void stepaf_ucx_cannot_write(struct stepaf_ucx_link *link);
-/* A piece that was fetched for the message in @a place has come, or has failed to. */
+/* Note that the fetch for the message in @a place has completed, with @a status. */
 void stepaf_ucx_has_come(struct stepaf_ucx_link *link, uint32_t place, ucs_status_t status);
-/* One of the pool, for a piece; NULL: all are under way. */
+/* Take an op for a piece; NULL: all are in flight. */
 struct stepaf_ucx_op *stepaf_ucx_take_op(struct stepaf_ucx *ucx,
                                          struct stepaf_fabric_flight *flight);
-/* The same for a credit, which has more of them. */
+/* Take an op for a credit or a hello, also from the reserve; NULL: all are in flight. */
 struct stepaf_ucx_op *stepaf_ucx_take_control(struct stepaf_ucx *ucx,
                                               struct stepaf_fabric_flight *flight);
-/* It is at its end: what it had of pools goes back. */
+/* Return the op and its copy to their pools. */
 void stepaf_ucx_free_op(struct stepaf_ucx_op *op);
+/* Complete a send that was in flight. */
 void stepaf_ucx_end_op(struct stepaf_ucx_op *op, ucs_status_t status);
-/* What UCX calls at the end of a send. */
+/* The callback of UCX for the completion of a send. */
 void stepaf_ucx_has_been_sent(void *request, ucs_status_t status, void *user_data);
-/* Take what UCX has answered to a send: it goes on, or it is done. False: it has failed. */
+/* Handle what a send call of UCX has returned: the send is in flight, or complete. Returns false if
+ * the send has failed. */
 bool stepaf_ucx_answer(struct stepaf_ucx_op *op, ucs_status_ptr_t request);
-/* Send an active message; false: it has failed. */
+/* Send an active message. Returns false if the send has failed. */
 bool stepaf_ucx_send_am(struct stepaf_ucx_op *op, const void *head, size_t head_bytes,
                         const void *source, size_t bytes);
 
 /* quick.c */
 unsigned stepaf_ucx_post(struct stepaf_post *const *posts, unsigned n);
-/* Take in what one of the commonest posts has sent. */
+/* The receive callback for quick messages. */
 ucs_status_t stepaf_ucx_take_quick(void *arg, const void *header, size_t header_bytes, void *data,
                                    size_t bytes, const ucp_am_recv_param_t *param);
 
-/* send.c. Send any post. False: there is no room now, or the link is lost. */
+/* send.c. Send any post. Returns false if there is no space now, or the link is lost. */
 bool stepaf_ucx_send_post(struct stepaf_ucx_link *link, struct stepaf_post *post);
-/* Whether a tensor of the post is in GPU memory, or goes to it; and send such a post, all of it by
- * pieces that the peer fetches. False: as above. */
+/* Return whether a tensor of the post is in GPU memory, or is for GPU memory. */
 bool stepaf_ucx_touches_gpu(const struct stepaf_post *post);
+/* Send such a post: the peer fetches each tensor. Returns false as above. */
 bool stepaf_ucx_send_gpu_post(struct stepaf_ucx_link *link, struct stepaf_post *post);
 bool stepaf_ucx_control(struct stepaf_fabric_link *link, enum stepaf_fabric_kind kind);
 
 /* receive.c */
 void stepaf_ucx_set_aside(struct stepaf_fabric *fabric);
+/* The receive callback for all other messages. */
 ucs_status_t stepaf_ucx_take(void *arg, const void *header, size_t header_bytes, void *data,
                              size_t bytes, const ucp_am_recv_param_t *param);
 unsigned stepaf_ucx_progress(struct stepaf_transport *transport, unsigned polls);
@@ -313,7 +324,8 @@ unsigned stepaf_ucx_progress(struct stepaf_transport *transport, unsigned polls)
 /* end.c */
 void stepaf_ucx_check_peers(struct stepaf_transport *transport);
 bool stepaf_ucx_is_quiet(struct stepaf_transport *transport, bool begin, uint32_t *peer_p);
-/* What live peers are still to get goes first. False: UCX does not come to an end. */
+/* Close all links, after the sends to live peers have completed. Returns false if UCX has not
+ * finished: the worker must not be destroyed. */
 bool stepaf_ucx_close_links(struct stepaf_ucx *ucx);
 
 #endif
