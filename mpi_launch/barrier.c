@@ -26,7 +26,7 @@ static stepaf_status_t exchange_token(struct stepaf_mpi *mpi, int to, int from, 
                                  ? stepaf_mpi_wait(NULL, requests, 2, deadline_ns, "barrier")
                                  : stepaf_mpi_error(code, "barrier");
     if (status == STEPAF_ERR_TIMEOUT && requests[0] != MPI_REQUEST_NULL)
-        stepaf_boot_fail(status, "MPI bootstrap: barrier: rank %d%s did not come in time", from,
+        stepaf_boot_fail(status, "MPI bootstrap: barrier: rank %d%s did not arrive in time", from,
                          round ? ", or one that it waits for," : "");
     if (requests[0] != MPI_REQUEST_NULL) {
         MPI_Cancel(&requests[0]);

@@ -44,8 +44,8 @@ static stepaf_status_t await_token(const struct stepaf_pmix_session *session, co
         int64_t pause_ns = stepaf_boot_pause_ns(ASK_AGAIN_NS);
         if (pause_ns < 0 || stepaf_boot_now_ns() >= deadline_ns)
             return stepaf_boot_fail(STEPAF_ERR_TIMEOUT,
-                                    "PMIx bootstrap: barrier: rank %d%s did not come in time", from,
-                                    round ? ", or one that it waits for," : "");
+                                    "PMIx bootstrap: barrier: rank %d%s did not arrive in time",
+                                    from, round ? ", or one that it waits for," : "");
         nanosleep(&(struct timespec){0, pause_ns}, NULL);
     }
 }

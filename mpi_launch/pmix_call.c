@@ -183,7 +183,7 @@ static stepaf_status_t await(struct call *call, const struct stepaf_pmix_session
         return stepaf_pmix_lost(dead, what);
     if (left > 0 && rank < 0)
         return stepaf_boot_fail(STEPAF_ERR_TIMEOUT,
-                                "PMIx bootstrap: %s: some rank did not come in time", what);
+                                "PMIx bootstrap: %s: some rank did not arrive in time", what);
     if (left == 0 && code == PMIX_SUCCESS)
         return STEPAF_OK;
     if (rank < 0)

@@ -32,7 +32,7 @@ static stepaf_status_t say_late(const struct stepaf_roll_call *call, const char 
 
     stepaf_roll_call_list(call, missing, sizeof missing);
     return stepaf_boot_fail(STEPAF_ERR_TIMEOUT,
-                            "MPI bootstrap: %s: some rank did not come in time%s", what, missing);
+                            "MPI bootstrap: %s: some rank did not arrive in time%s", what, missing);
 }
 
 static stepaf_status_t poll_all(MPI_Request *requests, int n, int64_t deadline_ns, const char *what,

@@ -109,8 +109,8 @@ stepaf_status_t stepaf_boot_load(int choice, stepaf_boot_init_t *init_p)
     /* What the program exports comes before what the opened library depends on. */
     if (!is_own_init(RTLD_DEFAULT) && !is_own_init(opened))
         return stepaf_error_set(STEPAF_ERR_BOOT, STEPAF_PHASE_INIT,
-                                "%s brings a second libstepaf: a program that is linked against "
-                                "archives calls %s instead of stepaf_init(NULL, ...)",
+                                "%s has loaded a second libstepaf: a program that links libstepaf "
+                                "statically must call %s instead of stepaf_init(NULL, ...)",
                                 library->file, library->direct);
     union { /* ISO C has no conversion of the one to the other; POSIX says that they are alike */
         void *symbol;
@@ -118,8 +118,8 @@ stepaf_status_t stepaf_boot_load(int choice, stepaf_boot_init_t *init_p)
     } entry = {.symbol = dlsym(opened, library->entry)};
     if (!entry.symbol)
         return stepaf_error_set(STEPAF_ERR_BOOT, STEPAF_PHASE_INIT,
-                                "%s has no %s: it belongs to another version", library->file,
-                                library->entry);
+                                "%s has no function %s: the library is of another version",
+                                library->file, library->entry);
     *init_p = entry.init;
     return STEPAF_OK;
 }

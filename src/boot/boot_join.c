@@ -24,7 +24,7 @@ static stepaf_status_t join_job(struct joined *joined, int64_t deadline_ns)
 {
     if (joined->has_failed)
         return stepaf_error_set(STEPAF_ERR_BOOT, STEPAF_PHASE_INIT,
-                                "local bootstrap: an exchange after one that failed");
+                                "local bootstrap: no exchange is possible after one has failed");
     stepaf_status_t status = joined->join.rank == 0
                                  ? stepaf_join_as_host(&joined->join, deadline_ns, &joined->local)
                                  : stepaf_join_as_guest(&joined->join, deadline_ns, &joined->local);
@@ -60,8 +60,9 @@ static stepaf_status_t join_barrier(void *self, stepaf_group_t group, const int 
     struct joined *joined = self;
 
     if (!joined->local)
-        return stepaf_error_set(STEPAF_ERR_BOOT, STEPAF_PHASE_BARRIER,
-                                "local bootstrap: a barrier before the first exchange");
+        return stepaf_error_set(
+            STEPAF_ERR_BOOT, STEPAF_PHASE_BARRIER,
+            "local bootstrap: no barrier is possible before the first exchange");
     return joined->boot.barrier(joined->boot.self, group, ranks, n, timeout_us);
 }
 
@@ -80,10 +81,11 @@ static void join_close(void *self)
 static stepaf_status_t read_place(const struct stepaf_env *env, struct stepaf_join *join_p)
 {
     if (env->local_size == 0 || !env->from_environment[STEPAF_ENV_LOCAL_RANK])
-        return stepaf_error_set(STEPAF_ERR_SETTING, STEPAF_PHASE_INIT,
-                                "%s is not set: a local job is told its number of processes by "
-                                "STEPAF_LOCAL_SIZE, and each its own by STEPAF_LOCAL_RANK, from 0",
-                                env->local_size == 0 ? "STEPAF_LOCAL_SIZE" : "STEPAF_LOCAL_RANK");
+        return stepaf_error_set(
+            STEPAF_ERR_SETTING, STEPAF_PHASE_INIT,
+            "%s is not set: a job without a launcher requires STEPAF_LOCAL_SIZE, its number of "
+            "processes, and STEPAF_LOCAL_RANK, the number of this process from 0",
+            env->local_size == 0 ? "STEPAF_LOCAL_SIZE" : "STEPAF_LOCAL_RANK");
     if (env->local_rank >= env->local_size)
         return stepaf_error_set(STEPAF_ERR_SETTING, STEPAF_PHASE_INIT,
                                 "STEPAF_LOCAL_RANK=%d: ranks are 0 to %d with STEPAF_LOCAL_SIZE=%d",

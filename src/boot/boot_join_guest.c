@@ -95,7 +95,7 @@ static stepaf_status_t adopt_answer(const struct stepaf_join *join,
     if (status < 0)
         return repeat_reason(join, status, answer);
     if (is_cut)
-        return stepaf_join_error(join, "taking what rank 0 shares", EMFILE);
+        return stepaf_join_error(join, "cannot receive the shared files of rank 0", EMFILE);
     return stepaf_boot_local_adopt(join->size, fds, local_p);
 }
 
@@ -109,17 +109,16 @@ static stepaf_status_t await_others(const struct stepaf_join *join, int fd, int6
     while (status == STEPAF_INPROGRESS && stepaf_join_readable(fd, deadline_ns))
         status = stepaf_join_hear(fd, &answer);
     if (status == STEPAF_INPROGRESS) {
-        status = stepaf_error_set_peer(STEPAF_ERR_TIMEOUT, STEPAF_PHASE_INIT, host,
-                                       "local bootstrap: job %s: rank 0 did not gather all in time",
-                                       join->job);
+        status = stepaf_error_set_peer(
+            STEPAF_ERR_TIMEOUT, STEPAF_PHASE_INIT, host,
+            "local bootstrap: job %s: rank 0 did not gather all ranks in time", join->job);
         stepaf_join_say(fd, stepaf_last_error(), NULL);
         return status;
     }
     if (status == STEPAF_ERR_PEER_LOST && answer.status != status)
-        return stepaf_error_set_peer(status, STEPAF_PHASE_INIT, host,
-                                     "local bootstrap: job %s: rank 0 has ended before all were "
-                                     "there",
-                                     join->job);
+        return stepaf_error_set_peer(
+            status, STEPAF_PHASE_INIT, host,
+            "local bootstrap: job %s: rank 0 has ended before all ranks had arrived", join->job);
     return status ? repeat_reason(join, status, &answer) : STEPAF_OK;
 }
 
@@ -157,8 +156,8 @@ stepaf_status_t stepaf_join_as_guest(const struct stepaf_join *join, int64_t dea
         int fd = call_host(join);
         if (fd < 0 && errno != ECONNREFUSED && errno != EAGAIN && errno != EPIPE &&
             errno != ECONNRESET && errno != EINTR)
-            return stepaf_join_error(join, errno == EPERM ? "rank 0 is another user's" : "connect",
-                                     errno);
+            return stepaf_join_error(
+                join, errno == EPERM ? "rank 0 belongs to another user" : "connect", errno);
         int is_cut = 0, is_answered = fd >= 0 && stepaf_join_readable(fd, deadline_ns) &&
                                       receive_answer(fd, &answer, fds, &is_cut);
         stepaf_status_t status = STEPAF_ERR_TIMEOUT;
@@ -175,7 +174,7 @@ stepaf_status_t stepaf_join_as_guest(const struct stepaf_join *join, int64_t dea
             return stepaf_error_set_peer(
                 STEPAF_ERR_TIMEOUT, STEPAF_PHASE_INIT, (struct stepaf_who){-1, -1, 0},
                 "local bootstrap: job %s: rank 0 did not %s in time; %s", join->job,
-                fd >= 0 ? "gather all" : "come", stepaf_join_who_meets(join));
+                fd >= 0 ? "gather all ranks" : "arrive", stepaf_join_who_meets(join));
         nanosleep(&(struct timespec){0, RETRY_NS}, NULL);
     }
 }

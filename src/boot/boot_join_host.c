@@ -117,7 +117,7 @@ static stepaf_status_t await_news(struct host *host, int64_t deadline_ns)
     if (stepaf_join_poll(host->polled, n, limit_ns) >= 0 ||
         stepaf_join_dismiss_oldest(&host->strangers))
         return STEPAF_OK;
-    return stepaf_join_error(host->join, "poll of all ranks (ulimit -n)", errno);
+    return stepaf_join_error(host->join, "cannot poll all ranks (ulimit -n)", errno);
 }
 
 /* Who connects, and who says who it is. Who is not of this user, or no rank, changes nothing. */
@@ -143,7 +143,7 @@ static const char *hint_unsent(const struct host *host, int rank, char text_p[HI
 
     *text_p = '\0';
     if (why)
-        snprintf(text_p, HINT_MAX, "; rank %d could not be sent what all share: %s", rank,
+        snprintf(text_p, HINT_MAX, "; cannot send the shared files to rank %d: %s", rank,
                  stepaf_why(why));
     return text_p;
 }
@@ -157,7 +157,7 @@ static stepaf_status_t miss_one(const struct host *host)
         missing++;
     return stepaf_error_set_peer(
         STEPAF_ERR_TIMEOUT, STEPAF_PHASE_INIT, (struct stepaf_who){-1, -1, missing},
-        "local bootstrap: job %s: rank %d did not come in time; %d of %d are here; %s%s",
+        "local bootstrap: job %s: rank %d did not arrive in time; %d of %d are here; %s%s",
         host->join->job, missing, host->n_ready, host->join->size,
         stepaf_join_who_meets(host->join), hint_unsent(host, missing, hint));
 }
@@ -180,10 +180,10 @@ static stepaf_status_t hear_joiner(struct host *host, int rank)
     if (status == STEPAF_ERR_TIMEOUT)
         return miss_one(host); /* it would have waited no longer */
     if (status == STEPAF_ERR_PEER_LOST)
-        return stepaf_error_set_peer(status, STEPAF_PHASE_INIT, who,
-                                     "local bootstrap: job %s: rank %d has ended before all were "
-                                     "there%s",
-                                     host->join->job, rank, hint_unsent(host, rank, hint));
+        return stepaf_error_set_peer(
+            status, STEPAF_PHASE_INIT, who,
+            "local bootstrap: job %s: rank %d has ended before all ranks had arrived%s",
+            host->join->job, rank, hint_unsent(host, rank, hint));
     return stepaf_error_set_peer(status < 0 ? status : STEPAF_ERR_PROTOCOL, STEPAF_PHASE_INIT, who,
                                  "local bootstrap: job %s: rank %d cannot join: %.200s",
                                  host->join->job, rank, answer.reason);
@@ -266,15 +266,16 @@ static stepaf_status_t name_is_taken(const struct host *host, long user)
     const char *job = host->join->job;
 
     if (user >= 0 && user != (long)geteuid())
-        return stepaf_error_set(STEPAF_ERR_BOOT, STEPAF_PHASE_INIT,
-                                "local bootstrap: job %s: a process of user %ld has taken the "
-                                "place of rank 0: give the job another STEPAF_LOCAL_JOB, which "
-                                "others do not know",
-                                job, user);
-    return stepaf_error_set(STEPAF_ERR_BOOT, STEPAF_PHASE_INIT,
-                            "local bootstrap: job %s: another %s there already: give each job a "
-                            "STEPAF_LOCAL_JOB of its own",
-                            job, user >= 0 ? "rank 0 is waiting" : "rank 0, or another user, is");
+        return stepaf_error_set(
+            STEPAF_ERR_BOOT, STEPAF_PHASE_INIT,
+            "local bootstrap: job %s: a process of user %ld has taken the place of rank 0: set "
+            "STEPAF_LOCAL_JOB to a name that other users do not know",
+            job, user);
+    return stepaf_error_set(
+        STEPAF_ERR_BOOT, STEPAF_PHASE_INIT,
+        "local bootstrap: job %s: another %s already: set a different STEPAF_LOCAL_JOB for each "
+        "job",
+        job, user >= 0 ? "rank 0 is waiting" : "rank 0, or another user, has the name");
 }
 
 /* Take the name; nobody else can have it then. */

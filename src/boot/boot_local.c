@@ -113,9 +113,9 @@ static stepaf_status_t refuse_broken(const struct shared *shared, int size, step
     int failed = phase == STEPAF_PHASE_BARRIER ? 0 : atomic_load(&shared->failed);
 
     if (failed < 1 || failed > size)
-        return stepaf_error_set(STEPAF_ERR_BOOT, phase,
-                                "local bootstrap: %s: another rank has given up, here or earlier",
-                                what);
+        return stepaf_error_set(
+            STEPAF_ERR_BOOT, phase,
+            "local bootstrap: %s: another rank has given up, in this call or an earlier one", what);
     return stepaf_error_set_peer(STEPAF_ERR_BOOT, phase, (struct stepaf_who){-1, -1, failed - 1},
                                  "local bootstrap: %s: world rank %d has failed: %.*s", what,
                                  failed - 1, STEPAF_LOCAL_WHY_MAX - 1, shared->why);
@@ -149,9 +149,9 @@ static stepaf_status_t meet(struct member *member, int channel, const int *ranks
     int missing = first_missing(&visit);
     if (missing < 0)
         return stepaf_error_set(STEPAF_ERR_TIMEOUT, phase,
-                                "local bootstrap: %s: the last rank came too late", what);
+                                "local bootstrap: %s: the last rank arrived too late", what);
     return stepaf_error_set_peer(STEPAF_ERR_TIMEOUT, phase, (struct stepaf_who){-1, -1, missing},
-                                 "local bootstrap: %s: world rank %d did not come in time", what,
+                                 "local bootstrap: %s: world rank %d did not arrive in time", what,
                                  missing);
 }
 
@@ -168,7 +168,7 @@ static stepaf_status_t put(int fd, const char *data, size_t bytes, uint64_t offs
         if (n <= 0)
             return stepaf_error_set(STEPAF_ERR_BOOT, STEPAF_PHASE_NONE,
                                     "local bootstrap: cannot write %zu bytes: %s", bytes,
-                                    n < 0 ? stepaf_why(errno) : "no room");
+                                    n < 0 ? stepaf_why(errno) : "no space left");
         data += n;
         bytes -= (size_t)n;
         offset += (size_t)n;
@@ -227,7 +227,8 @@ static stepaf_status_t collect_parts(struct member *member, void **block_p)
     if (atomic_fetch_add(&local->shared->readers, 1) + 1 == local->size) {
         atomic_store(&local->shared->readers, 0);
         if (ftruncate(local->fds[STEPAF_LOCAL_EXCHANGE], 0) != 0)
-            stepaf_log_debug("local bootstrap: cannot empty the file: %s", strerror(errno));
+            stepaf_log_debug("local bootstrap: cannot truncate the exchange file: %s",
+                             strerror(errno));
     }
     *block_p = block;
     return STEPAF_OK;

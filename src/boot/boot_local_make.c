@@ -100,7 +100,7 @@ stepaf_status_t stepaf_boot_local_adopt(int size, const int fds[STEPAF_LOCAL_FIL
     if (fds[STEPAF_LOCAL_EXCHANGE] < 0 || seals < 0 || (seals & wanted) != wanted ||
         fstat(fds[STEPAF_LOCAL_MAP], &about) != 0 || about.st_size != (off_t)bytes_to_map(size))
         return stepaf_error_set(STEPAF_ERR_BOOT, STEPAF_PHASE_INIT,
-                                "local bootstrap: what rank 0 shares is not made for %d ranks",
+                                "local bootstrap: the shared files of rank 0 are not for %d ranks",
                                 size);
     struct stepaf_boot_local *local = assemble(size, fds);
     if (!local)

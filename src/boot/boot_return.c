@@ -18,8 +18,8 @@ static stepaf_status_t refuse_exchange(void *self, const void *data, size_t byte
     (void)offsets_p;
     (void)timeout_us;
     return stepaf_error_set(STEPAF_ERR_BOOT, STEPAF_PHASE_NONE,
-                            "this process has taken a lost rank's place, and the job's bootstrap "
-                            "does not know it: there are no exchanges by that");
+                            "no exchange is possible: this process has taken a lost rank's place, "
+                            "and the job's bootstrap does not know it");
 }
 
 static stepaf_status_t refuse_barrier(void *self, stepaf_group_t group, const int *ranks, int n,
@@ -31,8 +31,8 @@ static stepaf_status_t refuse_barrier(void *self, stepaf_group_t group, const in
     (void)n;
     (void)timeout_us;
     return stepaf_error_set(STEPAF_ERR_BOOT, STEPAF_PHASE_BARRIER,
-                            "this process has taken a lost rank's place, and the job's bootstrap "
-                            "does not know it: there are no barriers by that");
+                            "no barrier is possible: this process has taken a lost rank's place, "
+                            "and the job's bootstrap does not know it");
 }
 
 static void close_return(void *self)

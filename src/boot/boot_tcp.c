@@ -59,7 +59,7 @@ static stepaf_status_t tcp_barrier(void *self, stepaf_group_t group, const int *
     if (!control->has_met && control->place.size > 1) {
         pthread_mutex_unlock(&control->lock);
         return stepaf_error_set(STEPAF_ERR_BOOT, STEPAF_PHASE_BARRIER,
-                                "tcp bootstrap: a barrier before the first exchange");
+                                "tcp bootstrap: no barrier is possible before the first exchange");
     }
     stepaf_status_t status = stepaf_control_raise(control, channel);
     if (status == STEPAF_OK)

@@ -38,7 +38,7 @@ void stepaf_member_net_lose(struct stepaf_member_net *net, int rank, const char 
     if (rank == net->consensus.rank || stepaf_consensus_has_lost(&net->consensus, rank))
         return;
     snprintf(net->others[rank].reason, STEPAF_MEMBER_NET_REASON_MAX, "%s", why);
-    stepaf_log_info("world rank %d, in its life %u, is lost among the members: %s", rank,
+    stepaf_log_info("members: world rank %d (life %u) is lost: %s", rank,
                     net->consensus.lives[rank], why);
     stepaf_consensus_lose(&net->consensus, rank);
 }
@@ -136,7 +136,7 @@ static bool take_message(void *arg, int rank, const struct stepaf_control_frame 
     uint32_t n_lost = net->consensus.n_lost;
     bool fits = stepaf_consensus_take(&net->consensus, rank, &message);
     if (net->consensus.n_lost != n_lost)
-        stepaf_log_info("world rank %d, in its life %u, has told of ranks that are lost", rank,
+        stepaf_log_info("members: world rank %d (life %u) has reported lost ranks", rank,
                         message.life);
     return fits;
 }
@@ -279,11 +279,11 @@ struct stepaf_member_net *stepaf_member_net_open(const struct stepaf_env *env, i
     if (net)
         stepaf_consensus_addresses_own(env->net_if, &net->own);
     if (net && !stepaf_proof_ready())
-        why = "the library that makes proofs cannot be used";
+        why = "cannot initialize libsodium";
     else if (net && !begin_listening(net, env))
         why = stepaf_why(errno);
     else if (net && !stepaf_proof_draw(contact.nonce, sizeof contact.nonce))
-        why = "the system gives no random numbers";
+        why = "no random numbers are available";
     else if (net)
         why = NULL;
     if (why) {

@@ -77,7 +77,7 @@ static void call_later(struct member_other *other, bool lacks)
 static void note_call_trouble(struct member_other *other, const char *why, int error)
 {
     other->is_refused = other->is_refused || error == ECONNREFUSED;
-    snprintf(other->trouble, sizeof other->trouble, "it cannot be called: %s", why);
+    snprintf(other->trouble, sizeof other->trouble, "cannot connect: %s", why);
 }
 
 /* Call the rank at its address. Returns false if no address is left. */
@@ -214,7 +214,7 @@ static void give_up_calling(struct stepaf_member_net *net, int rank)
         stepaf_consensus_has_lost(&net->consensus, rank))
         return;
     memcpy(other->reason, other->trouble, sizeof other->reason);
-    stepaf_log_info("world rank %d, in its life %u, is lost among the members: %s", rank,
+    stepaf_log_info("members: world rank %d (life %u) is lost: %s", rank,
                     net->consensus.lives[rank], other->reason);
     stepaf_consensus_lose(&net->consensus, rank);
 }
@@ -232,7 +232,7 @@ void stepaf_member_net_look_after(struct stepaf_member_net *net, int rank)
     }
     count_time(other, link);
     if (link && link->state == STEPAF_CONTROL_CALLING && other->spent_ns >= MEMBER_CONNECT_NS)
-        stepaf_control_link_close(link, "its host does not answer", ETIMEDOUT);
+        stepaf_control_link_close(link, "the host does not answer", ETIMEDOUT);
     if (link && link->state != STEPAF_CONTROL_CLOSED)
         return;
     if (link)

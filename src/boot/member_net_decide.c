@@ -92,7 +92,7 @@ stepaf_status_t stepaf_member_net_deal(const struct stepaf_member_net *net,
         status = stepaf_error_no_memory(STEPAF_PHASE_NONE);
     else if (!stepaf_consensus_value_read(value->data, value->bytes, blobs, (int)size))
         status = stepaf_error_set(STEPAF_ERR_PROTOCOL, STEPAF_PHASE_NONE,
-                                  "what the members have agreed on is malformed");
+                                  "the decision of the members is malformed");
     else
         deal_words(blobs, size, all, offsets_p, present_p);
     free(blobs);

@@ -130,7 +130,7 @@ void stepaf_member_host_part(struct stepaf_member_net *net, struct stepaf_contro
      * refuses it: two processes that call at the same time may reach members in different orders,
      * and both would be rejected. */
     if (link->state == STEPAF_CONTROL_UP && net->guests[link->rank].words.data)
-        refuse_guest(link, true, "another process asks for the place");
+        refuse_guest(link, true, "another process asks for the rank's place");
     stepaf_member_host_forget(net, link->rank);
 }
 
@@ -170,7 +170,7 @@ static void tell_state(struct stepaf_member_net *net, struct stepaf_control_link
     if (!pack.failed)
         stepaf_control_send(link, &frame, pack.data);
     else
-        refuse_guest(link, false, "a member has no memory for what it has to tell");
+        refuse_guest(link, false, "a member is out of memory");
     if (pack.data)
         stepaf_proof_forget(pack.data, pack.bytes); /* the key is in it */
     free(pack.data);
@@ -210,7 +210,7 @@ static bool welcome_late(struct stepaf_member_net *net, struct stepaf_control_li
     if (decided_value(&net->consensus, other->admitted_by))
         tell_state(net, link, other->admitted_by);
     else
-        refuse_guest(link, true, "the members have gone on without it");
+        refuse_guest(link, true, "the members have gone on without this process");
     return true;
 }
 
@@ -236,7 +236,7 @@ bool stepaf_member_host_tell_again(struct stepaf_member_net *net, struct stepaf_
     if (id == other->guest_id && decided_value(&net->consensus, other->admitted_by))
         tell_state(net, link, other->admitted_by);
     else
-        refuse_guest(link, true, "the members have gone on without it");
+        refuse_guest(link, true, "the members have gone on without this process");
     return true;
 }
 
@@ -350,7 +350,7 @@ bool stepaf_member_net_admit(struct stepaf_member_net *net, int rank, uint64_t i
 {
     static const stepaf_error_t is_taken = {.status = STEPAF_ERR_BOOT,
                                             .peer_world_rank = -1,
-                                            .text = "another process has taken the place"};
+                                            .text = "another process has taken the rank's place"};
     struct member_guest *guest = &net->guests[rank];
 
     stepaf_consensus_admit(&net->consensus, rank);

@@ -65,10 +65,10 @@ static stepaf_status_t parse_value(const char *value, size_t bytes, struct stepa
     }
     int count = parse_count(value, bytes);
     if (count < 1)
-        return stepaf_split_refuse(split->text, "each count has to be a number from 1 to %d",
+        return stepaf_split_refuse(split->text, "each count must be a number from 1 to %d",
                                    COUNT_MAX);
     if (split->kind != STEPAF_SPLIT_NONE && split->kind != kind)
-        return stepaf_split_refuse(split->text, "one count is per node and the other is not");
+        return stepaf_split_refuse(split->text, "one count is per node, but the other is not");
     split->kind = kind;
     *count_p = count;
     return STEPAF_OK;
@@ -81,7 +81,7 @@ static stepaf_status_t parse_word(const char *word, size_t bytes, struct stepaf_
 
     if (!equals) {
         if (!stepaf_split_word_is(word, bytes, "interleave") || split->interleave)
-            return stepaf_split_refuse(split->text, "\"%.*s\" is unknown or there twice",
+            return stepaf_split_refuse(split->text, "\"%.*s\" is unknown or occurs twice",
                                        shown(bytes), word);
         split->interleave = true;
         return STEPAF_OK;
@@ -92,7 +92,7 @@ static stepaf_status_t parse_word(const char *word, size_t bytes, struct stepaf_
     else if (stepaf_split_word_is(word, name_bytes, "ffn"))
         count = &split->ffn;
     if (!count || *count)
-        return stepaf_split_refuse(split->text, "\"%.*s=\" is unknown or there twice",
+        return stepaf_split_refuse(split->text, "\"%.*s=\" is unknown or occurs twice",
                                    shown(name_bytes), word);
     return parse_value(equals + 1, bytes - name_bytes - 1, split, count);
 }

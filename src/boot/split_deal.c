@@ -52,9 +52,9 @@ static void deal_roles(const struct stepaf_split *split, const struct place *pla
 static stepaf_status_t refuse_job(const struct stepaf_split *split, int size)
 {
     if (split->attention && split->ffn)
-        return stepaf_split_refuse(split->text, "%d + %d ranks are not the job's %d",
+        return stepaf_split_refuse(split->text, "%d + %d ranks are not the job's %d ranks",
                                    split->attention, split->ffn, size);
-    return stepaf_split_refuse(split->text, "of the job's %d ranks it leaves none for %s", size,
+    return stepaf_split_refuse(split->text, "the job has %d ranks, and none remain for %s", size,
                                split->ffn ? "attention" : "FFN");
 }
 
@@ -63,7 +63,8 @@ static stepaf_status_t refuse_node(const struct stepaf_split *split, const char 
     if (split->attention && split->ffn)
         return stepaf_split_refuse(split->text, "node %.64s has %d ranks of the job and needs %d",
                                    host, n, split->attention + split->ffn);
-    return stepaf_split_refuse(split->text, "of node %.64s's %d ranks it leaves none for %s", host,
+    return stepaf_split_refuse(split->text,
+                               "node %.64s has %d ranks of the job, and none remain for %s", host,
                                n, split->ffn ? "attention" : "FFN");
 }
 

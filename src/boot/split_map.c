@@ -28,7 +28,7 @@ static stepaf_status_t refuse_map(const char *format, ...)
     vsnprintf(reason, sizeof reason, format, args);
     va_end(args);
     return stepaf_error_set(STEPAF_ERR_SPLIT, STEPAF_PHASE_INIT,
-                            "map file: %s; it takes one \"attention\" or \"ffn\" a line", reason);
+                            "map file: %s; each line must be \"attention\" or \"ffn\"", reason);
 }
 
 /* Return the word of one line without comment and surrounding blanks. */
@@ -72,16 +72,16 @@ static stepaf_status_t walk_map(const char *text, size_t bytes, int size, uint8_
             return refuse_map("line %d is \"%.*s\"", line_number,
                               (int)(line_bytes < SHOWN_MAX ? line_bytes : SHOWN_MAX), word);
         if (ranks == size)
-            return refuse_map("line %d is past the last of the job's %d ranks", line_number, size);
+            return refuse_map("line %d is beyond the job's %d ranks", line_number, size);
         if (roles_p)
             roles_p[ranks] = (uint8_t)role;
         counts[role]++;
         ranks++;
     }
     if (ranks != size)
-        return refuse_map("it has %d ranks and the job has %d", ranks, size);
+        return refuse_map("the file has %d ranks, and the job has %d", ranks, size);
     if (!counts[STEPAF_ATTENTION] || !counts[STEPAF_FFN])
-        return refuse_map("it has no %s rank", counts[STEPAF_FFN] ? "attention" : "FFN");
+        return refuse_map("the file has no %s rank", counts[STEPAF_FFN] ? "attention" : "FFN");
     return STEPAF_OK;
 }
 
@@ -121,7 +121,7 @@ stepaf_status_t stepaf_split_parse_map_file(const char *path, int size, uint8_t 
         goto out;
     }
     if (!S_ISREG(info.st_mode) || info.st_size > MAP_FILE_MAX) {
-        status = refuse_map("%s is no ordinary file of at most %d bytes", path, MAP_FILE_MAX);
+        status = refuse_map("%s is not a regular file of at most %d bytes", path, MAP_FILE_MAX);
         goto out;
     }
     text = malloc((size_t)info.st_size + 1);

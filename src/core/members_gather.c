@@ -60,7 +60,8 @@ static stepaf_status_t refuse_slow(const struct gather *gather)
         return stepaf_error_set(STEPAF_ERR_HANDLE, STEPAF_PHASE_NONE,
                                 "another thread finalizes the context");
     return stepaf_error_set_peer(STEPAF_ERR_TIMEOUT, STEPAF_PHASE_NONE, who,
-                                 STEPAF_WHO_FORMAT " has not come in time", STEPAF_WHO_ARGS(who));
+                                 STEPAF_WHO_FORMAT " has not arrived in time",
+                                 STEPAF_WHO_ARGS(who));
 }
 
 /* List the members of the group, in order. Return false if out of memory. */

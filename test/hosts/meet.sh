@@ -85,7 +85,7 @@ began=$(date +%s)
 STEPAF_MEET=node.example:27000 STEPAF_INIT_TIMEOUT_US=1000000 ranks unshare --mount sh -c '[ $STEPAF_RANK != 0 ] || exit 0
     mount --bind /run/resolv /etc/resolv.conf; mount --bind /run/nsswitch /etc/nsswitch.conf; exec "$0"' "$rank"
 check "no answer by name service" "1 1 0" "" "\
-start: tcp bootstrap: node.example:27000: rank 0 did not come in time: name service has not answered: STEPAF_INIT_TIMEOUT_US is 1000000 us"
+start: tcp bootstrap: node.example:27000: rank 0 did not arrive in time: name service has not answered: STEPAF_INIT_TIMEOUT_US is 1000000 us"
 [ $(($(date +%s) - began)) -le 4 ] || { echo "FAILED: name service was waited for"; failed=1; }
 # A name of two addresses, at the first of which somebody takes connections and says nothing.
 echo "$hosts_net4.2 twin
@@ -129,14 +129,14 @@ check "the death of rank 0" "0 0 137" "$(echo "$all" | tail -n 2)" ""
 # Sentences that take several hosts.
 STEPAF_MEET=10.77.0.1:27000 STEPAF_SECRET= STEPAF_LOG_LEVEL=warn ranks "$rank"
 sed -i 's/.*WARN *//' /run/err
-why="tcp bootstrap: without a secret (STEPAF_SECRET, STEPAF_SECRET_FILE) whoever reaches 10.77.0.1:27000 can be a rank of this job"
+why="tcp bootstrap: no secret is set (STEPAF_SECRET, STEPAF_SECRET_FILE): any process that reaches 10.77.0.1:27000 can become a rank of this job"
 check "no secret" "0 0 0" "$all" "$why"
 ip netns exec h2 ip link set eth0 down
 ip netns exec h3 ip link set eth0 down
 STEPAF_MEET=10.77.0.1:27000 STEPAF_INIT_TIMEOUT_US=1000000 ranks "$rank"
 check "hosts without a network" "1 1 1" "" "\
-start: tcp bootstrap: 10.77.0.1:27000: rank 0 did not come in time: Network is unreachable: STEPAF_INIT_TIMEOUT_US is 1000000 us
-start: tcp bootstrap: 10.77.0.1:27000: ranks 1, 2 did not come in time; 1 of 3 are here; is 10.77.0.1 this host?: STEPAF_INIT_TIMEOUT_US is 1000000 us"
+start: tcp bootstrap: 10.77.0.1:27000: rank 0 did not arrive in time: Network is unreachable: STEPAF_INIT_TIMEOUT_US is 1000000 us
+start: tcp bootstrap: 10.77.0.1:27000: ranks 1, 2 did not arrive in time; 1 of 3 are here; check that 10.77.0.1 is this host: STEPAF_INIT_TIMEOUT_US is 1000000 us"
 ip netns exec h2 ip link set eth0 up
 ip netns exec h3 ip link set eth0 up
 

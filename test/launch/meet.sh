@@ -70,7 +70,7 @@ job 24 sh -c '[ $number != 0 ] || ulimit -n 16; STEPAF_RANK=$number exec "$0"' "
 [ "$code" -eq 1 ] || fail "exit code $code without descriptors"
 [ $(($(date +%s) - began)) -le 20 ] || fail "descriptors were waited for"
 [ "$(sed '/ WARN /d; s/; [0-9]* of 24 are here//' "$directory/err" | sort | uniq -c | sed 's/^ *//')" = "24 start: tcp bootstrap: \
-localhost:$((port + 2)): rank 0 has no descriptors for the connections of all ranks (ulimit -n)" ] || {
+localhost:$((port + 2)): rank 0 has too few file descriptors for the connections of all ranks (ulimit -n)" ] || {
     fail "not all know of the descriptors"
     sort "$directory/err" | uniq -c
 }

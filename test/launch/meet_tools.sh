@@ -38,10 +38,10 @@ export STEPAF_MEET=127.0.0.1:$port STEPAF_SIZE=2 STEPAF_INIT_TIMEOUT_US=1000000
 # shellcheck disable=SC2086
 for rank in 0 1; do
     export STEPAF_RANK=$rank
-    try 1 "rank $((1 - rank)) did not come in time" "$build/stepaf_info" --map
+    try 1 "rank $((1 - rank)) did not arrive in time" "$build/stepaf_info" --map
     [ ! -s "$directory/out" ] || fail "a map of ranks that were not there"
-    try 2 "rank $rank: .*rank $((1 - rank)) did not come in time" $perf
-    try 1 "rank $((1 - rank)) did not come in time" "$build/stepaf_doctor" process
+    try 2 "rank $rank: .*rank $((1 - rank)) did not arrive in time" $perf
+    try 1 "rank $((1 - rank)) did not arrive in time" "$build/stepaf_doctor" process
 done
 unset STEPAF_RANK
 

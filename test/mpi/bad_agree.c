@@ -161,5 +161,6 @@ void bad_nodes(struct hs_job *job)
     bad_try_saying(job, &params, STEPAF_ERR_SPLIT,
                    job->size == 3 ? "node elsewhere has 1 ranks of the job and needs 2" : "node ");
     params.split = "ffn=per-node:1";
-    bad_try_saying(job, &params, STEPAF_ERR_SPLIT, "1 ranks it leaves none for attention");
+    bad_try_saying(job, &params, STEPAF_ERR_SPLIT,
+                   "1 ranks of the job, and none remain for attention");
 }

@@ -265,7 +265,7 @@ static void another_call(void)
         CHECK(barrier(STEPAF_GROUP_WORLD, LONG_US) == STEPAF_OK);
     } else {
         CHECK(stepaf_comm(ctx, STEPAF_GROUP_WORLD, &comm) == STEPAF_ERR_TIMEOUT);
-        CHECK(strstr(last_text, "did not come in time"));
+        CHECK(strstr(last_text, "did not arrive in time"));
         CHECK(comm == MPI_COMM_SELF);
     }
     /* Then another does, who is not taken to have come by what it has sent before. */
@@ -320,7 +320,7 @@ static void late_barrier(void)
     if (boot.rank == 0) {
         CHECK(barrier(STEPAF_GROUP_ATTENTION, 50000) == STEPAF_ERR_TIMEOUT);
         CHECK(strstr(last_text, "barrier: rank "));
-        CHECK(strstr(last_text, "did not come in time"));
+        CHECK(strstr(last_text, "did not arrive in time"));
         CHECK(barrier(STEPAF_GROUP_ATTENTION, LONG_US) == STEPAF_ERR_BOOT);
     }
     CHECK(barrier(STEPAF_GROUP_WORLD, LONG_US) == STEPAF_OK);

@@ -24,7 +24,7 @@ program; set a split (such as STEPAF_SPLIT"
 each="or STEPAF_ROLE for each program"
 version=$(sed -n 's/^version=//p; 1{/^[0-9]/p}' "$top_srcdir/VERSION" | head -n 1)
 wire=$(sed -n 's/.*STEPAF_WIRE_VERSION = \([0-9]*\).*/\1/p' "$top_srcdir/src/wireup/hello.h")
-a_line='it takes one "attention" or "ffn" a line'
+a_line='each line must be "attention" or "ffn"'
 agreed=STEPAF_SPLIT=attn=2,ffn=2
 
 # Words of $run and $limit are split on purpose.
@@ -38,10 +38,10 @@ by mpirun, srun or stepaf-run" $limit "$startup"
 try "no role for anybody" "$norole=attn=2,ffn=2), $each" \
     $run -n 4 "$startup"
 try "FFN count 0" \
-    "split \"attn=4,ffn=0\": each count has to be a number from 1 to 16777216; $syntax" \
+    "split \"attn=4,ffn=0\": each count must be a number from 1 to 16777216; $syntax" \
     env STEPAF_SPLIT=attn=4,ffn=0 $run -n 4 "$startup"
 try "a split for another number of ranks" \
-    "split \"attn=2,ffn=1\": 2 + 1 ranks are not the job's 4; $syntax" \
+    "split \"attn=2,ffn=1\": 2 + 1 ranks are not the job's 4 ranks; $syntax" \
     env STEPAF_SPLIT=attn=2,ffn=1 $run -n 4 "$startup"
 try "all ranks of one role" "all 4 ranks say of themselves that they are FFN \
 (STEPAF_ROLE or params.role): a job needs both roles" \
@@ -50,11 +50,11 @@ try "map file that is missing" \
     "map file: cannot open $directory/none: No such file or directory; $a_line" \
     env STEPAF_SPLIT=map="$directory/none" $run -n 4 "$startup"
 printf 'attention\nffn\n' >"$map"
-try "map file with too few lines" "map file: it has 2 ranks and the job has 4; $a_line" \
+try "map file with too few lines" "map file: the file has 2 ranks, and the job has 4; $a_line" \
     env STEPAF_SPLIT=map="$map" $run -n 4 "$startup"
 printf 'attention\nffn\nffn\nffn\nffn\n' >"$map"
 try "map file with too many lines" \
-    "map file: line 5 is past the last of the job's 4 ranks; $a_line" \
+    "map file: line 5 is beyond the job's 4 ranks; $a_line" \
     env STEPAF_SPLIT=map="$map" $run -n 4 "$startup"
 printf 'attention\nattention ffn\nffn\nffn\n' >"$map"
 try "two roles for one rank" "map file: line 2 is \"attention ffn\"; $a_line" \
@@ -80,7 +80,7 @@ try "splits that differ" \
 try "one rank of another version" "libstepaf differs: $version (wire version $wire) at rank 0, \
 $version (wire version $((wire ^ 64))) at rank 1" \
     env STEPAF_SPLIT=attn=1,ffn=1 $limit "$startup" --fork 2 --version 1
-late="MPI bootstrap: duplicating the communicator: some rank did not come in time"
+late="MPI bootstrap: duplicating the communicator: some rank did not arrive in time"
 try "a rank that never comes" "$late: no word from rank 2: STEPAF_INIT_TIMEOUT_US is 4000000 us" \
     env $agreed STEPAF_INIT_TIMEOUT_US=4000000 $run -n 4 "$startup" --late 2
 }

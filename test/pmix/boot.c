@@ -253,10 +253,11 @@ static void late(int base, int64_t timeout_us)
             board->round[boot.rank] = base + 2500 + what;
         } else {
             char who[64];
-            snprintf(who, sizeof who, "rank %d did not come in time", boot.size - 1);
+            snprintf(who, sizeof who, "rank %d did not arrive in time", boot.size - 1);
             CHECK(status == STEPAF_ERR_TIMEOUT);
-            CHECK(what || strstr(last_text, who) ||
-                  (timeout_us == SHORT_US && strstr(last_text, "some rank did not come in time")));
+            CHECK(
+                what || strstr(last_text, who) ||
+                (timeout_us == SHORT_US && strstr(last_text, "some rank did not arrive in time")));
             CHECK(now_us() - began_us >= limit_us && now_us() - began_us < 20 * limit_us);
             board->round[boot.rank] = base + 2000 + what;
             wait_for(base + 2000 + what);

@@ -147,7 +147,7 @@ void stepaf_control_parse(struct stepaf_control_link *link)
         memcpy(&frame, link->in + at, sizeof frame);
         if (frame.bytes > most_bytes(link->control, frame.type) ||
             most_bytes(link->control, frame.type) == SIZE_MAX) {
-            stepaf_control_link_close(link, "it has sent something malformed", 0);
+            stepaf_control_link_close(link, "the other end has sent malformed data", 0);
             return;
         }
         size_t whole = sizeof frame + frame.bytes + STEPAF_PROOF_MARK_BYTES;
@@ -157,7 +157,7 @@ void stepaf_control_parse(struct stepaf_control_link *link)
         if (!stepaf_proof_unseal(link->seal_in.key, link->seal_in.n++, &frame, sizeof frame, data,
                                  frame.bytes, data + frame.bytes) ||
             !take_frame(link, &frame, data)) {
-            stepaf_control_link_close(link, "it has sent something malformed", 0);
+            stepaf_control_link_close(link, "the other end has sent malformed data", 0);
             return;
         }
         at += whole;

@@ -20,13 +20,13 @@ static stepaf_status_t refuse_blocks(int rank)
 {
     return stepaf_error_set_peer(
         STEPAF_ERR_PROTOCOL, STEPAF_PHASE_NONE, (struct stepaf_who){-1, -1, rank},
-        "tcp bootstrap: exchange: what world rank %d has sent is malformed", rank);
+        "tcp bootstrap: exchange: world rank %d has sent malformed data", rank);
 }
 
 static stepaf_status_t refuse_size(void)
 {
     return stepaf_error_set(STEPAF_ERR_LIMIT, STEPAF_PHASE_NONE,
-                            "tcp bootstrap: an exchange of more than %d bytes",
+                            "tcp bootstrap: the exchange has more than %d bytes",
                             STEPAF_CONTROL_GATHER_MAX);
 }
 

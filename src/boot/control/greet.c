@@ -87,7 +87,7 @@ void stepaf_control_greet(struct stepaf_control_link *link)
     if (!control->guests.is_one)
         memcpy(link->hello.session, control->session, sizeof link->hello.session);
     if (!stepaf_proof_draw(link->hello.nonce, sizeof link->hello.nonce)) {
-        stepaf_control_link_close(link, "the system gives no random numbers", 0);
+        stepaf_control_link_close(link, "no random numbers are available", 0);
         return;
     }
     opening.hello = link->hello;
@@ -114,16 +114,16 @@ static void take_challenge(struct stepaf_control_link *link)
     memcpy(link->nonce, challenge.nonce, sizeof link->nonce);
     if (challenge.magic == stepaf_control_refusal_magic ||
         !is_proven_by(link, challenge.magic, challenge.proof)) {
-        stepaf_control_link_close(link, "the secret there is another", EACCES);
+        stepaf_control_link_close(link, "the other end has a different secret", EACCES);
         return;
     }
     if (challenge.magic == stepaf_control_stale_magic) {
-        stepaf_control_link_close(link, "another process has its place", ESTALE);
+        stepaf_control_link_close(link, "another process has the rank's place", ESTALE);
         return;
     }
     if (challenge.magic == stepaf_control_size_magic) {
         memcpy(&link->control->guests.size_there, challenge.nonce, sizeof(uint32_t));
-        stepaf_control_link_close(link, "the job has another number of ranks", ERANGE);
+        stepaf_control_link_close(link, "the job has a different number of ranks", ERANGE);
         return;
     }
     prove_claim(link, stepaf_control_answer_magic, answer.proof);
@@ -140,7 +140,7 @@ static void refuse_secret(struct stepaf_control_link *link)
     struct stepaf_control_challenge refusal = {.magic = stepaf_control_refusal_magic};
     struct stepaf_control *control = link->control;
 
-    stepaf_log_info("tcp bootstrap: a connection that does not know this job's secret was refused");
+    stepaf_log_info("tcp bootstrap: rejected a connection that does not know this job's secret");
     if (link->hello.from < (uint32_t)control->place.size)
         control->refused_rank = (int)link->hello.from;
     if (say_whole(link, &refusal, sizeof refusal))

@@ -120,7 +120,7 @@ static bool stay_on(struct stepaf_control *control, struct stepaf_control_link *
     }
     bool is_over = failure->status != STEPAF_OK;
     if (table && !(is_over = stepaf_control_take_table(control, table)))
-        stepaf_control_link_close(link, "it has sent something malformed", EPROTO);
+        stepaf_control_link_close(link, "the other end has sent malformed data", EPROTO);
     free(table);
     if (control->has_met && link->state == STEPAF_CONTROL_CLOSED && !link->has_left)
         stepaf_control_note_lost(control, 0); /* directly after the table */
@@ -154,7 +154,7 @@ static void look_up_host(const char *host, int64_t limit_ns, struct call *call)
         snprintf(call->why, sizeof call->why, "name service has not answered");
     else if (call->n == 0)
         snprintf(call->why, sizeof call->why, "the name has no address: %s",
-                 error ? gai_strerror(error) : "none that can be used");
+                 error ? gai_strerror(error) : "no usable address");
 }
 
 /* Call each address of the host once. Returns true if no other call is to be made. */
@@ -177,19 +177,19 @@ static bool call_meeting(struct stepaf_control *control, int64_t deadline_ns, st
 static void fail_alone(struct stepaf_control *control, const struct call *call, bool is_refused)
 {
     static const char *const how_far[] = {
-        [STEPAF_CONTROL_CLOSED] = "rank 0 did not come in time",
-        [STEPAF_CONTROL_CALLING] = "rank 0 did not come in time",
-        [STEPAF_CONTROL_GREETING] = "somebody listens there, and does not answer as rank 0 would",
-        [STEPAF_CONTROL_ANSWERED] = "rank 0 did not gather all in time",
-        [STEPAF_CONTROL_UP] = "rank 0 did not gather all in time",
+        [STEPAF_CONTROL_CLOSED] = "rank 0 did not arrive in time",
+        [STEPAF_CONTROL_CALLING] = "rank 0 did not arrive in time",
+        [STEPAF_CONTROL_GREETING] = "a process listens there, but does not answer as rank 0 does",
+        [STEPAF_CONTROL_ANSWERED] = "rank 0 did not gather all ranks in time",
+        [STEPAF_CONTROL_UP] = "rank 0 did not gather all ranks in time",
     };
     char text[STEPAF_CONTROL_TEXT_MAX];
 
     if (is_refused)
-        snprintf(text, sizeof text, "tcp bootstrap: %.64s: rank %d was not let in: %.100s%s",
+        snprintf(text, sizeof text, "tcp bootstrap: %.64s: rank %d was rejected: %.100s%s",
                  control->place.meet, control->place.rank, call->why,
                  strstr(call->why, "secret")
-                     ? " (STEPAF_SECRET, STEPAF_SECRET_FILE), or it is another job's"
+                     ? " (STEPAF_SECRET, STEPAF_SECRET_FILE), or belongs to another job"
                      : "");
     else
         snprintf(text, sizeof text, "tcp bootstrap: %.64s: %s: %.140s", control->place.meet,
@@ -224,6 +224,6 @@ stepaf_status_t stepaf_control_meet_guest(struct stepaf_control *control, int64_
     /* A rank that was told earlier may already be waiting there. */
     if (control->has_met && !stepaf_control_open_door(control))
         stepaf_control_note_failure(control, STEPAF_CONTROL_EXCHANGE, STEPAF_ERR_BOOT, -1,
-                                    "tcp bootstrap: cannot wait for other ranks' connections");
+                                    "tcp bootstrap: cannot accept connections of other ranks");
     return stepaf_control_raise(control, STEPAF_CONTROL_EXCHANGE);
 }

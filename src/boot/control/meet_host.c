@@ -29,18 +29,18 @@ static stepaf_status_t open_meeting(struct stepaf_control *control)
         stepaf_control_listen(place, NULL, place->port, place->port, &control->port);
     if (control->listener >= 0 && stepaf_control_open_door(control)) {
         if (!place->has_secret && !place->is_loopback)
-            stepaf_log_warn("tcp bootstrap: without a secret (STEPAF_SECRET, STEPAF_SECRET_FILE) "
-                            "whoever reaches %s can be a rank of this job",
+            stepaf_log_warn("tcp bootstrap: no secret is set (STEPAF_SECRET, STEPAF_SECRET_FILE): "
+                            "any process that reaches %s can become a rank of this job",
                             place->meet);
         return STEPAF_OK;
     }
     if (errno == EADDRINUSE)
-        return stepaf_error_set(STEPAF_ERR_BOOT, STEPAF_PHASE_INIT,
-                                "tcp bootstrap: port %u, at which rank 0 is to be met (%s), is in "
-                                "use: by another program, or another rank 0",
-                                place->port, place->meet);
+        return stepaf_error_set(
+            STEPAF_ERR_BOOT, STEPAF_PHASE_INIT,
+            "tcp bootstrap: port %u of rank 0 (%s) is in use by another program or another rank 0",
+            place->port, place->meet);
     return stepaf_error_set(STEPAF_ERR_BOOT, STEPAF_PHASE_INIT,
-                            "tcp bootstrap: rank 0 cannot listen at port %u (%s): %s", place->port,
+                            "tcp bootstrap: rank 0 cannot listen on port %u (%s): %s", place->port,
                             place->meet, stepaf_why(errno));
 }
 
@@ -64,8 +64,8 @@ static stepaf_status_t judge_arrival(const struct stepaf_control *control,
 
     if (hello->version != STEPAF_CONTROL_VERSION) {
         snprintf(text_p, capacity,
-                 "tcp bootstrap: %.64s: rank %d has another version of libstepaf than rank 0: they "
-                 "speak versions %u and %u of the protocol",
+                 "tcp bootstrap: %.64s: rank %d has another version of libstepaf than rank 0: "
+                 "protocol versions %u and %u",
                  place->meet, rank, hello->version, STEPAF_CONTROL_VERSION);
         return STEPAF_ERR_MISMATCH;
     }
@@ -183,10 +183,10 @@ static void hint_why(const struct stepaf_control *control, int first, char *text
         snprintf(text_p, capacity, "; rank %d was here and has ended", first);
     else if (control->refused_rank > 0 && !is_here(control, control->refused_rank))
         snprintf(text_p, capacity,
-                 "; one that says it is rank %d does not know the secret (STEPAF_SECRET)",
+                 "; a process that claims to be rank %d does not know the secret (STEPAF_SECRET)",
                  control->refused_rank);
     else if (count_here(control) == 1 && control->place.size > 2)
-        snprintf(text_p, capacity, "; is %.64s this host?", control->place.host);
+        snprintf(text_p, capacity, "; check that %.64s is this host", control->place.host);
 }
 
 static void miss_some(struct stepaf_control *control)
@@ -200,7 +200,7 @@ static void miss_some(struct stepaf_control *control)
                  control->place.meet, count_here(control), control->place.size);
     else
         snprintf(text, sizeof text,
-                 "tcp bootstrap: %.64s: %.80s did not come in time; %d of %d are here%.100s",
+                 "tcp bootstrap: %.64s: %.80s did not arrive in time; %d of %d are here%.100s",
                  control->place.meet, names, count_here(control), control->place.size, hint);
     stepaf_control_note_failure(control, STEPAF_CONTROL_EXCHANGE, STEPAF_ERR_TIMEOUT, first, text);
 }
@@ -220,8 +220,8 @@ static void lack_descriptors(struct stepaf_control *control)
     char text[STEPAF_CONTROL_TEXT_MAX];
 
     snprintf(text, sizeof text,
-             "tcp bootstrap: %.64s: rank 0 has no descriptors for the connections of all ranks "
-             "(ulimit -n); %d of %d are here",
+             "tcp bootstrap: %.64s: rank 0 has too few file descriptors for the connections of all "
+             "ranks (ulimit -n); %d of %d are here",
              control->place.meet, count_here(control), control->place.size);
     stepaf_control_note_failure(control, STEPAF_CONTROL_EXCHANGE, STEPAF_ERR_BOOT, 0, text);
     /* These ranks have been told, and those that have not need the space. */

@@ -74,8 +74,8 @@ static stepaf_status_t take_master(struct stepaf_place *place)
 
     if (!host || !text)
         return stepaf_error_set(STEPAF_ERR_SETTING, STEPAF_PHASE_INIT,
-                                "STEPAF_MEET is not set: it tells the ranks of a job without a "
-                                "launcher where rank 0 is, as host:port");
+                                "STEPAF_MEET is not set: a job without a launcher requires the "
+                                "address of rank 0, as host:port");
     if (strlen(host) < 1 || strlen(host) > STEPAF_PLACE_HOST_MAX)
         return refuse_variable("MASTER_ADDR", host, "the name or address of a host");
     if (port < 1)
@@ -133,18 +133,18 @@ static stepaf_status_t find_numbers(const struct stepaf_env *env, const char *ho
         return refuse_variable("WORLD_SIZE", size_text, "the number of processes, 1 to 65536");
     if (!size)
         return stepaf_error_set(STEPAF_ERR_SETTING, STEPAF_PHASE_INIT,
-                                "STEPAF_SIZE is not set: it tells the ranks that meet at %s how "
-                                "many they are",
+                                "STEPAF_SIZE is not set: the ranks that meet at %s require the "
+                                "number of processes of the job",
                                 place->meet);
     if (!env->from_environment[STEPAF_ENV_RANK]) {
         rank = rank_text ? number_of(rank_text, SIZE_LIMIT) : ordinal_of(host_name, place->host);
         if (rank < 0 && rank_text)
-            return refuse_variable("RANK", rank_text, "this process's number, from 0 on");
+            return refuse_variable("RANK", rank_text, "the number of this process, from 0");
         if (rank < 0)
-            return stepaf_error_set(STEPAF_ERR_SETTING, STEPAF_PHASE_INIT,
-                                    "STEPAF_RANK is not set: it gives each of the ranks that meet "
-                                    "at %s its number, from 0 on",
-                                    place->meet);
+            return stepaf_error_set(
+                STEPAF_ERR_SETTING, STEPAF_PHASE_INIT,
+                "STEPAF_RANK is not set: each rank that meets at %s requires its number, from 0",
+                place->meet);
     }
     if (rank >= size + room)
         return stepaf_error_set(STEPAF_ERR_SETTING, STEPAF_PHASE_INIT,
@@ -174,15 +174,15 @@ static ssize_t read_secret(const char *path, char *secret_p, stepaf_status_t *st
     if (fd < 0 || fstat(fd, &info) != 0)
         why = strerror(errno);
     else if (!S_ISREG(info.st_mode))
-        why = "it is no ordinary file";
+        why = "not a regular file";
     else if (info.st_mode & (S_IRWXO | S_IWGRP))
-        why = "others can read it, or its group can change it: chmod 600";
+        why = "other users can read it, or its group can write it: chmod 600";
     else if ((bytes = read(fd, secret_p, STEPAF_PLACE_SECRET_MAX + 1)) < 0)
         why = strerror(errno);
     while (bytes > 0 && (secret_p[bytes - 1] == '\n' || secret_p[bytes - 1] == '\r'))
         bytes--;
     if (!why && (bytes < 1 || bytes > STEPAF_PLACE_SECRET_MAX))
-        why = bytes < 1 ? "it is empty" : "it is longer than 1024 bytes";
+        why = bytes < 1 ? "the file is empty" : "the file is longer than 1024 bytes";
     *status_p = why ? refuse_secret_file(path, why) : STEPAF_OK;
     if (fd >= 0)
         close(fd);
@@ -196,7 +196,7 @@ stepaf_status_t stepaf_place_find_secret(const struct stepaf_env *env, struct st
 
     if (!stepaf_proof_ready())
         return stepaf_error_set(STEPAF_ERR_BOOT, STEPAF_PHASE_INIT,
-                                "tcp bootstrap: libsodium cannot be used");
+                                "tcp bootstrap: cannot initialize libsodium");
     if (*env->secret && *env->secret_file)
         return stepaf_error_set(STEPAF_ERR_SETTING, STEPAF_PHASE_INIT,
                                 "STEPAF_SECRET and STEPAF_SECRET_FILE exclude each other");
@@ -245,10 +245,10 @@ stepaf_status_t stepaf_place_return(const struct stepaf_env *env, const char *ho
     if (status == STEPAF_OK)
         status = stepaf_place_find_secret(env, &place);
     if (status == STEPAF_OK && !place.has_secret)
-        status = stepaf_error_set(STEPAF_ERR_SETTING, STEPAF_PHASE_INIT,
-                                  "STEPAF_JOIN is set, but neither STEPAF_SECRET nor "
-                                  "STEPAF_SECRET_FILE: only a job that has a secret lets a process "
-                                  "take a lost rank's place");
+        status = stepaf_error_set(
+            STEPAF_ERR_SETTING, STEPAF_PHASE_INIT,
+            "STEPAF_JOIN is set, but neither STEPAF_SECRET nor STEPAF_SECRET_FILE: a process can "
+            "take a lost rank's place only in a job that has a secret");
     if (status == STEPAF_OK)
         *place_p = place;
     return status;

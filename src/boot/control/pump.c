@@ -162,14 +162,14 @@ static void read_link(struct stepaf_control_link *link)
     if (link->fd < 0)
         return;
     if (!make_space(link, most)) {
-        stepaf_control_link_close(link, "no memory for what it sends", ENOMEM);
+        stepaf_control_link_close(link, "no memory for received data", ENOMEM);
         return;
     }
     ssize_t got = recv(link->fd, link->in + link->have, most, 0);
     if (got < 0 && (errno == EAGAIN || errno == EINTR))
         return;
     if (got <= 0) {
-        stepaf_control_link_close(link, got ? NULL : "it has closed the connection",
+        stepaf_control_link_close(link, got ? NULL : "the other end has closed the connection",
                                   got ? errno : ECONNRESET);
         return;
     }
@@ -307,7 +307,7 @@ static void look_at_host(struct stepaf_control_link *link, const struct stepaf_t
     if (!link || link->fd < 0 || link->state == STEPAF_CONTROL_CALLING ||
         !stepaf_tcp_watch_is_silent(&link->watch, link->fd, look))
         return;
-    stepaf_control_link_close(link, "its host does not answer", ETIMEDOUT);
+    stepaf_control_link_close(link, "the host does not answer", ETIMEDOUT);
     note_end(link);
 }
 

@@ -63,7 +63,7 @@ void stepaf_control_give_up(struct stepaf_control *control, int channel, int ran
         if (!stepaf_control_wait(control, limit_ns))
             break;
     int last = stepaf_control_last_of(control, channel, rank);
-    snprintf(text, sizeof text, "tcp bootstrap: %s: world rank %d did not come in time",
+    snprintf(text, sizeof text, "tcp bootstrap: %s: world rank %d did not arrive in time",
              channel_word(channel), last);
     stepaf_control_note_failure(control, channel, STEPAF_ERR_TIMEOUT, last, text);
 }

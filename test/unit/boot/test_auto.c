@@ -114,7 +114,7 @@ static void a_second_libstepaf_is_refused(void)
             continue;
         CU_ASSERT_EQUAL(stepaf_boot_load(choices[i], &init), STEPAF_ERR_BOOT);
         CU_ASSERT_PTR_NULL(init);
-        UNIT_CONTAINS(stepaf_last_error()->text, "brings a second libstepaf");
+        UNIT_CONTAINS(stepaf_last_error()->text, "has loaded a second libstepaf");
         UNIT_CONTAINS(stepaf_last_error()->text, calls[i]);
     }
 }

@@ -49,13 +49,13 @@ static void who_is_missing_is_named(void)
     prepare(ranks, 3, LONG_US);
     ranks[0].timeout_us = SOME_US;
     run(ranks, 2);
-    expect_of(&ranks[0], 2, STEPAF_ERR_TIMEOUT, "rank 2 did not come in time; 2 of 3 are here");
-    expect_of(&ranks[1], 2, STEPAF_ERR_TIMEOUT, "rank 2 did not come in time; 2 of 3 are here");
+    expect_of(&ranks[0], 2, STEPAF_ERR_TIMEOUT, "rank 2 did not arrive in time; 2 of 3 are here");
+    expect_of(&ranks[1], 2, STEPAF_ERR_TIMEOUT, "rank 2 did not arrive in time; 2 of 3 are here");
 
     prepare(ranks, 3, SHORT_US);
     run(ranks + 1, 2);
-    expect_of(&ranks[1], 0, STEPAF_ERR_TIMEOUT, "rank 0 did not come in time");
-    expect(&ranks[2], STEPAF_ERR_TIMEOUT, "rank 0 did not come in time");
+    expect_of(&ranks[1], 0, STEPAF_ERR_TIMEOUT, "rank 0 did not arrive in time");
+    expect(&ranks[2], STEPAF_ERR_TIMEOUT, "rank 0 did not arrive in time");
     CU_ASSERT(stepaf_monotonic_ns() - began_ns < LONG_US * 1000LL);
     CU_ASSERT_EQUAL(count_fds(), before);
 }
@@ -118,7 +118,8 @@ static void who_has_come_and_ended_is_named(void)
         }
         finish(ranks, 2);
         for (int i = 0; i < 2; i++)
-            expect_of(&ranks[i], 2, STEPAF_ERR_PEER_LOST, "rank 2 has ended before all were there");
+            expect_of(&ranks[i], 2, STEPAF_ERR_PEER_LOST,
+                      "rank 2 has ended before all ranks had arrived");
     }
     CU_ASSERT_EQUAL(count_fds(), before);
 }
@@ -186,7 +187,7 @@ static bool crowd_the_way(int way_p[2])
 /* Two ranks of a user who has no room for descriptors on their way, until @a makes_room. */
 static int join_on_a_crowded_way(bool makes_room)
 {
-    const char *text = makes_room ? "" : "; rank 1 could not be sent what all share: Too many ref";
+    const char *text = makes_room ? "" : "; cannot send the shared files to rank 1: Too many ref";
     stepaf_status_t status = makes_room ? STEPAF_OK : STEPAF_ERR_TIMEOUT;
     struct rank ranks[2];
     int way[2], wrong = 0;
@@ -244,7 +245,7 @@ static void rank_0_ends(void)
     kill(host, SIGKILL);
     waitpid(host, NULL, 0);
     finish(&rank, 1);
-    expect_of(&rank, 0, STEPAF_ERR_PEER_LOST, "rank 0 has ended before all were there");
+    expect_of(&rank, 0, STEPAF_ERR_PEER_LOST, "rank 0 has ended before all ranks had arrived");
     close(fd);
 }
 
@@ -287,7 +288,7 @@ static void a_child_is_no_guest(void)
     prepare(&rank, 1, LONG_US);
     rank.size = 3;
     run(&rank, 1);
-    expect(&rank, STEPAF_ERR_PEER_LOST, "rank 1 has ended before all were there");
+    expect(&rank, STEPAF_ERR_PEER_LOST, "rank 1 has ended before all ranks had arrived");
     waitpid(guest, NULL, 0);
     close(hold);
 }

@@ -50,7 +50,7 @@ static void two_jobs_of_one_name(void)
     prepare(&rank, 1, LONG_US);
     rank.size = 2;
     run(&rank, 1);
-    expect(&rank, STEPAF_ERR_BOOT, "give each job a STEPAF_LOCAL_JOB of its own");
+    expect(&rank, STEPAF_ERR_BOOT, "set a different STEPAF_LOCAL_JOB for each job");
     close(fd);
 }
 
@@ -58,7 +58,7 @@ static void two_jobs_of_one_name(void)
 static void another_user_has_the_name(void)
 {
     static const char *const said[] = {
-        "another rank 0, or another user, is there already", /* it does not listen */
+        "another rank 0, or another user, has the name already", /* it does not listen */
         "a process of user 65534 has taken the place of rank 0"};
 
     for (int listens = 0; geteuid() == 0 && listens < 2; listens++) {
@@ -214,7 +214,7 @@ static void files_are_not_trusted(void)
         if (what == 2) /* "come", or "gather all" if it was there at the last try */
             expect(&rank, STEPAF_ERR_TIMEOUT, "rank 0 did not ");
         else
-            expect(&rank, STEPAF_ERR_BOOT, "what rank 0 shares is not made for 2 ranks");
+            expect(&rank, STEPAF_ERR_BOOT, "the shared files of rank 0 are not for 2 ranks");
     }
     CU_ASSERT_EQUAL(count_fds(), before);
     close(files[0]);
@@ -272,7 +272,7 @@ static void another_users_name(void)
     rank.rank = 1;
     rank.size = 2;
     run(&rank, 1);
-    expect(&rank, STEPAF_ERR_BOOT, "rank 0 is another user's");
+    expect(&rank, STEPAF_ERR_BOOT, "rank 0 belongs to another user");
     kill(other, SIGKILL);
     waitpid(other, NULL, 0);
     close(ready[0]);

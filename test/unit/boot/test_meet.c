@@ -75,17 +75,17 @@ static void who_is_missing_is_named(void)
     meet_run(meets, 3);
     for (int i = 0; i < 3; i++) {
         meet_expect(&meets[i], STEPAF_ERR_TIMEOUT,
-                    "ranks 3, 4 did not come in time; 3 of 5 are here");
+                    "ranks 3, 4 did not arrive in time; 3 of 5 are here");
         CU_ASSERT_EQUAL(meets[i].error.peer_world_rank, 3);
     }
     meet_prepare(meets, 3, MEET_SHORT_US);
     meet_run(meets, 1);
     meet_expect(&meets[0], STEPAF_ERR_TIMEOUT,
-                "ranks 1, 2 did not come in time; 1 of 3 are here; is ");
+                "ranks 1, 2 did not arrive in time; 1 of 3 are here; check that ");
     meet_prepare(meets, 3, MEET_SHORT_US);
     meet_run(meets + 1, 2);
-    meet_expect(&meets[1], STEPAF_ERR_TIMEOUT, "rank 0 did not come in time: Connection refused");
-    meet_expect(&meets[2], STEPAF_ERR_TIMEOUT, "rank 0 did not come in time: Connection refused");
+    meet_expect(&meets[1], STEPAF_ERR_TIMEOUT, "rank 0 did not arrive in time: Connection refused");
+    meet_expect(&meets[2], STEPAF_ERR_TIMEOUT, "rank 0 did not arrive in time: Connection refused");
     CU_ASSERT_EQUAL(meet_count_fds(), before);
 }
 
@@ -123,16 +123,17 @@ static void another_secret(void)
     meet_start(meets, 3);
     pthread_join(meets[2].thread, NULL);
     CU_ASSERT(stepaf_monotonic_ns() - began_ns < MEET_SOME_US * 1000LL);
-    meet_expect(&meets[2], STEPAF_ERR_BOOT, "rank 2 was not let in: the secret there is another");
+    meet_expect(&meets[2], STEPAF_ERR_BOOT,
+                "rank 2 was rejected: the other end has a different secret");
     meet_finish(meets, 2);
     for (int i = 0; i < 2; i++)
         meet_expect(&meets[i], STEPAF_ERR_TIMEOUT,
-                    "rank 2 did not come in time; 2 of 3 are here; one that says it is rank 2 does "
-                    "not know the secret (STEPAF_SECRET)");
+                    "rank 2 did not arrive in time; 2 of 3 are here; a process that claims to be "
+                    "rank 2 does not know the secret (STEPAF_SECRET)");
     meet_prepare(meets, 2, MEET_SHORT_US);
     meets[0].secret = "right";
     meet_run(meets, 2);
-    meet_expect(&meets[1], STEPAF_ERR_BOOT, "the secret there is another");
+    meet_expect(&meets[1], STEPAF_ERR_BOOT, "the other end has a different secret");
 }
 
 static void a_port_in_use(void)
@@ -153,7 +154,7 @@ static void a_port_in_use(void)
             break;
     }
     meet_run(meets + 1, 1);
-    meet_expect(&meets[1], STEPAF_ERR_BOOT, "is in use: by another program, or another rank 0");
+    meet_expect(&meets[1], STEPAF_ERR_BOOT, "is in use by another program or another rank 0");
     meets[1].rank = 1;
     meets[1].status = STEPAF_OK;
     meet_run(meets + 1, 1);
@@ -171,7 +172,7 @@ static void a_name_without_an_address(void)
     snprintf(meet.meet, sizeof meet.meet, "nowhere.invalid:%u", meet_port);
     meet_run(&meet, 1);
     meet_expect(&meet, STEPAF_ERR_TIMEOUT,
-                "rank 0 did not come in time: the name has no address: ");
+                "rank 0 did not arrive in time: the name has no address: ");
 }
 
 int main(void)

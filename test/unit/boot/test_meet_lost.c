@@ -153,7 +153,7 @@ static void who_is_late_is_named(void)
         meets[i].then = come_late;
     meet_run(meets, N);
     for (int i = 0; i < N; i++)
-        meet_expect(&meets[i], STEPAF_ERR_TIMEOUT, "exchange: world rank 2 did not come in time");
+        meet_expect(&meets[i], STEPAF_ERR_TIMEOUT, "exchange: world rank 2 did not arrive in time");
 }
 
 /* Rank 0 goes on while it waits, until it is told to give up. */
@@ -268,7 +268,7 @@ static void blocks_that_are_none(void)
             meets[i].then = exchange_nonsense;
         }
         meet_run(meets, 2);
-        meet_expect(&meets[0], STEPAF_ERR_PROTOCOL, "what world rank 1 has sent is malformed");
+        meet_expect(&meets[0], STEPAF_ERR_PROTOCOL, "world rank 1 has sent malformed data");
         CU_ASSERT_EQUAL(meets[0].error.peer_world_rank, 1);
     }
 }

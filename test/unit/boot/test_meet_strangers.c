@@ -190,7 +190,7 @@ static void another_program_at_the_meeting_point(void)
     meet.rank = 1;
     meet_run(&meet, 1);
     meet_expect(&meet, STEPAF_ERR_TIMEOUT,
-                "somebody listens there, and does not answer as rank 0 would: no answer");
+                "a process listens there, but does not answer as rank 0 does: no answer");
     close(accept(listener, NULL, NULL));
     meet.timeout_us = MEET_LONG_US;
     meet.status = STEPAF_OK;
@@ -198,7 +198,7 @@ static void another_program_at_the_meeting_point(void)
     int fd = accept(listener, NULL, NULL);
     caller_send(fd, banner, sizeof banner);
     meet_finish(&meet, 1);
-    meet_expect(&meet, STEPAF_ERR_BOOT, "rank 1 was not let in: another program answers there");
+    meet_expect(&meet, STEPAF_ERR_BOOT, "rank 1 was rejected: another program answers there");
     close(fd);
     close(listener);
 }

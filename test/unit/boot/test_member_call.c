@@ -156,7 +156,7 @@ static void nobody_listens(void)
     decide_at(&job, 0);
     decide_at(&job, 1);
     PUMP_UNTIL(&job, 0, is_lost(&job, 0, 2));
-    UNIT_CONTAINS(stepaf_member_net_reason(job.nets[0], 2), "it cannot be called: ");
+    UNIT_CONTAINS(stepaf_member_net_reason(job.nets[0], 2), "cannot connect: ");
     PUMP_UNTIL(&job, 0, stepaf_member_net_consensus(job.nets[0])->state == STEPAF_CONSENSUS_DONE);
     end_job(&job);
 }

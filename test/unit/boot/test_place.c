@@ -121,7 +121,7 @@ static void refusals(void)
         {"STEPAF_MEET=ffn-0:9 STEPAF_SIZE=3", "ffn-", "STEPAF_RANK is not set"},
         {"STEPAF_MEET=ffn-0:9 STEPAF_SIZE=3", "ffn-3",
          "rank 3 (STEPAF_RANK) of 3 (STEPAF_SIZE): ranks are 0 to 2"},
-        {"STEPAF_MEET=h:9 RANK=one WORLD_SIZE=3", "x", "RANK=one: it takes this process's number"},
+        {"STEPAF_MEET=h:9 RANK=one WORLD_SIZE=3", "x", "RANK=one: it takes the number of this process"},
         {"STEPAF_MEET=h:9 RANK=1 WORLD_SIZE=0", "x", "WORLD_SIZE=0: it takes the number of"},
         {"RANK=1 WORLD_SIZE=3 MASTER_ADDR=m MASTER_PORT=x", "x", "MASTER_PORT=x: it takes a port"},
         {"RANK=1 WORLD_SIZE=3 MASTER_ADDR= MASTER_PORT=5", "x", "MASTER_ADDR=: it takes the name"},
@@ -181,18 +181,18 @@ static void secrets(void)
     CU_ASSERT_EQUAL(find(variables, "x", &other), STEPAF_OK);
     CU_ASSERT_NOT_EQUAL(memcmp(one.key, other.key, sizeof one.key), 0);
     put_secret(path, "abc", 0644);
-    refuse_file(path, "others can read it");
+    refuse_file(path, "other users can read it");
     put_secret(path, "abc", 0620);
-    refuse_file(path, "its group can change it");
+    refuse_file(path, "its group can write it");
     put_secret(path, "\n", 0600);
-    refuse_file(path, "it is empty");
+    refuse_file(path, "the file is empty");
     memset(long_text, 'x', sizeof long_text);
     long_text[sizeof long_text - 1] = '\0';
     put_secret(path, long_text, 0600);
-    refuse_file(path, "it is longer than 1024 bytes");
+    refuse_file(path, "the file is longer than 1024 bytes");
     unlink(path);
     refuse_file(path, "No such file");
-    refuse_file("/tmp", "no ordinary file");
+    refuse_file("/tmp", "not a regular file");
 }
 
 /* Nobody who looks at settings sees it. */

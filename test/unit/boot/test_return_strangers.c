@@ -19,7 +19,7 @@ static void other_secret(void)
     begin_job(&job, true);
     struct stepaf_member_net *guest = look_as(&job, LOST, "guessed", LIMIT_MS, &look);
     CU_ASSERT_EQUAL(look.status, STEPAF_ERR_BOOT);
-    UNIT_CONTAINS(look.text, "secret there is another");
+    UNIT_CONTAINS(look.text, "other end has a different secret");
     UNIT_CONTAINS(look.text, "STEPAF_SECRET");
     nobody_asks(&job);
     stepaf_member_net_close(guest);
@@ -90,7 +90,7 @@ static void two_ask(void)
     admit_at_all(&job, first, first_id); /* as it was listed when the decision was made */
     PUMP_UNTIL(&job, (pump_with(&job, second),
                       stepaf_member_net_admission(second) == STEPAF_MEMBER_TURNED_AWAY));
-    UNIT_CONTAINS(stepaf_member_net_answer(second), "another process has taken the place");
+    UNIT_CONTAINS(stepaf_member_net_answer(second), "another process has taken the rank's place");
     stepaf_member_net_close(first);
     stepaf_member_net_close(second);
     end_job(&job);
@@ -107,7 +107,7 @@ static void two_go_on_asking(void)
     struct stepaf_member_net *second = ask_with(&job, "second");
     PUMP_UNTIL(&job, (stepaf_member_net_pump(first), pump_with(&job, second),
                       stepaf_member_net_admission(first) == STEPAF_MEMBER_TURNED_AWAY));
-    UNIT_CONTAINS(stepaf_member_net_answer(first), "another process asks for the place");
+    UNIT_CONTAINS(stepaf_member_net_answer(first), "another process asks for the rank's place");
     PUMP_UNTIL(&job, (pump_with(&job, second), is_listed(&job)));
     for (int i = 0; i < SHORT_MS; i++) {
         stepaf_member_net_pump(first);
@@ -417,7 +417,7 @@ static void who_says_another_size_hears_both(void)
     struct stepaf_member_net *guest =
         look_in(&job, LOST, RANKS + 1, "another one", LIMIT_MS, &look);
     CU_ASSERT_EQUAL(look.status, STEPAF_ERR_BOOT);
-    UNIT_CONTAINS(look.text, "the secret there is another");
+    UNIT_CONTAINS(look.text, "the other end has a different secret");
     stepaf_member_net_close(guest);
     end_job(&job);
 }

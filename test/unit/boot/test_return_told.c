@@ -153,7 +153,7 @@ static void it_hears_that_it_is_too_late(void)
         job.nets[r]->others[LOST].admitted_by -= 2;
     PUMP_UNTIL(&job, (pump_with(&job, guest),
                       stepaf_member_net_admission(guest) == STEPAF_MEMBER_TURNED_AWAY));
-    UNIT_CONTAINS(stepaf_member_net_answer(guest), "gone on without it");
+    UNIT_CONTAINS(stepaf_member_net_answer(guest), "gone on without this process");
     stepaf_member_net_close(guest);
     end_job(&job);
 }

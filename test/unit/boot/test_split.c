@@ -101,10 +101,10 @@ static void the_side_left_out_takes_the_rest(void)
     expect_roles("ffn=1", "AF");
     expect_roles("ffn=2,interleave", "AAFAAF");
     expect_roles("interleave,attn=2", "AFAFF");
-    expect_refusal("attn=4", 4, "of the job's 4 ranks it leaves none for FFN");
-    expect_refusal("attn=5", 4, "leaves none for FFN");
-    expect_refusal("ffn=2", 2, "of the job's 2 ranks it leaves none for attention");
-    expect_refusal("ffn=16777216", 2, "leaves none for attention");
+    expect_refusal("attn=4", 4, "the job has 4 ranks, and none remain for FFN");
+    expect_refusal("attn=5", 4, "none remain for FFN");
+    expect_refusal("ffn=2", 2, "the job has 2 ranks, and none remain for attention");
+    expect_refusal("ffn=16777216", 2, "none remain for attention");
 }
 
 static void counts_of_each_node(void)
@@ -125,10 +125,11 @@ static void counts_of_each_node(void)
     expect_nodes_refusal("attn=per-node:2,ffn=per-node:1", "dccddcccc", 9, "node c has 6 ranks");
     expect_nodes_refusal("attn=per-node:2,ffn=per-node:1", "dbbbbd", 6, "node d has 2 ranks");
     expect_nodes_refusal("ffn=per-node:2", "aaabb", 5,
-                         "of node b's 2 ranks it leaves none for attention");
-    expect_nodes_refusal("attn=per-node:1", "aab", 3, "of node b's 1 ranks it leaves none for FFN");
-    expect_refusal("attn=per-node:2,ffn=1", 3, "one count is per node and the other is not");
-    expect_refusal("attn=2,ffn=per-node:1", 3, "one count is per node and the other is not");
+                         "node b has 2 ranks of the job, and none remain for attention");
+    expect_nodes_refusal("attn=per-node:1", "aab", 3,
+                         "node b has 1 ranks of the job, and none remain for FFN");
+    expect_refusal("attn=per-node:2,ffn=1", 3, "one count is per node, but the other is not");
+    expect_refusal("attn=2,ffn=per-node:1", 3, "one count is per node, but the other is not");
     expect_refusal("attn=per-node:0,ffn=per-node:2", 2, "a number from 1");
     expect_refusal("attn=per-node:,ffn=per-node:2", 2, "a number from 1");
     expect_refusal("attn=per-node,ffn=per-node:2", 2, "a number from 1");
@@ -185,8 +186,8 @@ static void bad_strings(void)
     expect_refusal("attn= 1,ffn=1", 2, "a number from 1");
     expect_refusal("attn=4294967297,ffn=1", 2, "a number from 1");
     expect_refusal("attn=99999999999999999999,ffn=1", 2, "a number from 1");
-    expect_refusal("attn=1,attn=1,ffn=1", 2, "there twice");
-    expect_refusal("attn=1,ffn=1,interleave,interleave", 2, "there twice");
+    expect_refusal("attn=1,attn=1,ffn=1", 2, "occurs twice");
+    expect_refusal("attn=1,ffn=1,interleave,interleave", 2, "occurs twice");
     expect_refusal("attn=1,ffn=1,", 2, "unknown");
     expect_refusal(",attn=1,ffn=1", 2, "unknown");
     expect_refusal("attn=1;ffn=1", 2, "a number from 1");
@@ -236,10 +237,10 @@ static void map_texts(void)
     expect_map("ffn\nattn\nffn\n", "FAF");
     expect_map("# all of them\n\n  attention  # first\n\tffn\r\n#end", "AF");
 
-    expect_map_refusal("", 2, "it has 0 ranks and the job has 2");
-    expect_map_refusal("# nothing", 2, "it has 0 ranks");
-    expect_map_refusal("attn\n", 2, "it has 1 ranks and the job has 2");
-    expect_map_refusal("attn\nffn\nffn\n", 2, "line 3 is past the last");
+    expect_map_refusal("", 2, "the file has 0 ranks, and the job has 2");
+    expect_map_refusal("# nothing", 2, "the file has 0 ranks");
+    expect_map_refusal("attn\n", 2, "the file has 1 ranks, and the job has 2");
+    expect_map_refusal("attn\nffn\nffn\n", 2, "line 3 is beyond the job's");
     expect_map_refusal("attn\nattn\n", 2, "no FFN rank");
     expect_map_refusal("ffn\nffn\n", 2, "no attention rank");
     expect_map_refusal("attn\nfnn\n", 2, "line 2 is \"fnn\"");
@@ -291,16 +292,16 @@ static void map_files(void)
     CU_ASSERT_EQUAL(map_digest(split, 3), digest);
     rewrite(path, "ffn\nffn\nattn\n");
     CU_ASSERT_NOT_EQUAL(map_digest(split, 3), digest);
-    expect_refusal(split, 2, "line 3 is past");
+    expect_refusal(split, 2, "line 3 is beyond");
 
     CU_ASSERT_EQUAL(truncate(path, 17 << 20), 0);
-    expect_refusal(split, 2, "no ordinary file of at most");
+    expect_refusal(split, 2, "not a regular file of at most");
     unlink(path);
     CU_ASSERT_EQUAL(mkfifo(path, 0600), 0);
-    expect_refusal(split, 2, "no ordinary file");
+    expect_refusal(split, 2, "not a regular file");
     unlink(path);
     snprintf(split, sizeof split, "map=%s", directory);
-    expect_refusal(split, 2, "no ordinary file");
+    expect_refusal(split, 2, "not a regular file");
     rmdir(directory);
 }
 
