@@ -292,7 +292,7 @@ stepaf_status_t stepaf_advert_read(const void *blob, size_t bytes, int role, int
             return stepaf_error_no_memory(STEPAF_PHASE_COMMIT);
         return stepaf_error_set_peer(STEPAF_ERR_PROTOCOL, STEPAF_PHASE_COMMIT,
                                      (struct stepaf_who){-1, -1, world_rank},
-                                     "what rank %d declares is malformed", world_rank);
+                                     "the advert of rank %d is malformed", world_rank);
     }
     *advert_p = advert;
     return STEPAF_OK;

@@ -175,11 +175,10 @@ static stepaf_status_t refuse_push(const struct stepaf_advert *adverts,
 
     while (!counts(ffn) || ffn->lane != own->lane || stepaf_advert_key(ffn, id))
         ffn++;
-    return stepaf_error_set_peer(STEPAF_ERR_KEY, STEPAF_PHASE_COMMIT,
-                                 who_of_two(own, ffn, own_rank),
-                                 "key %llu: world rank %d pushes it, but FFN world rank %d has not "
-                                 "declared it",
-                                 (unsigned long long)id, own->world_rank, ffn->world_rank);
+    return stepaf_error_set_peer(
+        STEPAF_ERR_KEY, STEPAF_PHASE_COMMIT, who_of_two(own, ffn, own_rank),
+        "key %llu is pushed by world rank %d, but not declared by FFN world rank %d",
+        (unsigned long long)id, own->world_rank, ffn->world_rank);
 }
 
 /* Check that every key that rank @a own pushes is declared at every FFN rank of its lane. */

@@ -55,11 +55,10 @@ stepaf_status_t stepaf_agree_reaches(const struct stepaf_agreement *a, const uin
     for (uint32_t p = 0; ctx->job.members.is_on_trial && p < ctx->n_peers; p++) {
         const struct stepaf_peer *peer = &ctx->peers[p];
         if (peer->lost && stepaf_agree_hears(a, peer->who.world_rank, all))
-            return stepaf_error_set_peer(
-                STEPAF_ERR_PEER_LOST, STEPAF_PHASE_COMMIT, peer->who,
-                "this process has just returned, and cannot reach " STEPAF_WHO_FORMAT
-                ", which is a member: %s",
-                STEPAF_WHO_ARGS(peer->who), peer->reason);
+            return stepaf_error_set_peer(STEPAF_ERR_PEER_LOST, STEPAF_PHASE_COMMIT, peer->who,
+                                         "this returning process cannot reach " STEPAF_WHO_FORMAT
+                                         ", which is a member: %s",
+                                         STEPAF_WHO_ARGS(peer->who), peer->reason);
     }
     return STEPAF_OK;
 }

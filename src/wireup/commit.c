@@ -165,7 +165,7 @@ static stepaf_status_t exchange_adverts(struct stepaf_ctx *ctx, stepaf_status_t 
     if (!status && ctx->job.members.is_guest && !ctx->epoch &&
         !ctx->job.members.returned[ctx->job.boot.rank])
         status = stepaf_error_set(STEPAF_ERR_PROTOCOL, STEPAF_PHASE_COMMIT,
-                                  "the members have admitted this process without a word of it");
+                                  "the members have admitted this process without its advert");
     if (status == STEPAF_ERR_NO_MEMORY && *all_p && !any_has_failed(*all_p, offsets, size))
         *met_p = false; /* only this rank failed */
     if (own && !strcmp(stepaf_last_error()->text, own_error.text))

@@ -120,7 +120,7 @@ static stepaf_status_t complete_ops(struct stepaf_ctx *ctx)
         n++;
     if (n > STEPAF_MAX_TRANSPORTS)
         return stepaf_error_set(STEPAF_ERR_LIMIT, STEPAF_PHASE_COMMIT,
-                                "the registry has %u transports, at most %d can be", n,
+                                "the registry has %u transports, but the limit is %d", n,
                                 STEPAF_MAX_TRANSPORTS);
     if (!ctx->net.ops)
         ctx->net.ops = calloc(n + 1, sizeof(*ctx->net.ops));
@@ -196,8 +196,8 @@ bool stepaf_transports_reopen(struct stepaf_ctx *ctx)
             continue;
         struct stepaf_transport *transport = find_in_use(ctx, i);
         if (transport && transport->ops->reopen(transport)) {
-            stepaf_log_warn("transport %s cannot take peers back: %s", transport->ops->name,
-                            stepaf_last_error()->text);
+            stepaf_log_warn("transport %s cannot reconnect returning ranks: %s",
+                            transport->ops->name, stepaf_last_error()->text);
             continue;
         }
         any = transport || open_again(ctx, i) || any;
@@ -250,7 +250,7 @@ static stepaf_status_t connect_by(struct stepaf_ctx *ctx, struct stepaf_peer *pe
     uint32_t index;
 
     if (ctx->epoch > 1 && !(transport->ops->caps & STEPAF_TRANSPORT_RETURNS)) {
-        add_refusal(peer->refused, transport->ops->name, "it takes no rank back");
+        add_refusal(peer->refused, transport->ops->name, "it does not support returning ranks");
         return STEPAF_OK;
     }
     if (stepaf_advert_transport(advert, transport->ops->name, &unpack, &index)) {
@@ -269,7 +269,7 @@ static stepaf_status_t not_reached(const struct stepaf_peer *peer)
     return stepaf_error_set_peer(STEPAF_ERR_NO_TRANSPORT, STEPAF_PHASE_COMMIT, peer->who,
                                  "no transport reaches " STEPAF_WHO_FORMAT ": %s",
                                  STEPAF_WHO_ARGS(peer->who),
-                                 peer->refused[0] ? peer->refused : "none is open");
+                                 peer->refused[0] ? peer->refused : "no transport is open");
 }
 
 static stepaf_status_t connect_peer(struct stepaf_ctx *ctx, struct stepaf_peer *peer,
@@ -373,7 +373,7 @@ static const char *why_never(const struct stepaf_peer *peer)
     const struct stepaf_member_net *net = peer->ctx->job.members.net;
     const char *why = net ? stepaf_member_net_reason(net, peer->who.world_rank) : "";
 
-    return *why ? why : "it was lost before this process came";
+    return *why ? why : "it was lost before this process returned";
 }
 
 stepaf_status_t stepaf_peers_connect(struct stepaf_ctx *ctx, const struct stepaf_advert *adverts)
@@ -408,7 +408,7 @@ stepaf_status_t stepaf_peer_fall_back(struct stepaf_ctx *ctx, struct stepaf_peer
     stepaf_status_t status = STEPAF_OK;
     unsigned t = 0;
 
-    stepaf_log_warn(STEPAF_WHO_FORMAT ": %s cannot be used: %s: both ends take %s",
+    stepaf_log_warn(STEPAF_WHO_FORMAT ": %s cannot be used: %s: both ends use %s",
                     STEPAF_WHO_ARGS(peer->who), better->name, why, transport->ops->name);
     add_refusal(peer->refused, better->name, why);
     ctx->net.only_ops =

@@ -202,8 +202,7 @@ stepaf_status_t stepaf_hellos_check(const struct stepaf_hello *hellos, int n, in
         if (hellos[r].map_digest != hellos[0].map_digest)
             return stepaf_error_set_peer(
                 STEPAF_ERR_MISMATCH, STEPAF_PHASE_INIT, who_differs(r, own_rank),
-                "the map file of split \"%.120s\" says other roles at rank %d "
-                "than at rank 0",
+                "the map file of split \"%.120s\" differs between rank %d and rank 0",
                 value_of(&hellos[0], STEPAF_ENV_SPLIT, split), r);
     return STEPAF_OK;
 }

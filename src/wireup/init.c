@@ -227,7 +227,7 @@ static stepaf_status_t read_hellos(const struct stepaf_ctx *ctx, const void *all
         else if (!stepaf_hello_read((const uint8_t *)all + offsets[r], bytes, &hellos[r]))
             return stepaf_error_set_peer(STEPAF_ERR_MISMATCH, STEPAF_PHASE_INIT,
                                          (struct stepaf_who){-1, -1, r},
-                                         "what rank %d says of itself is malformed", r);
+                                         "the hello of rank %d is malformed", r);
     }
     return STEPAF_OK;
 }

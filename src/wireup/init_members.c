@@ -17,17 +17,18 @@ stepaf_status_t stepaf_init_make_room(struct stepaf_ctx *ctx)
     int n = (int)(ctx->env.room_attention + ctx->env.room_ffn);
 
     if (n && !*ctx->env.secret && !*ctx->env.secret_file)
-        return stepaf_error_set(STEPAF_ERR_SETTING, STEPAF_PHASE_INIT,
-                                "STEPAF_ROOM_ATTENTION and STEPAF_ROOM_FFN are for processes that "
-                                "show that they know the job's secret: set STEPAF_SECRET or "
-                                "STEPAF_SECRET_FILE");
+        return stepaf_error_set(
+            STEPAF_ERR_SETTING, STEPAF_PHASE_INIT,
+            "STEPAF_ROOM_ATTENTION and STEPAF_ROOM_FFN require a secret, which processes that join "
+            "must know: set STEPAF_SECRET or STEPAF_SECRET_FILE");
     if (stepaf_boot_returns(&job->boot))
         job->n_started -= n; /* the job size of a returning process includes them */
     else if (n)
         stepaf_boot_room_add(&job->room, n, &job->boot);
     if (job->n_started < 1)
-        return stepaf_error_set(STEPAF_ERR_SETTING, STEPAF_PHASE_INIT,
-                                "there is room for more ranks than the job has");
+        return stepaf_error_set(
+            STEPAF_ERR_SETTING, STEPAF_PHASE_INIT,
+            "STEPAF_ROOM_ATTENTION and STEPAF_ROOM_FFN leave no rank that starts with the job");
     return STEPAF_OK;
 }
 
@@ -83,7 +84,8 @@ void stepaf_init_meet(struct stepaf_ctx *ctx, const struct stepaf_heard *heard)
     if (can_call)
         return;
     if (ctx->job.n_started < ctx->job.boot.size)
-        stepaf_log_warn("no process can join as a rank that there is room for: %s", members->mute);
+        stepaf_log_warn("no process can join later (STEPAF_ROOM_ATTENTION, STEPAF_ROOM_FFN): %s",
+                        members->mute);
     members->has_cards = false;
     stepaf_member_net_close(members->net);
     members->net = NULL;

@@ -61,9 +61,8 @@ static stepaf_status_t refuse_without(const struct stepaf_ctx *ctx,
         return STEPAF_OK;
     return stepaf_error_set_peer(
         STEPAF_ERR_PEER_LOST, STEPAF_PHASE_COMMIT, who,
-        STEPAF_WHO_FORMAT
-        " is lost (%.100s), and world rank %d does not go on without it: have all ranks commit "
-        "with STEPAF_COMMIT_LEAVE_LOST, or set STEPAF_LOST=leave",
+        STEPAF_WHO_FORMAT " is lost (%.100s), and world rank %d does not go on without it: commit "
+                          "with STEPAF_COMMIT_LEAVE_LOST on all ranks, or set STEPAF_LOST=leave",
         STEPAF_WHO_ARGS(who), stepaf_members_why(ctx, lost), unwilling);
 }
 

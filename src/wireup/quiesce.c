@@ -27,9 +27,9 @@ static stepaf_status_t let_pass(struct stepaf_ctx *ctx, int64_t deadline_ns)
 
     while (ctx->feature->is_ahead(ctx))
         if (!stepaf_core_advance(ctx, &waiter, deadline_ns))
-            return stepaf_error_set(STEPAF_ERR_STATE, STEPAF_PHASE_COMMIT,
-                                    "streams have not come by what was enqueued for peers by way "
-                                    "of the host");
+            return stepaf_error_set(
+                STEPAF_ERR_STATE, STEPAF_PHASE_COMMIT,
+                "streams have not completed the operations that were enqueued for proxied peers");
     return STEPAF_OK;
 }
 

@@ -28,13 +28,13 @@ static bool has_bounces(const struct stepaf_ctx *ctx)
 static const char *why_nobody(const struct stepaf_ctx *ctx)
 {
     if (!ctx->job.members.will.admits)
-        return "its commit keeps out who asks";
+        return "its commit admits no process (STEPAF_COMMIT_ADMIT, STEPAF_RETURN=admit)";
     if (ctx->gpu.asks)
-        return "it has stream plans for the first time, and finds out whose GPUs reach each other: "
-               "a later commit admits";
-    return has_bounces(ctx) ? "it has GPU memory in plans that the host starts, with which no rank "
-                              "returns"
-                            : NULL;
+        return "it has stream plans for the first time, and must determine which GPUs reach each "
+               "other: a later commit can admit the process";
+    return has_bounces(ctx)
+               ? "no rank can return to it, as it has GPU memory in plans that the host starts"
+               : NULL;
 }
 
 /* Why it cannot take back this peer; NULL: it can. */

@@ -50,8 +50,8 @@ static stepaf_status_t no_role(const struct stepaf_hello *hellos, int n, int ran
 
     if (n == 1)
         return stepaf_error_set(STEPAF_ERR_SPLIT, STEPAF_PHASE_INIT,
-                                "the job has one process, and needs one of either role at least: "
-                                "start several, by mpirun, srun or stepaf-run");
+                                "the job has one process, but requires at least one of each role: "
+                                "start several with mpirun, srun or stepaf-run");
     if (numbers_differ(hellos, n))
         return stepaf_error_set(
             STEPAF_ERR_SPLIT, STEPAF_PHASE_INIT,
@@ -65,7 +65,7 @@ static stepaf_status_t no_role(const struct stepaf_hello *hellos, int n, int ran
                                 "STEPAF_SPLIT=attn=%d,ffn=%d), or STEPAF_ROLE for each program",
                                 rank, number, n - ffn, ffn);
     return stepaf_error_set(STEPAF_ERR_SPLIT, STEPAF_PHASE_INIT,
-                            "no role for rank %d: give a split (such as "
+                            "no role for rank %d: set a split (such as "
                             "STEPAF_SPLIT=attn=%d,ffn=%d), a role, or start two programs",
                             rank, n - ffn, ffn);
 }
@@ -136,7 +136,7 @@ static stepaf_status_t decide_by_split(const struct stepaf_hello *hellos, int n,
     if (attention != by_split)
         return stepaf_error_set(STEPAF_ERR_SPLIT, STEPAF_PHASE_INIT,
                                 "split \"%.64s\" makes %d attention and %d FFN ranks, but with the "
-                                "roles that ranks say of themselves (STEPAF_ROLE) it is %d and %d",
+                                "ranks' own roles (STEPAF_ROLE) there are %d and %d",
                                 split->text, by_split, n - by_split, attention, n - attention);
     return STEPAF_OK;
 }
@@ -148,12 +148,12 @@ static stepaf_status_t check_both(const uint8_t *roles, int n, int n_said)
     if (attention > 0 && attention < n)
         return STEPAF_OK;
     if (n_said == n)
-        return stepaf_error_set(STEPAF_ERR_SPLIT, STEPAF_PHASE_INIT,
-                                "all %d ranks say of themselves that they are %s (STEPAF_ROLE or "
-                                "params.role): a job needs both roles",
-                                n, role_name(roles[0]));
+        return stepaf_error_set(
+            STEPAF_ERR_SPLIT, STEPAF_PHASE_INIT,
+            "all %d ranks have the role %s (STEPAF_ROLE or params.role): a job requires both roles",
+            n, role_name(roles[0]));
     return stepaf_error_set(STEPAF_ERR_SPLIT, STEPAF_PHASE_INIT,
-                            "%d attention and %d FFN ranks: a job needs both", attention,
+                            "%d attention and %d FFN ranks: a job requires both", attention,
                             n - attention);
 }
 
@@ -167,7 +167,7 @@ stepaf_status_t stepaf_roles_decide(const struct stepaf_hello *hellos, int n, in
         n_said += hellos[r].said != STEPAF_ROLE_AUTO;
     /* If every rank requests its own role, nothing is left to split. */
     if (split->kind != STEPAF_SPLIT_NONE && n_said == n)
-        stepaf_log_info("split \"%.64s\" is not used: every rank says its own role", split->text);
+        stepaf_log_info("split \"%.64s\" is not used: every rank sets its own role", split->text);
     if (split->kind != STEPAF_SPLIT_NONE && n_said < n)
         status = decide_by_split(hellos, n, own_rank, split, roles_p);
     else

@@ -80,7 +80,7 @@ void bad_maps(struct hs_job *job)
     bad_try_saying(job, &params, STEPAF_ERR_SPLIT, "map file: cannot open map.txt");
     if (culprit)
         write_map("map.txt", job->size - 1, job->size);
-    snprintf(words, sizeof words, "says other roles at rank %d than at rank 0", job->size - 1);
+    snprintf(words, sizeof words, "differs between rank %d and rank 0", job->size - 1);
     if (job->size > 2) /* else the two files are alike */
         bad_try_saying(job, &params, STEPAF_ERR_MISMATCH, words);
     unlink("map.txt");
@@ -131,7 +131,7 @@ void bad_contradictions(struct hs_job *job)
 
     if (job->rank == 0) /* the only attention rank of the split */
         setenv("STEPAF_ROLE", "ffn", 1);
-    snprintf(words, sizeof words, "it is 0 and %d", job->size);
+    snprintf(words, sizeof words, "there are 0 and %d", job->size);
     bad_try_saying(job, &params, STEPAF_ERR_SPLIT, words);
     unsetenv("STEPAF_ROLE");
     /* Swapped with another rank, it is no contradiction. */

@@ -177,7 +177,7 @@ static void keys(struct hs_job *job)
     if (!first && job->role == STEPAF_ATTENTION)
         HS_OK(stepaf_key_declare(job->ctx, OWN_KEY + 1, STEPAF_PUSH, 64, NULL));
     HS_REFUSED(stepaf_commit(job->ctx), STEPAF_ERR_KEY);
-    HS_TRUE(strstr(stepaf_last_error()->text, "FFN world rank 5 has not declared it") != NULL);
+    HS_TRUE(strstr(stepaf_last_error()->text, "not declared by FFN world rank 5") != NULL);
     if (!first && job->role == STEPAF_FFN)
         HS_OK(stepaf_key_declare(job->ctx, OWN_KEY + 1, STEPAF_PUSH, 64, NULL));
     HS_OK(stepaf_commit(job->ctx));

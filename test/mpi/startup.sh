@@ -33,8 +33,8 @@ agreed=STEPAF_SPLIT=attn=2,ffn=2
 # A start of the same kind works, so that what follows fails for its own reason.
 env $agreed $run -n 4 "$startup" || { echo "FAILED: a start that has to work"; exit 1; }
 
-try "no launcher" "the job has one process, and needs one of either role at least: start several, \
-by mpirun, srun or stepaf-run" $limit "$startup"
+try "no launcher" "the job has one process, but requires at least one of each role: start several \
+with mpirun, srun or stepaf-run" $limit "$startup"
 try "no role for anybody" "$norole=attn=2,ffn=2), $each" \
     $run -n 4 "$startup"
 try "FFN count 0" \
@@ -43,8 +43,8 @@ try "FFN count 0" \
 try "a split for another number of ranks" \
     "split \"attn=2,ffn=1\": 2 + 1 ranks are not the job's 4 ranks; $syntax" \
     env STEPAF_SPLIT=attn=2,ffn=1 $run -n 4 "$startup"
-try "all ranks of one role" "all 4 ranks say of themselves that they are FFN \
-(STEPAF_ROLE or params.role): a job needs both roles" \
+try "all ranks of one role" "all 4 ranks have the role FFN \
+(STEPAF_ROLE or params.role): a job requires both roles" \
     env STEPAF_ROLE=ffn $run -n 4 "$startup"
 try "map file that is missing" \
     "map file: cannot open $directory/none: No such file or directory; $a_line" \
@@ -60,8 +60,8 @@ printf 'attention\nattention ffn\nffn\nffn\n' >"$map"
 try "two roles for one rank" "map file: line 2 is \"attention ffn\"; $a_line" \
     env STEPAF_SPLIT=map="$map" $run -n 4 "$startup"
 try "a role of its own that the split does not give" \
-    "split \"attn=2,ffn=2\" makes 2 attention and 2 FFN ranks, but with the roles that ranks say of \
-themselves (STEPAF_ROLE) it is 1 and 3" \
+    "split \"attn=2,ffn=2\" makes 2 attention and 2 FFN ranks, but with the ranks' own \
+roles (STEPAF_ROLE) there are 1 and 3" \
     env $agreed $run -n 1 env STEPAF_ROLE=ffn "$startup" : -n 3 "$startup"
 try "a number out of range" "STEPAF_DEPTH=33: out of range; it takes 1..32 buffers" \
     env $agreed STEPAF_DEPTH=33 $run -n 4 "$startup"

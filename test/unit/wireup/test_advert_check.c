@@ -112,7 +112,7 @@ static void a_push_needs_a_receiver(void)
         CU_ASSERT_EQUAL(check_all(&world, none), STEPAF_ERR_KEY);
         UNIT_CONTAINS(stepaf_last_error()->text, "key 50");
         UNIT_CONTAINS(stepaf_last_error()->text,
-                      rank ? "world rank 1 pushes" : "world rank 0 pushes");
+                      rank ? "pushed by world rank 1" : "pushed by world rank 0");
         world_close(&world);
     }
 }

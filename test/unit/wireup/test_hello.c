@@ -119,7 +119,7 @@ static void other_map_files_are_named(void)
     for (int own = 0; own < RANKS; own++) {
         CU_ASSERT_EQUAL(stepaf_hellos_check(all, RANKS, own), STEPAF_ERR_MISMATCH);
         UNIT_CONTAINS(stepaf_last_error()->text, "map file");
-        UNIT_CONTAINS(stepaf_last_error()->text, "at rank 1 than at rank 0");
+        UNIT_CONTAINS(stepaf_last_error()->text, "between rank 1 and rank 0");
         CU_ASSERT_EQUAL(stepaf_last_error()->peer_world_rank, own == 1 ? 0 : 1);
     }
     free(pack.data);

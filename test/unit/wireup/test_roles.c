@@ -84,8 +84,7 @@ static void equal_numbers_say_nothing(void)
     refuse("---", "000", "", "STEPAF_SPLIT=attn=2,ffn=1");
     refuse("---", "111", "", "all ranks have application number 1");
     refuse("AF-", "000", "", "no role for rank 2");
-    refuse("---", "---", "",
-           "no role for rank 0: give a split (such as STEPAF_SPLIT=attn=2,ffn=1)");
+    refuse("---", "---", "", "no role for rank 0: set a split (such as STEPAF_SPLIT=attn=2,ffn=1)");
     refuse("A--", "---", "", "no role for rank 1");
 }
 
@@ -99,17 +98,17 @@ static void what_a_rank_says_wins(void)
 
 static void a_job_needs_both(void)
 {
-    refuse("AAA", "---", "", "all 3 ranks say of themselves that they are attention");
-    refuse("FF", "01", "attn=1,ffn=1", "all 2 ranks say of themselves that they are FFN");
-    refuse("F-", "01", "", "0 attention and 2 FFN ranks: a job needs both");
+    refuse("AAA", "---", "", "all 3 ranks have the role attention");
+    refuse("FF", "01", "attn=1,ffn=1", "all 2 ranks have the role FFN");
+    refuse("F-", "01", "", "0 attention and 2 FFN ranks: a job requires both");
 }
 
 static void counts_must_not_contradict(void)
 {
     refuse("F---", "----", "attn=3,ffn=1",
-           "makes 3 attention and 1 FFN ranks, but with the roles that ranks say of themselves "
-           "(STEPAF_ROLE) it is 2 and 2");
-    refuse("---A", "0011", "attn=2,ffn=2", "it is 3 and 1");
+           "makes 3 attention and 1 FFN ranks, but with the ranks' own roles (STEPAF_ROLE) there "
+           "are 2 and 2");
+    refuse("---A", "0011", "attn=2,ffn=2", "there are 3 and 1");
     refuse("-F", "--", "attn=7,ffn=9", "7 + 9 ranks are not the job's 2");
 }
 
@@ -162,7 +161,7 @@ int main(void)
         {"numbers decide last", numbers_decide_last},
         {"equal numbers say nothing", equal_numbers_say_nothing},
         {"what a rank says wins", what_a_rank_says_wins},
-        {"a job needs both", a_job_needs_both},
+        {"a job requires both", a_job_needs_both},
         {"counts must not contradict", counts_must_not_contradict},
         {"overriding is logged", overriding_is_logged},
         {"sources of what is said", sources_of_what_is_said},
