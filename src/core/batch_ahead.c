@@ -79,11 +79,12 @@ static stepaf_status_t check_tensor(const struct stepaf_batch_obj *batch, int in
         return stepaf_batch_refuse_tensor(batch, tensor, index);
     if (*region_p && (*region_p)->mem.kind != STEPAF_MEM_HOST)
         return stepaf_error_set(STEPAF_ERR_UNSUPPORTED, STEPAF_PHASE_RESPOND,
-                                "tensor %d is in GPU memory: it goes with the answer", index);
+                                "tensor %d is in GPU memory, which is only sent with the answer",
+                                index);
     const struct stepaf_batch_ahead *ahead = stepaf_batch_ahead_of(batch);
     if (ahead && ahead->generation == batch->generation && ahead->sent & 1u << index)
         return stepaf_error_set(STEPAF_ERR_STATE, STEPAF_PHASE_RESPOND,
-                                "tensor %d of the answer is sent already", index);
+                                "tensor %d of the answer has been sent already", index);
     return STEPAF_OK;
 }
 

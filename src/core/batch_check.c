@@ -44,6 +44,5 @@ stepaf_status_t stepaf_batch_no_source(void)
 {
     return stepaf_error_set(
         STEPAF_ERR_UNREGISTERED, STEPAF_PHASE_RESPOND,
-        "a tensor of the answer is in registered memory of this rank that cannot "
-        "be read: it is not mapped any more");
+        "a tensor of the answer is in registered memory of this rank that is no longer mapped");
 }

@@ -178,8 +178,8 @@ void stepaf_core_refused(struct stepaf_upcalls *up, struct stepaf_post *post)
     struct stepaf_ctx *ctx = (struct stepaf_ctx *)up;
     struct stepaf_peer *peer = &ctx->peers[post->link->peer];
 
-    stepaf_log_warn("what was to go to " STEPAF_WHO_FORMAT " is in registered memory that is not "
-                    "mapped any more: plan %u, slot %u",
+    stepaf_log_warn("a tensor for " STEPAF_WHO_FORMAT
+                    " is in registered memory that is no longer mapped: plan %u, slot %u",
                     STEPAF_WHO_ARGS(peer->who), post->msg.plan, post->msg.slot);
     if (stepaf_is_attention(ctx))
         stepaf_op_refused(peer, post);

@@ -95,7 +95,7 @@ static stepaf_status_t receive_ranks(const struct stepaf_ctx *ctx, const struct 
         is_named[peer] = true;
         if (stepaf_key_slice(key, peer))
             return stepaf_key_invalid(key->id,
-                                      "an attention rank has a receive buffer for it already");
+                                      "an attention rank already has a receive buffer for the key");
         ranks_p[i] = (uint32_t)rank;
     }
     return STEPAF_OK;

@@ -57,8 +57,8 @@ static stepaf_status_t refuse_alone(const struct stepaf_ctx *ctx,
         return stepaf_error_no_memory(STEPAF_PHASE_COMMIT);
     if (consensus->is_out)
         return stepaf_error_set(STEPAF_ERR_PEER_LOST, STEPAF_PHASE_COMMIT,
-                                "the other ranks have given this one up: they could not reach it, "
-                                "or one of its links had failed");
+                                "the other ranks have given up this rank: they could not reach it, "
+                                "or one of its links has failed");
     for (int r = 0; r < ctx->job.boot.size; r++) {
         n += consensus->is_member[r];
         n_there += consensus->is_member[r] && !stepaf_consensus_has_lost(consensus, r);
@@ -66,8 +66,8 @@ static stepaf_status_t refuse_alone(const struct stepaf_ctx *ctx,
             lost = r;
     }
     return stepaf_error_set(STEPAF_ERR_PEER_LOST, STEPAF_PHASE_COMMIT,
-                            "of %d ranks %d are left: only more than half of them go on, or half "
-                            "with the first; the first that is lost is world rank %d: %.100s",
+                            "of %d ranks %d are left: only more than half can go on, or half with "
+                            "the first rank; the first lost one is world rank %d: %.100s",
                             n, n_there, lost, lost < 0 ? "" : stepaf_members_why(ctx, lost));
 }
 
@@ -82,10 +82,10 @@ static stepaf_status_t refuse_late(const struct stepaf_ctx *ctx)
     const char *hindrance = rank < 0 ? "" : stepaf_member_net_hindrance(ctx->job.members.net, rank);
     if (*hindrance)
         return stepaf_error_set(STEPAF_ERR_TIMEOUT, STEPAF_PHASE_COMMIT,
-                                "this rank has not come to talk to world rank %d in time: %.140s",
-                                rank, hindrance);
+                                "this rank did not reach world rank %d in time: %.140s", rank,
+                                hindrance);
     return stepaf_error_set_peer(STEPAF_ERR_TIMEOUT, STEPAF_PHASE_COMMIT, who,
-                                 "world rank %d has not come to the members' agreement in time",
+                                 "world rank %d did not enter the members' agreement in time",
                                  rank);
 }
 

@@ -45,10 +45,10 @@ static stepaf_status_t refuse_lost(const struct gather *gather, int rank)
 
     if (rank == gather->ctx->job.boot.rank)
         return stepaf_error_set(STEPAF_ERR_PEER_LOST, STEPAF_PHASE_NONE,
-                                "the other ranks have given this one up: they could not reach it, "
-                                "or one of its links had failed");
+                                "the other ranks have given up this rank: they could not reach it, "
+                                "or one of its links has failed");
     return stepaf_error_set_peer(STEPAF_ERR_PEER_LOST, STEPAF_PHASE_NONE, who,
-                                 STEPAF_WHO_FORMAT " was lost before it came: %.160s",
+                                 STEPAF_WHO_FORMAT " was lost before it arrived: %.160s",
                                  STEPAF_WHO_ARGS(who), stepaf_members_why(gather->ctx, rank));
 }
 

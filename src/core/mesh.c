@@ -37,8 +37,7 @@ stepaf_status_t stepaf_mesh_make(const struct stepaf_env *env, uint32_t n_attent
             lanes = greatest_common_divisor(n_attention, n_ffn);
     } else if (env->lanes) {
         return stepaf_error_set(STEPAF_ERR_SETTING, STEPAF_PHASE_INIT,
-                                "STEPAF_LANES=%u has a meaning with STEPAF_MESH=lane only",
-                                (unsigned)env->lanes);
+                                "STEPAF_LANES=%u requires STEPAF_MESH=lane", (unsigned)env->lanes);
     }
     if (lanes > n_attention || lanes > n_ffn)
         return refuse_lanes(lanes, n_attention, n_ffn);

@@ -168,8 +168,8 @@ void stepaf_metrics_open(struct stepaf_ctx *ctx, stepaf_deliver_imm_fn *deliver_
 
 err:
     stepaf_log_(ctx->env.metrics == STEPAF_ENV_METRICS_on ? STEPAF_LOG_WARN : STEPAF_LOG_INFO,
-                "nothing is shown to stepaf-top and stepaf-exporter: %s",
-                bytes > UINT32_MAX ? "there are too many peers" : stepaf_why(errno));
+                "stepaf-top and stepaf-exporter cannot show this process: %s",
+                bytes > UINT32_MAX ? "too many peers" : stepaf_why(errno));
     free(metrics);
 }
 

@@ -65,11 +65,10 @@ static void log_sent(const struct stepaf_post *post)
 
     for (unsigned i = 0; i < post->n_xfer; i++)
         bytes += post->xfer[i].bytes;
-    stepaf_log_trace(
-        "to " STEPAF_WHO_FORMAT
-        ": %s, plan %u, sequence %u, slot %u, epoch %u, behind %u writes of %llu bytes",
-        STEPAF_WHO_ARGS(*who), msg_name(msg), msg->plan, msg->seq, msg->slot, msg->epoch,
-        post->n_xfer, (unsigned long long)bytes);
+    stepaf_log_trace("to " STEPAF_WHO_FORMAT
+                     ": %s, plan %u, sequence %u, slot %u, epoch %u, after %u writes of %llu bytes",
+                     STEPAF_WHO_ARGS(*who), msg_name(msg), msg->plan, msg->seq, msg->slot,
+                     msg->epoch, post->n_xfer, (unsigned long long)bytes);
 }
 
 /* Post and log. Posts without space are not logged: they are offered again. */

@@ -30,20 +30,20 @@ stepaf_status_t stepaf_op_result(struct stepaf_op *op)
             STEPAF_WHO_ARGS(peer->who), op->seq, op->plan->index, peer->reason);
     if (status == STEPAF_ERR_UNREGISTERED)
         return stepaf_error_set(status, STEPAF_PHASE_PUSH,
-                                "operation %u of plan %u: a source in this rank's registered "
-                                "memory cannot be read: it is not mapped any more",
+                                "operation %u of plan %u: a source is in registered memory of this "
+                                "rank that is no longer mapped",
                                 op->seq, op->plan->index);
     if (status == STEPAF_ERR_TIMEOUT && peer)
-        return stepaf_error_set_peer(status, STEPAF_PHASE_RESPONSE, peer->who,
-                                     STEPAF_WHO_FORMAT
-                                     " has not answered operation %u of stream plan %u for "
-                                     "STEPAF_STREAM_TIMEOUT_US",
-                                     STEPAF_WHO_ARGS(peer->who), op->seq, op->plan->index);
+        return stepaf_error_set_peer(
+            status, STEPAF_PHASE_RESPONSE, peer->who,
+            STEPAF_WHO_FORMAT
+            " has not answered operation %u of stream plan %u within STEPAF_STREAM_TIMEOUT_US",
+            STEPAF_WHO_ARGS(peer->who), op->seq, op->plan->index);
     if (peer)
-        return stepaf_error_set_peer(status, STEPAF_PHASE_RESPONSE, peer->who,
-                                     STEPAF_WHO_FORMAT
-                                     " released the batch of operation %u of plan %u unanswered",
-                                     STEPAF_WHO_ARGS(peer->who), op->seq, op->plan->index);
+        return stepaf_error_set_peer(
+            status, STEPAF_PHASE_RESPONSE, peer->who,
+            STEPAF_WHO_FORMAT " released the batch of operation %u of plan %u without an answer",
+            STEPAF_WHO_ARGS(peer->who), op->seq, op->plan->index);
     return stepaf_error_set(status, STEPAF_PHASE_RESPONSE,
                             status == STEPAF_ERR_CANCELED
                                 ? "operation %u of plan %u was canceled"

@@ -64,11 +64,11 @@ stepaf_status_t stepaf_plan_refuse_unready(const struct stepaf_plan_obj *plan)
                                 "plan %u: key %llu waits for a commit: commit on all ranks",
                                 plan->index, (unsigned long long)lack.key->id);
     case LACKS_LINK:
-        return stepaf_error_set_peer(STEPAF_ERR_STATE, STEPAF_PHASE_START, lack.peer->who,
-                                     "plan %u: " STEPAF_WHO_FORMAT " receives key %llu on streams, "
-                                     "where only a plan on streams reaches it",
-                                     plan->index, STEPAF_WHO_ARGS(lack.peer->who),
-                                     (unsigned long long)lack.key->id);
+        return stepaf_error_set_peer(
+            STEPAF_ERR_STATE, STEPAF_PHASE_START, lack.peer->who,
+            "plan %u: " STEPAF_WHO_FORMAT
+            " receives key %llu on streams: only a plan on streams can push it",
+            plan->index, STEPAF_WHO_ARGS(lack.peer->who), (unsigned long long)lack.key->id);
     case LACKS_SOURCE:
     case LACKS_DESTINATION:
         return stepaf_error_set(STEPAF_ERR_STATE, STEPAF_PHASE_START,

@@ -22,22 +22,21 @@ stepaf_status_t stepaf_plan_check(const struct stepaf_ctx *ctx, const stepaf_ten
                             STEPAF_PLAN_KEEP_SOURCES | STEPAF_PLAN_PROXY))
         return invalid("unknown flags");
     if (flags & STEPAF_PLAN_ANY && !(flags & STEPAF_PLAN_STREAM))
-        return invalid("STEPAF_PLAN_ANY goes with STEPAF_PLAN_STREAM");
+        return invalid("STEPAF_PLAN_ANY requires STEPAF_PLAN_STREAM");
     if (flags & STEPAF_PLAN_KEEP_SOURCES && !(flags & STEPAF_PLAN_STREAM))
-        return invalid("STEPAF_PLAN_KEEP_SOURCES goes with STEPAF_PLAN_STREAM");
+        return invalid("STEPAF_PLAN_KEEP_SOURCES requires STEPAF_PLAN_STREAM");
     if (flags & STEPAF_PLAN_ANY && stepaf_is_attention(ctx))
         return stepaf_error_set(STEPAF_ERR_ROLE, STEPAF_PHASE_NONE,
                                 "STEPAF_PLAN_ANY is for FFN ranks");
     if (n_push < 0 || n_pull < 0 || (n_push && !push) || (n_pull && !pull))
         return invalid("a count is negative, or its tensors are NULL");
     if (!n_push && !n_pull)
-        return invalid("a plan needs something to push or to pull");
+        return invalid("a plan requires at least one tensor to push or to pull");
     if (n_pull % n_peers)
-        return stepaf_error_set(
-            STEPAF_ERR_PULLS, STEPAF_PHASE_NONE,
-            "%d pulls for %d FFN ranks of the mesh: each needs the same number of "
-            "destinations, or some answers would have nowhere to go",
-            n_pull, n_peers);
+        return stepaf_error_set(STEPAF_ERR_PULLS, STEPAF_PHASE_NONE,
+                                "%d pulls for %d FFN ranks of the mesh: each rank requires the "
+                                "same number of destinations",
+                                n_pull, n_peers);
     if (n_push > STEPAF_MAX_TENSORS || n_pull / n_peers > STEPAF_MAX_TENSORS)
         return invalid("more than 8 tensors to or from one FFN rank");
     return STEPAF_OK;
@@ -53,7 +52,7 @@ static stepaf_status_t use_on_streams(struct stepaf_plan_obj *plan, const struct
 
     if (received && region->mem.kind != key->mem_kind)
         return stepaf_error_set(STEPAF_ERR_UNSUPPORTED, STEPAF_PHASE_NONE,
-                                "%s %d is in %s memory, and key %llu is declared for %s memory",
+                                "%s %d is in %s memory, but key %llu is declared for %s memory",
                                 what, index, region->mem.kind == STEPAF_MEM_CUDA ? "GPU" : "host",
                                 (unsigned long long)key->id,
                                 key->mem_kind == STEPAF_MEM_CUDA ? "GPU" : "host");

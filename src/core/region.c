@@ -90,7 +90,7 @@ stepaf_status_t stepaf_region_refuse(const struct stepaf_ctx *ctx, const void *d
 {
     if (stepaf_region_find(ctx, data, bytes))
         return stepaf_error_set(STEPAF_ERR_UNSUPPORTED, phase,
-                                "%s %d is in GPU memory that no commit has made ready for plans "
+                                "%s %d is in GPU memory that no commit has prepared for plans "
                                 "without STEPAF_PLAN_STREAM",
                                 what, index);
     return stepaf_error_set(STEPAF_ERR_UNREGISTERED, phase,
@@ -212,9 +212,9 @@ stepaf_status_t stepaf_region_check_streams(const struct stepaf_ctx *ctx)
 {
     if (!ctx->feature->is_ahead(ctx))
         return STEPAF_OK;
-    return stepaf_error_set(STEPAF_ERR_STATE, STEPAF_PHASE_NONE,
-                            "streams have not come by what was enqueued for peers by way of the "
-                            "host");
+    return stepaf_error_set(
+        STEPAF_ERR_STATE, STEPAF_PHASE_NONE,
+        "streams have not completed the operations that were enqueued for proxied peers");
 }
 
 stepaf_status_t stepaf_region_pin(struct stepaf_ctx *ctx, struct stepaf_region *region)

@@ -32,7 +32,7 @@ static stepaf_status_t check_gpu(const struct stepaf_ctx *ctx, const struct step
 
     if (!stepaf_gpu_owns(ctx->gpu.device, place))
         return stepaf_error_set(STEPAF_ERR_UNSUPPORTED, STEPAF_PHASE_NONE,
-                                "the memory is of GPU %d, and this context works with GPU %d (%s)",
+                                "the memory is of GPU %d, but this context uses GPU %d (%s)",
                                 place->ordinal, facts->ordinal, facts->name);
     return STEPAF_OK;
 }
@@ -56,9 +56,10 @@ static stepaf_status_t place_cuda(struct stepaf_ctx *ctx, struct stepaf_region *
     for (at = piece_end(&place, at); at < end; at = piece_end(&place, at)) {
         stepaf_gpu_classify((const void *)at, &place); /* NOLINT(performance-no-int-to-ptr) */
         if (!place.is_device)
-            return stepaf_error_set(STEPAF_ERR_INVALID, STEPAF_PHASE_NONE,
-                                    "the range begins in GPU memory, but %zu bytes further is none",
-                                    (size_t)(at - (uintptr_t)region->mem.base));
+            return stepaf_error_set(
+                STEPAF_ERR_INVALID, STEPAF_PHASE_NONE,
+                "the range begins in GPU memory, but byte %zu is not in GPU memory",
+                (size_t)(at - (uintptr_t)region->mem.base));
         status = check_gpu(ctx, &place);
         if (status)
             return status;
@@ -73,9 +74,10 @@ stepaf_status_t stepaf_ctx_place(struct stepaf_ctx *ctx, struct stepaf_region *r
     stepaf_gpu_classify(region->mem.base, &first);
     stepaf_gpu_classify(region->mem.base + region->mem.bytes - 1, &last);
     if (first.managed || last.managed)
-        return stepaf_error_set(STEPAF_ERR_UNSUPPORTED, STEPAF_PHASE_NONE,
-                                "this is managed memory, which moves between host and GPU: neither "
-                                "a network nor another process can rely on where it is");
+        return stepaf_error_set(
+            STEPAF_ERR_UNSUPPORTED, STEPAF_PHASE_NONE,
+            "managed memory cannot be registered: it moves between host and GPU, so neither a "
+            "network nor another process can access it reliably");
     if (first.is_device)
         return place_cuda(ctx, region, first);
     if (last.is_device)

@@ -75,7 +75,7 @@ static stepaf_status_t not_acknowledged(const struct stepaf_peer *peer, stepaf_p
 {
     return stepaf_error_set_peer(STEPAF_ERR_TIMEOUT, phase, peer->who,
                                  STEPAF_WHO_FORMAT
-                                 " has not acknowledged what was sent to it, or still writes",
+                                 " has not acknowledged all data sent to it, or still writes",
                                  STEPAF_WHO_ARGS(peer->who));
 }
 

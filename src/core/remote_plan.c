@@ -140,7 +140,7 @@ static struct stepaf_remote_plan *find_remote_plan(struct stepaf_peer *peer, uin
 static void starve(struct stepaf_peer *peer)
 {
     if (peer->ready_epoch == peer->ctx->epoch)
-        stepaf_peer_fail(peer, "there is no memory for a plan that it has made");
+        stepaf_peer_fail(peer, "out of memory for one of its plans");
     else
         peer->oom = true;
 }

@@ -25,7 +25,7 @@ bool stepaf_returned_go_on(struct stepaf_peer *peer)
     if (!stepaf_returned_is(peer))
         return false;
     if (!peer->lost)
-        stepaf_peer_fail(peer, "it has not come through the commit in which it returned");
+        stepaf_peer_fail(peer, "it has not completed the commit in which it returned");
     return true;
 }
 

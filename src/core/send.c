@@ -61,7 +61,7 @@ bool stepaf_core_send(struct stepaf_peer *peer, const struct stepaf_msg *msg)
 void stepaf_core_tell(struct stepaf_peer *peer, const struct stepaf_msg *msg)
 {
     if (peer->link && !peer->lost && !stepaf_core_send(peer, msg))
-        stepaf_peer_fail(peer, "out of memory to tell it what it has to know");
+        stepaf_peer_fail(peer, "out of memory for a message to it");
 }
 
 unsigned stepaf_core_send_queued(struct stepaf_ctx *ctx)

@@ -47,7 +47,7 @@ static stepaf_status_t check_overrides(struct stepaf_plan_obj *plan,
         const struct stepaf_push *planned = &plan->push[i % plan->n_push];
         if (tensor->key != planned->key->id)
             return stepaf_error_set(STEPAF_ERR_INVALID, STEPAF_PHASE_START,
-                                    "push tensor %d has another key than planned", i);
+                                    "push tensor %d does not have the key of the plan", i);
         if (tensor->bytes > planned->bytes)
             return stepaf_error_set(STEPAF_ERR_SIZE, STEPAF_PHASE_START,
                                     "push tensor %d: %zu bytes, but %u are planned", i,
@@ -195,7 +195,7 @@ static stepaf_status_t wait_for_slot(struct stepaf_plan_obj *plan,
     const struct stepaf_peer *holder = stepaf_late_first(plan->next);
     if (!holder)
         return stepaf_error_set(STEPAF_ERR_TIMEOUT, STEPAF_PHASE_RELEASE,
-                                "plan %u: slot %u did not come free in time", plan->index,
+                                "plan %u: slot %u did not become free in time", plan->index,
                                 plan->next->slot);
     return stepaf_error_set_peer(STEPAF_ERR_TIMEOUT, STEPAF_PHASE_RELEASE, holder->who,
                                  "plan %u: " STEPAF_WHO_FORMAT " did not release slot %u in time",

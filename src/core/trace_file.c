@@ -157,7 +157,7 @@ void stepaf_trace_file_add_now(struct stepaf_ctx *ctx, uint32_t n)
     size_t bytes = 0;
 
     if (!name_of_signal(ctx, n, path)) {
-        stepaf_log_warn("STEPAF_TRACE_FILE=%.200s: its name is too long for one with a number",
+        stepaf_log_warn("STEPAF_TRACE_FILE=%.200s: the name is too long to append a number",
                         ctx->env.trace_file);
         return;
     }

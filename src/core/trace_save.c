@@ -91,7 +91,7 @@ static bool append(int fd, char *text, size_t bytes, int64_t deadline_ns)
         return true;
     int error = errno; /* a full disk: the events of other ranks stay valid */
     if (stepaf_fd_resize(fd, (size_t)at) || (at && !write_all(fd, file_tail, TAIL, at)))
-        stepaf_log_warn("STEPAF_TRACE_FILE: the file is cut off");
+        stepaf_log_warn("STEPAF_TRACE_FILE: the file is truncated");
     errno = error;
     return false;
 }

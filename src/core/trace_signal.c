@@ -46,7 +46,7 @@ static const char *take_signal(int number)
     struct sigaction ours = {.sa_handler = count_signal, .sa_flags = SA_RESTART};
 
     if (n_heeding > 0)
-        return number == our_signal ? NULL : "another context has another one";
+        return number == our_signal ? NULL : "another context uses a different signal";
     if (sigaction(number, NULL, &before_us))
         return strerror(errno);
     if ((before_us.sa_flags & SA_SIGINFO) ||

@@ -145,7 +145,7 @@ for transport in shm tcp; do
         [ "$n" -ge 2 ] && [ "$n" = "$(said "$from" $type)" ] || fail "$transport: $n $type went, $(said "$from" $type) came"
     done
     [ "$(said 'to FFN rank' START)" -ge 160 ] || fail "$transport: not each operation is in the log"
-    grep -q 'to FFN rank 0 (world rank 2): START, .*, behind 1 writes of 12288 bytes' "$directory/err" || fail "$transport: no bytes"
+    grep -q 'to FFN rank 0 (world rank 2): START, .*, after 1 writes of 12288 bytes' "$directory/err" || fail "$transport: no bytes"
 done
 # Without a file there is nothing to do, which is said.
 STEPAF_TRACE_SIGNAL=usr1 run ""

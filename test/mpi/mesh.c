@@ -38,7 +38,7 @@ static void refusals(struct hs_job *job)
     set("lane", "16777216");
     refuse(job, STEPAF_ERR_SETTING, "at most 4 lanes have both");
     set("full", "2");
-    refuse(job, STEPAF_ERR_SETTING, "STEPAF_MESH=lane only");
+    refuse(job, STEPAF_ERR_SETTING, "requires STEPAF_MESH=lane");
     set("lane", last ? "2" : "4");
     refuse(job, STEPAF_ERR_MISMATCH, "STEPAF_LANES differs: \"4\" at rank 0, \"2\" at rank 7");
     set(last ? "full" : "lane", "0");

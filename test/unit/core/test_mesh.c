@@ -97,8 +97,7 @@ static void empty_lanes_are_named(void)
     refuse(STEPAF_ENV_MESH_lane, 4, 2, 4, "lanes 2 to 3 have no attention rank");
     refuse(STEPAF_ENV_MESH_lane, 6, 2, 4, "lanes 2 to 5 have no attention rank");
     refuse(STEPAF_ENV_MESH_lane, 4, 3, 3, "at most 3 lanes have both");
-    refuse(STEPAF_ENV_MESH_full, 2, 4, 4,
-           "STEPAF_LANES=2 has a meaning with STEPAF_MESH=lane only");
+    refuse(STEPAF_ENV_MESH_full, 2, 4, 4, "STEPAF_LANES=2 requires STEPAF_MESH=lane");
 }
 
 int main(void)

@@ -393,7 +393,7 @@ static void a_source_that_is_not_mapped_leaves_the_batch_unanswered(void)
     stepaf_batch_h batch = take();
     fake_link(job, 0)->cannot_read = true;
     CU_ASSERT_EQUAL(answer(batch, 8, STEPAF_RESPOND_RELEASE), STEPAF_ERR_UNREGISTERED);
-    UNIT_CONTAINS(stepaf_last_error()->text, "it is not mapped any more");
+    UNIT_CONTAINS(stepaf_last_error()->text, "that is no longer mapped");
     EXPECT_WHOLE(job);
     CU_ASSERT(job->n_records == 0 && job->ctx->counters.responses_sent == 0);
     CU_ASSERT_EQUAL(stepaf_core_counters(job->ctx).bytes_sent, 0);

@@ -230,7 +230,7 @@ static void other_tensors_may_be_started_with(void)
     CU_ASSERT_EQUAL_FATAL(stepaf_register(job->handle, other->base, BYTES), STEPAF_OK);
     push.data = other->base;
     CU_ASSERT_EQUAL(stepaf_start_with(plan, &params, &request), STEPAF_ERR_UNSUPPORTED);
-    UNIT_CONTAINS(stepaf_last_error()->text, "no commit has made ready");
+    UNIT_CONTAINS(stepaf_last_error()->text, "no commit has prepared");
     end();
 }
 

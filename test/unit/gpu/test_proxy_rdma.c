@@ -260,7 +260,7 @@ static int refuse_what_is_not_ready(const stepaf_boot_t *boot, void *arg)
             .field_mask = STEPAF_START_PARAM_PUSH, .push = push, .n_push = 3};
         RANK_CHECK(boot, stepaf_start_on_stream(rank.plan, &params, &rank.stream, NULL) ==
                              STEPAF_ERR_UNSUPPORTED);
-        RANK_CHECK(boot, strstr(stepaf_last_error()->text, "no commit has made ready"));
+        RANK_CHECK(boot, strstr(stepaf_last_error()->text, "no commit has prepared"));
     }
     RANK_CHECK(boot, proxy_rank_run(&rank, 0, 4) == 0);
     RANK_CHECK(boot, rank.n_wrong == 0);

@@ -21,7 +21,7 @@ static void regions_know_their_memory(void)
     CU_ASSERT(region && region->mem.kind == STEPAF_MEM_CUDA && region->shareable);
     CU_ASSERT_PTR_NULL(stepaf_region_find_host(job->ctx, own->base, 4096));
     CU_ASSERT_EQUAL(stepaf_register(job->handle, far->base, 4096), STEPAF_ERR_UNSUPPORTED);
-    UNIT_CONTAINS(stepaf_last_error()->text, "of GPU 1, and this context works with GPU 0");
+    UNIT_CONTAINS(stepaf_last_error()->text, "of GPU 1, but this context uses GPU 0");
     CU_ASSERT_EQUAL(stepaf_register(job->handle, pooled->base, 4096), STEPAF_OK);
     region = stepaf_region_find(job->ctx, pooled->base, 4096);
     CU_ASSERT(region && region->mem.kind == STEPAF_MEM_CUDA && !region->shareable);
@@ -86,7 +86,7 @@ static void plans_on_streams_pin_host_memory(void)
     /* The destination is not of the key's kind. */
     CU_ASSERT_EQUAL(stepaf_plan_create(job->handle, &push, 1, &pull, 1, STEPAF_PLAN_STREAM, &plan),
                     STEPAF_ERR_UNSUPPORTED);
-    UNIT_CONTAINS(stepaf_last_error()->text, "is in GPU memory, and key 2 is declared for host");
+    UNIT_CONTAINS(stepaf_last_error()->text, "is in GPU memory, but key 2 is declared for host");
     CU_ASSERT_EQUAL_FATAL(stepaf_alloc(job->handle, 64, STEPAF_MEM_HOST, &pull.data), STEPAF_OK);
     int n_held = cpu_device.n_held; /* the source is pinned already */
     cpu_device.n_calls = 0;

@@ -104,7 +104,7 @@ static void plans_are_for_ffn_ranks_and_streams(void)
                     STEPAF_ERR_ROLE);
     CU_ASSERT_EQUAL(stepaf_plan_create(worker->handle, &out, 1, &in, 1, STEPAF_PLAN_ANY, &none),
                     STEPAF_ERR_INVALID);
-    UNIT_CONTAINS(stepaf_last_error()->text, "goes with STEPAF_PLAN_STREAM");
+    UNIT_CONTAINS(stepaf_last_error()->text, "requires STEPAF_PLAN_STREAM");
     const uint64_t keys[STEPAF_MAX_TENSORS + 1] = {1, 2};
     CU_ASSERT_EQUAL(stepaf_plan_create(job->handle, &out, 1, &in, 1, STEPAF_PLAN_STREAM, &none),
                     STEPAF_ERR_ROLE);
