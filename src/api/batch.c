@@ -28,7 +28,7 @@ static stepaf_status_t check_recv(const struct stepaf_ctx *ctx, stepaf_from_t fr
         return stepaf_error_set(STEPAF_ERR_INVALID, STEPAF_PHASE_RECV, "batches_p or n_p is NULL");
     if (capacity < (each ? (int)ctx->n_peers : 1))
         return stepaf_error_set(STEPAF_ERR_INVALID, STEPAF_PHASE_RECV,
-                                "a capacity of %d, where %u batches may come", capacity,
+                                "capacity is %d, but %u batches may arrive", capacity,
                                 each ? ctx->n_peers : 1);
     if (!atomic_load_explicit(&ctx->commit.n_done, memory_order_relaxed) || ctx->inbox.handler)
         return stepaf_error_set(STEPAF_ERR_STATE, STEPAF_PHASE_RECV,
@@ -147,7 +147,7 @@ static stepaf_status_t await_call(struct stepaf_ctx *ctx)
     while (stepaf_core_is_dispatching(ctx) && ctx->inbox.n_dispatched == n)
         if (!stepaf_waiter_idle(ctx, &waiter, -1))
             return stepaf_error_set(STEPAF_ERR_TIMEOUT, STEPAF_PHASE_NONE,
-                                    "the handler before has not returned in time");
+                                    "the previous handler has not returned in time");
     return STEPAF_OK;
 }
 

@@ -46,10 +46,10 @@ stepaf_status_t stepaf_boot_open(stepaf_boot_t *boot_p)
     int choice = stepaf_boot_choose(&env);
     status = is_own(choice) || *env.join
                  ? open_own(choice, &env, boot_p)
-                 : stepaf_error_set(STEPAF_ERR_BOOT, STEPAF_PHASE_INIT,
-                                    "no bootstrap of the library itself is named: set STEPAF_MEET, "
-                                    "STEPAF_SIZE and STEPAF_RANK, or STEPAF_LOCAL_SIZE and "
-                                    "STEPAF_LOCAL_RANK");
+                 : stepaf_error_set(
+                       STEPAF_ERR_BOOT, STEPAF_PHASE_INIT,
+                       "no bootstrap of the library is selected: set STEPAF_MEET, STEPAF_SIZE and "
+                       "STEPAF_RANK, or STEPAF_LOCAL_SIZE and STEPAF_LOCAL_RANK");
     stepaf_env_free(&env);
     return status;
 }
@@ -78,11 +78,11 @@ static stepaf_status_t init_chosen(const struct stepaf_env *env, const stepaf_pa
     if (*env->join)
         return init_alone(choice, env, params, ctx_p);
     if (choice < 0)
-        return stepaf_error_set(STEPAF_ERR_BOOT, STEPAF_PHASE_INIT,
-                                "nothing has launched this process: start it by mpirun, "
-                                "srun --mpi=pmix, torchrun or stepaf-run, set STEPAF_LOCAL_SIZE "
-                                "and STEPAF_LOCAL_RANK or STEPAF_MEET, STEPAF_SIZE and "
-                                "STEPAF_RANK, or give stepaf_init a bootstrap");
+        return stepaf_error_set(
+            STEPAF_ERR_BOOT, STEPAF_PHASE_INIT,
+            "no launcher has started this process: start it with mpirun, srun --mpi=pmix, torchrun "
+            "or stepaf-run, set STEPAF_LOCAL_SIZE and STEPAF_LOCAL_RANK or STEPAF_MEET, "
+            "STEPAF_SIZE and STEPAF_RANK, or pass a bootstrap to stepaf_init");
     if (is_own(choice))
         return init_alone(choice, env, params, ctx_p);
     stepaf_status_t status = stepaf_boot_load(choice, &init);
@@ -164,7 +164,7 @@ void stepaf_finalize(stepaf_context_h handle)
         if (!inherited) {
             (void)stepaf_error_set(STEPAF_ERR_STATE, STEPAF_PHASE_NONE,
                                    "stepaf_finalize is called by the %s of the context: call it "
-                                   "when that has returned",
+                                   "after the callback has returned",
                                    caller);
             stepaf_log_error("%s", stepaf_last_error()->text);
         }
@@ -206,8 +206,9 @@ static stepaf_status_t begin_commit(struct stepaf_ctx *ctx)
         return stepaf_error_set(STEPAF_ERR_STATE, STEPAF_PHASE_COMMIT,
                                 "called by the batch handler, whose batch is not released");
     if (stepaf_members_in_callback(ctx))
-        return stepaf_error_set(STEPAF_ERR_STATE, STEPAF_PHASE_COMMIT,
-                                "called by the members' callback: commit when it has returned");
+        return stepaf_error_set(
+            STEPAF_ERR_STATE, STEPAF_PHASE_COMMIT,
+            "called by the members' callback: commit after the callback has returned");
     ctx->state = STEPAF_CTX_COMMITTING;
     return STEPAF_OK;
 }
@@ -264,10 +265,10 @@ stepaf_status_t stepaf_commit_with(stepaf_context_h handle, const stepaf_commit_
         status = stepaf_error_set(STEPAF_ERR_STATE, STEPAF_PHASE_COMMIT,
                                   "a rank cannot leave by its first commit");
     if (!status && will.leaves && !ctx->job.members.net)
-        status = stepaf_error_set(STEPAF_ERR_STATE, STEPAF_PHASE_COMMIT,
-                                  "no rank can leave, since the ranks of this job cannot call each "
-                                  "other: %.200s",
-                                  ctx->job.members.mute);
+        status = stepaf_error_set(
+            STEPAF_ERR_STATE, STEPAF_PHASE_COMMIT,
+            "no rank can leave, since the ranks of this job cannot connect to each other: %.200s",
+            ctx->job.members.mute);
     if (!status)
         status = begin_commit(ctx);
     if (status) {

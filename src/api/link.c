@@ -29,7 +29,7 @@ stepaf_status_t stepaf_link_query(stepaf_context_h handle, int rank, stepaf_link
     int p = stepaf_find_peer(ctx, rank);
     if (p < 0 || !info_p) {
         status = stepaf_error_set(STEPAF_ERR_INVALID, STEPAF_PHASE_NONE,
-                                  "rank %d is none of this rank's peers, or info_p is NULL", rank);
+                                  "rank %d is not a peer of this rank, or info_p is NULL", rank);
         goto out;
     }
     const struct stepaf_peer *peer = &ctx->peers[p];

@@ -85,17 +85,17 @@ stepaf_status_t stepaf_members_address(stepaf_context_h handle, char *text_p, si
         status = stepaf_error_set(STEPAF_ERR_INVALID, STEPAF_PHASE_NONE, "text_p is NULL");
     else if (!ctx->job.members.net)
         status = stepaf_error_set(STEPAF_ERR_STATE, STEPAF_PHASE_NONE,
-                                  "the ranks of this job cannot call each other: %.200s",
+                                  "the ranks of this job cannot connect to each other: %.200s",
                                   ctx->job.members.mute);
     else if (!ctx->job.members.has_cards)
         status = stepaf_error_set(STEPAF_ERR_STATE, STEPAF_PHASE_NONE,
-                                  "the job has no secret (STEPAF_SECRET, STEPAF_SECRET_FILE), and "
-                                  "so lets nobody take a lost rank's place");
+                                  "no process can take a lost rank's place: the job has no secret "
+                                  "(STEPAF_SECRET, STEPAF_SECRET_FILE)");
     if (!status)
         stepaf_member_net_address(ctx->job.members.net, text);
     if (!status && strlen(text) >= bytes)
-        status = stepaf_error_set(STEPAF_ERR_LIMIT, STEPAF_PHASE_NONE, "the text takes %zu bytes",
-                                  strlen(text) + 1);
+        status = stepaf_error_set(STEPAF_ERR_LIMIT, STEPAF_PHASE_NONE,
+                                  "the text requires %zu bytes", strlen(text) + 1);
     if (!status)
         strcpy(text_p, text);
     stepaf_leave(ctx);

@@ -95,10 +95,10 @@ static stepaf_status_t check_ffn(const struct stepaf_ctx *ctx, const uint64_t *k
 {
     if (stepaf_is_attention(ctx))
         return stepaf_error_set(STEPAF_ERR_ROLE, STEPAF_PHASE_NONE,
-                                "attention ranks make plans by stepaf_plan_create");
+                                "attention ranks create plans with stepaf_plan_create");
     if (!(flags & STEPAF_PLAN_STREAM))
         return stepaf_error_set(STEPAF_ERR_INVALID, STEPAF_PHASE_NONE,
-                                "plans of FFN ranks need STEPAF_PLAN_STREAM");
+                                "plans of FFN ranks require STEPAF_PLAN_STREAM");
     if (n_keys < 0 || n_keys > STEPAF_MAX_TENSORS || (n_keys && !keys))
         return stepaf_error_set(STEPAF_ERR_INVALID, STEPAF_PHASE_NONE,
                                 "n_keys is %d, which is not 0 to %d, or keys is NULL", n_keys,

@@ -52,7 +52,7 @@ static stepaf_status_t timed_out(const struct stepaf_op *op)
     return stepaf_error_set_peer(
         STEPAF_ERR_TIMEOUT, op->plan->n_pull ? STEPAF_PHASE_RESPONSE : STEPAF_PHASE_RELEASE,
         ctx->peers[p].who,
-        STEPAF_WHO_FORMAT " has not %s operation %u of plan %u in time; %u of %u still to come",
+        STEPAF_WHO_FORMAT " has not %s operation %u of plan %u in time; %u of %u are outstanding",
         STEPAF_WHO_ARGS(ctx->peers[p].who), op->plan->n_pull ? "answered" : "released", op->seq,
         op->plan->index, op->answers.pending, ctx->n_peers);
 }
@@ -172,7 +172,7 @@ static stepaf_status_t wait_response(stepaf_request_h request, struct stepaf_bat
             return timeout_us
                        ? stepaf_error_set_peer(STEPAF_ERR_TIMEOUT, STEPAF_PHASE_RESPOND, peer->who,
                                                STEPAF_WHO_FORMAT
-                                               " did not take the response in time",
+                                               " did not accept the response in time",
                                                STEPAF_WHO_ARGS(peer->who))
                        : STEPAF_INPROGRESS;
         more = advance(ctx, &waiter, timeout_us);

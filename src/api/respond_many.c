@@ -46,9 +46,10 @@ static stepaf_status_t check_tensors(const struct stepaf_batch_obj *batch, const
                                     (unsigned long long)pull->key_id);
         if (!pull->key || !pull->key->row_bytes ||
             (deal->row_bytes[i] && pull->key->row_bytes != deal->row_bytes[i]))
-            return stepaf_error_set(STEPAF_ERR_KEY, STEPAF_PHASE_RESPOND,
-                                    "key %llu is not declared here with rows, or with others",
-                                    (unsigned long long)pull->key_id);
+            return stepaf_error_set(
+                STEPAF_ERR_KEY, STEPAF_PHASE_RESPOND,
+                "key %llu is not declared here with rows, or with a different row size",
+                (unsigned long long)pull->key_id);
     }
     return STEPAF_OK;
 }
@@ -105,7 +106,7 @@ static stepaf_status_t next_slices(struct deal *deal, stepaf_batch_h handle, con
         const stepaf_tensor_t *whole = &deal->tensors[i];
         if (deal->at[i] > whole->bytes)
             return stepaf_error_set(STEPAF_ERR_SIZE, STEPAF_PHASE_RESPOND,
-                                    "tensor %d: the batches' rows are more than its %zu bytes", i,
+                                    "tensor %d: the rows of the batches exceed its %zu bytes", i,
                                     whole->bytes);
         slices[i] = (stepaf_tensor_t){whole->key, (uint8_t *)whole->data + begins[i],
                                       (size_t)(deal->at[i] - begins[i])};
@@ -128,8 +129,8 @@ static stepaf_status_t check_rows(struct deal *deal, const stepaf_batch_h *batch
             return status;
         if (!is_placed)
             return stepaf_error_set(STEPAF_ERR_HANDLE, STEPAF_PHASE_RESPOND,
-                                    "batch %d is no longer valid, and without rows nobody knows "
-                                    "where those of the next begin",
+                                    "batch %d is no longer valid: set rows, as the number of its "
+                                    "rows is not known otherwise",
                                     b);
     }
     return STEPAF_OK;

@@ -29,13 +29,13 @@ stepaf_status_t stepaf_part_status(struct stepaf_op *op, uint32_t p)
                                      peer->reason);
     case STEPAF_OP_PEER_CANCELED:
         return stepaf_error_set_peer(STEPAF_ERR_CANCELED, STEPAF_PHASE_RESPONSE, peer->who,
-                                     STEPAF_WHO_FORMAT " released the batch unanswered",
+                                     STEPAF_WHO_FORMAT " released the batch without an answer",
                                      STEPAF_WHO_ARGS(peer->who));
     case STEPAF_OP_PEER_REFUSED:
         return stepaf_error_set_peer(
             STEPAF_ERR_UNREGISTERED, STEPAF_PHASE_PUSH, peer->who,
             "operation %u of plan %u did not go to " STEPAF_WHO_FORMAT
-            ": a source in this rank's registered memory is not mapped any more",
+            ": a source is in registered memory of this rank that is no longer mapped",
             op->seq, op->plan->index, STEPAF_WHO_ARGS(peer->who));
     case STEPAF_OP_PEER_LEFT_OUT:
         if (op->plan->stream)
@@ -108,7 +108,7 @@ stepaf_status_t stepaf_request_peer(stepaf_request_h request, int ffn_rank)
     int p = stepaf_find_peer(ctx, ffn_rank);
     if (p < 0) {
         status = stepaf_error_set(STEPAF_ERR_INVALID, STEPAF_PHASE_NONE,
-                                  "FFN rank %d is none of this rank's peers", ffn_rank);
+                                  "FFN rank %d is not a peer of this rank", ffn_rank);
     } else {
         stepaf_core_progress(ctx);
         status = stepaf_part_status(op, (uint32_t)p);

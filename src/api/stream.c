@@ -94,11 +94,11 @@ stepaf_status_t stepaf_start_on_stream(stepaf_plan_h handle, const stepaf_start_
         status = stepaf_params_of_start(params, &named);
     if (!status && named.flags)
         status = stepaf_error_set(STEPAF_ERR_INVALID, STEPAF_PHASE_START,
-                                  "a start on a stream takes no flags");
+                                  "a start on a stream accepts no flags");
     if (!status && (named.n_answers || named.patience_us))
         status = stepaf_error_set(STEPAF_ERR_UNSUPPORTED, STEPAF_PHASE_START,
-                                  "on streams it is the plan that says how many answers complete "
-                                  "its operations (stepaf_plan_set_answers)");
+                                  "on streams, the plan sets how many answers complete its "
+                                  "operations (stepaf_plan_set_answers)");
     if (!status)
         status = stepaf_stream_status(stream);
     if (!status && (stream->n_sent - stream->n_received >= plan->depth ||

@@ -52,14 +52,14 @@ stepaf_status_t stepaf_timeline_query(stepaf_request_h request, int ffn_rank,
     int p = stepaf_find_peer(ctx, ffn_rank);
     if (p < 0 || !timeline_p) {
         status = stepaf_error_set(STEPAF_ERR_INVALID, STEPAF_PHASE_NONE,
-                                  "FFN rank %d is none of this rank's peers, or timeline_p is NULL",
+                                  "FFN rank %d is not a peer of this rank, or timeline_p is NULL",
                                   ffn_rank);
     } else if (op->plan->stream && !ctx->feature->carrier(op, (uint32_t)p, &timed)) {
-        status = stepaf_error_set(STEPAF_ERR_UNSUPPORTED, STEPAF_PHASE_NONE,
-                                  "operation %u of plan %u is one on streams, which are timed only "
-                                  "with STEPAF_STREAM_TIMES=on, or where the host carries them and "
-                                  "no graph is replayed",
-                                  op->seq, op->plan->index);
+        status = stepaf_error_set(
+            STEPAF_ERR_UNSUPPORTED, STEPAF_PHASE_NONE,
+            "operation %u of plan %u is on streams, and is timed only with STEPAF_STREAM_TIMES=on, "
+            "or if the host transfers it and no graph is replayed",
+            op->seq, op->plan->index);
     } else {
         stepaf_clock_refresh(ctx);
         stepaf_timeline_t timeline = timeline_of(ctx, timed, p);

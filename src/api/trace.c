@@ -20,10 +20,10 @@ stepaf_status_t stepaf_trace_read(stepaf_context_h handle, stepaf_trace_record_t
         status =
             stepaf_error_set(STEPAF_ERR_INVALID, STEPAF_PHASE_NONE, "records_p or n_p is NULL");
     else if (record_size < STEPAF_FIRST_TRACE_RECORD)
-        status = stepaf_error_set(STEPAF_ERR_INVALID, STEPAF_PHASE_NONE,
-                                  "record_size is %zu, which is less than %d: give "
-                                  "sizeof(stepaf_trace_record_t)",
-                                  record_size, STEPAF_FIRST_TRACE_RECORD);
+        status = stepaf_error_set(
+            STEPAF_ERR_INVALID, STEPAF_PHASE_NONE,
+            "record_size is %zu, which is less than %d: pass sizeof(stepaf_trace_record_t)",
+            record_size, STEPAF_FIRST_TRACE_RECORD);
     else {
         ctx->feature->refresh(ctx);
         stepaf_clock_refresh(ctx);

@@ -19,9 +19,9 @@ static stepaf_status_t enter_verdicts(stepaf_context_h handle, struct stepaf_ctx
         return status;
     *state_p = stepaf_verdict_of(*ctx_p);
     if (!*state_p) {
-        status = stepaf_error_set(STEPAF_ERR_UNSUPPORTED, STEPAF_PHASE_NONE,
-                                  "there are no verdicts: they take STEPAF_VERDICT=on and "
-                                  "STEPAF_TRACE=on");
+        status =
+            stepaf_error_set(STEPAF_ERR_UNSUPPORTED, STEPAF_PHASE_NONE,
+                             "no verdicts are recorded: set STEPAF_VERDICT=on and STEPAF_TRACE=on");
         stepaf_leave(*ctx_p);
         return status;
     }
@@ -61,7 +61,7 @@ stepaf_status_t stepaf_verdict_peer(stepaf_context_h handle, int peer_rank,
     if (p < 0 || !peer_p) {
         status =
             stepaf_error_set(STEPAF_ERR_INVALID, STEPAF_PHASE_NONE,
-                             "rank %d is none of this rank's peers, or peer_p is NULL", peer_rank);
+                             "rank %d is not a peer of this rank, or peer_p is NULL", peer_rank);
     } else {
         struct stepaf_verdict_cell cell = stepaf_window_cell(state, (uint32_t)p);
         stepaf_verdict_peer_t peer = {.late = 0};
@@ -105,10 +105,10 @@ stepaf_status_t stepaf_verdict_read(stepaf_context_h handle, stepaf_verdict_t *v
         status =
             stepaf_error_set(STEPAF_ERR_INVALID, STEPAF_PHASE_NONE, "verdicts_p or n_p is NULL");
     else if (verdict_size < STEPAF_FIRST_VERDICT)
-        status = stepaf_error_set(STEPAF_ERR_INVALID, STEPAF_PHASE_NONE,
-                                  "verdict_size is %zu, which is less than %d: give "
-                                  "sizeof(stepaf_verdict_t)",
-                                  verdict_size, STEPAF_FIRST_VERDICT);
+        status = stepaf_error_set(
+            STEPAF_ERR_INVALID, STEPAF_PHASE_NONE,
+            "verdict_size is %zu, which is less than %d: pass sizeof(stepaf_verdict_t)",
+            verdict_size, STEPAF_FIRST_VERDICT);
     else
         *n_p = copy_kept(&state->window, verdicts_p, verdict_size, capacity);
     stepaf_leave(ctx);

@@ -61,7 +61,7 @@ static stepaf_status_t timed_out_at(const struct stepaf_op *op, const struct ste
 static stepaf_status_t not_on_streams(void)
 {
     return stepaf_error_set(STEPAF_ERR_UNSUPPORTED, STEPAF_PHASE_RESPONSE,
-                            "an operation on a stream is waited for as a whole");
+                            "an operation on a stream can only be waited for as a whole");
 }
 
 stepaf_status_t stepaf_wait_rest(stepaf_request_h request, int64_t timeout_us)
@@ -105,7 +105,7 @@ static stepaf_status_t wait_for_rank(stepaf_request_h request, int ffn_rank, loo
     if (p >= 0)
         return wait_for_part(op, look, (uint32_t)p, (uint32_t)p, what, timeout_us);
     status = stepaf_error_set(STEPAF_ERR_INVALID, STEPAF_PHASE_NONE,
-                              "FFN rank %d is none of this rank's peers", ffn_rank);
+                              "FFN rank %d is not a peer of this rank", ffn_rank);
     stepaf_leave(op->plan->ctx);
     return status;
 }

@@ -235,7 +235,7 @@ class Library(job.TestCase):
         self.assertRegex(done.stdout, "shm +can(not)? be used")
 
     def test_no_launcher(self):
-        with self.assertRaisesRegex(stepaf.BootError, "nothing has launched this process"):
+        with self.assertRaisesRegex(stepaf.BootError, "no launcher has started this process"):
             for name in ("STEPAF_LOCAL_SIZE", "PMIX_NAMESPACE", "PMI_RANK"):
                 os.environ.pop(name, None)
             stepaf.Context()

@@ -86,7 +86,7 @@ static void without_a_launcher_it_says_how_to_start(void)
     unsetenv("STEPAF_BOOT");
     CU_ASSERT_EQUAL(stepaf_init(NULL, NULL, &ctx), STEPAF_ERR_BOOT);
     CU_ASSERT_PTR_NULL(ctx);
-    UNIT_CONTAINS(stepaf_last_error()->text, "nothing has launched this process");
+    UNIT_CONTAINS(stepaf_last_error()->text, "no launcher has started this process");
     UNIT_CONTAINS(stepaf_last_error()->text, "srun --mpi=pmix");
     UNIT_CONTAINS(stepaf_last_error()->text, "STEPAF_LOCAL_RANK");
     setenv("STEPAF_BOOT", "local", 1);

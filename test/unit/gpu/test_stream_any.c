@@ -113,7 +113,7 @@ static void plans_are_for_ffn_ranks_and_streams(void)
         STEPAF_ERR_ROLE);
     CU_ASSERT_EQUAL(stepaf_plan_create_ffn(job->handle, keys, 2, pull, WORKERS, 0, &none),
                     STEPAF_ERR_INVALID);
-    UNIT_CONTAINS(stepaf_last_error()->text, "need STEPAF_PLAN_STREAM");
+    UNIT_CONTAINS(stepaf_last_error()->text, "require STEPAF_PLAN_STREAM");
     CU_ASSERT_EQUAL(stepaf_plan_create_ffn(job->handle, keys, STEPAF_MAX_TENSORS + 1, pull, WORKERS,
                                            STEPAF_PLAN_STREAM, &none),
                     STEPAF_ERR_INVALID);

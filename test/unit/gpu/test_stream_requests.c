@@ -159,7 +159,7 @@ static void operations_on_streams_are_not_measured(void)
     }
     for (int over = 0; over < 2; over++) {
         CU_ASSERT_EQUAL(stepaf_timeline_query(requests[1], 0, &line), STEPAF_ERR_UNSUPPORTED);
-        UNIT_CONTAINS(stepaf_last_error()->text, "operation 1 of plan 0 is one on streams");
+        UNIT_CONTAINS(stepaf_last_error()->text, "operation 1 of plan 0 is on streams");
         CU_ASSERT_EQUAL(line.notified_ns, -7);
         CU_ASSERT_EQUAL(stepaf_timeline_query(requests[0], 1, &line), STEPAF_ERR_INVALID);
         CU_ASSERT_EQUAL(stepaf_wait(requests[1], -1), over ? STEPAF_ERR_STATE : STEPAF_OK);
