@@ -47,7 +47,7 @@ static int add(struct run_hosts *hosts, const char *text, size_t bytes, int room
         return run_fail("%s: more than %d hosts", where, HOSTS_MAX);
     for (int i = 0; i < hosts->n; i++)
         if (strncmp(hosts->host[i].name, text, bytes) == 0 && !hosts->host[i].name[bytes])
-            return run_fail("%s: %s is there twice", where, hosts->host[i].name);
+            return run_fail("%s: %s is listed twice", where, hosts->host[i].name);
     struct run_host *host = realloc(hosts->host, (size_t)(hosts->n + 1) * sizeof(*host));
     if (host)
         hosts->host = host;

@@ -41,7 +41,7 @@ refuse "--hosts and --hostfile exclude each other" -a 1 -f 1 --hosts h1 --hostfi
 refuse "--hosts: \"\" is no name of a host" -a 1 -f 1 --hosts '' $true
 refuse "--hosts: \"-x\" is no name of a host" -a 1 -f 1 --hosts h1,-x $true
 refuse "--hosts: \"h1:0\" is no HOST:N" -a 1 -f 1 --hosts h1:0 $true
-refuse "--hosts: h1 is there twice" -a 1 -f 1 --hosts h1,h1 $true
+refuse "--hosts: h1 is listed twice" -a 1 -f 1 --hosts h1,h1 $true
 refuse "the hosts take 3 ranks, and there are 4" -a 2 -f 2 --hosts h1:2,h2:1 $true
 refuse "host h2 takes 1 ranks, and each node gets 2" -a 1 -f 1 --per-node --hosts h1:2,h2:1 $true
 # A name that nobody knows, unless ssh does, or something else than ssh is to reach it. The domain is

@@ -42,7 +42,7 @@ static void lists(void)
         {"h1:99999999999999999999", "is no HOST:N"},
         {"h1:2:3", "is no HOST:N"},
         {"h1:2,h2", "either all hosts say"},
-        {"h1,h2,h1", "h1 is there twice"},
+        {"h1,h2,h1", "h1 is listed twice"},
     };
     struct run_hosts hosts;
     for (size_t i = 0; i < sizeof(good) / sizeof(*good); i++) {
@@ -72,7 +72,7 @@ static void files(void)
         {"h1 slots=4 x\n", "a line is HOST"},
         {"h1:2 slots=4\n", "a line is HOST"},
         {"h1\nh2:4\n", "line 2: either all"},
-        {"h1\nh1\n", "line 2: h1 is there twice"},
+        {"h1\nh1\n", "line 2: h1 is listed twice"},
     };
     struct run_hosts hosts;
     char root[256];

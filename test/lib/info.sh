@@ -101,7 +101,7 @@ takes()
 }
 ucx_tls=${UCX_TLS:-}
 export STEPAF_OFI_PROVIDER=shm UCX_TLS=$TEST_UCX_SHM
-takes ofi 'shm, domain [^ ,;]+, address [^ ,;]+(; not taken: .*)?$' \
+takes ofi 'shm, domain [^ ,;]+, address [^ ,;]+(; not used: .*)?$' \
     '[^ ]+ +[^ ]*[0-9][^ ]* +(attn|ffn) .* shm, domain [^ ,;]+'
 takes ucx "UCX [0-9]+\\.[0-9]+\\.[0-9]+, transports ${TEST_UCX_SHM%,self}\$" \
     '[^ ]+ +(posix|cma)/memory[^ ]* +(attn|ffn) .* UCX [0-9]+\.[0-9]+\.[0-9]+'

@@ -115,7 +115,7 @@ mute()
     status=$?
     speech "$rail"
     echo "$said"
-    [ $status -eq 0 ] && grep -q 'verbs cannot be used: .*nothing gets through.*: both ends use tcp' <<<"$said"
+    [ $status -eq 0 ] && grep -q 'verbs cannot be used: .*no data gets through.*: both ends use tcp' <<<"$said"
 }
 
 # In time: a tenth beyond what the peers are given.

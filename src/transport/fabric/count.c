@@ -12,7 +12,7 @@ void stepaf_fabric_refuse_message(struct stepaf_fabric_link *link, uint32_t numb
 
     if (stepaf_fabric_is_next(link, number) && !link->base.dead &&
         link->due[number % STEPAF_FABRIC_RING].here == STEPAF_FABRIC_AS_IMM)
-        up->lost(up, &link->base, "it has sent two messages of one number");
+        up->lost(up, &link->base, "it has sent two messages with the same number");
 }
 
 void stepaf_fabric_count(struct stepaf_fabric_link *link, enum stepaf_fabric_kind kind,

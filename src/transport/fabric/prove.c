@@ -48,7 +48,7 @@ static const char *finding(const struct stepaf_fabric *fabric,
         return fabric->strerror(proof->error);
     if (!proof->sent)
         return "the library has not connected to it";
-    return proof->here ? "it takes in nothing" : "it has not written";
+    return proof->here ? "it accepts no data" : "it has not written";
 }
 
 stepaf_status_t stepaf_fabric_prove_links(struct stepaf_transport *transport, bool begin,
@@ -73,7 +73,7 @@ stepaf_status_t stepaf_fabric_prove_links(struct stepaf_transport *transport, bo
         } else if (begin && takes_too_long(fabric, link)) {
             *peer_p = p;
             snprintf(reason, STEPAF_REASON_MAX,
-                     "%.40s: nothing gets through: %.80s (does the network let it pass?)",
+                     "%.40s: no data gets through: %.80s (check that the network permits it)",
                      fabric->name, finding(fabric, link));
             return STEPAF_ERR_NO_TRANSPORT;
         } else {

@@ -102,7 +102,7 @@ static void look_after_fabric(struct stepaf_fabric *fabric, struct stepaf_fabric
     if (now - link->heard_ns > ask_after_ns(fabric) && !link->control.pending)
         ask_by_credit(fabric, link);
     if (!link->base.dead && link->pidfd < 0 && now - link->heard_ns > *fabric->timeout_us * 1000)
-        lose_found(fabric, link, "it takes in nothing");
+        lose_found(fabric, link, "it accepts no data");
 }
 
 void stepaf_fabric_check_peers(struct stepaf_transport *transport)

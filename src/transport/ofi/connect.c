@@ -63,7 +63,7 @@ static const char *read_paths(struct stepaf_ofi *ofi, struct stepaf_ofi_link *li
             return "its address is malformed";
         memcpy(copy, address, bytes);
         if (fi_av_insert(ofi->rails[r].av, copy, 1, &path->to, 0, NULL) != 1)
-            return "libfabric does not take its address";
+            return "libfabric rejects its address";
     }
     return n && !unpack->failed ? NULL : "its address is malformed";
 }

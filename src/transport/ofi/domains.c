@@ -22,9 +22,9 @@ const char *stepaf_ofi_objection(const struct fi_info *info)
     if (info->domain_attr->cq_data_size < sizeof(uint32_t))
         return "its writes carry fewer than 32 bits";
     if ((uint64_t)info->domain_attr->mr_mode & ~obeyed)
-        return "it wants memory registered in another way";
+        return "it requires another way to register memory";
     if (info->mode & ~(FI_CONTEXT | FI_CONTEXT2))
-        return "it wants another mode";
+        return "it requires another mode";
     return info->ep_attr->max_msg_size < 4096 ? "its writes are too short" : NULL;
 }
 
@@ -68,10 +68,10 @@ static bool is_named_before(const struct fi_info *list, const struct fi_info *in
 static void say_missing(const struct fi_info *list, const struct fi_info *first, const char *name,
                         size_t bytes, char *reason)
 {
-    int used =
-        snprintf(reason, STEPAF_REASON_MAX,
-                 "STEPAF_OFI_DOMAINS: provider %.30s has no domain \"%.*s\"; of one kind are",
-                 first->fabric_attr->prov_name, bytes < 30 ? (int)bytes : 30, name);
+    int used = snprintf(
+        reason, STEPAF_REASON_MAX,
+        "STEPAF_OFI_DOMAINS: provider %.30s has no domain \"%.*s\"; its domains of one kind:",
+        first->fabric_attr->prov_name, bytes < 30 ? (int)bytes : 30, name);
 
     for (const struct fi_info *info = list; info; info = info->next)
         if (is_alike(info, first) && !is_named_before(list, info) && used < STEPAF_REASON_MAX)
@@ -93,7 +93,7 @@ static unsigned follow_names(const char *names, const struct fi_info *list,
             info = info->next;
         for (unsigned i = 0; i < n && info; i++)
             if (infos_p[i] == info) {
-                snprintf(reason, STEPAF_REASON_MAX, "STEPAF_OFI_DOMAINS: %.30s is there twice",
+                snprintf(reason, STEPAF_REASON_MAX, "STEPAF_OFI_DOMAINS: %.30s is listed twice",
                          info->domain_attr->name);
                 return 0;
             }
@@ -102,7 +102,7 @@ static unsigned follow_names(const char *names, const struct fi_info *list,
             return 0;
         }
         if (n == STEPAF_OFI_RAILS) {
-            snprintf(reason, STEPAF_REASON_MAX, "STEPAF_OFI_DOMAINS: more than %d",
+            snprintf(reason, STEPAF_REASON_MAX, "STEPAF_OFI_DOMAINS: more than %d domains",
                      STEPAF_OFI_RAILS);
             return 0;
         }

@@ -120,7 +120,7 @@ static struct fi_info *list_all(const struct stepaf_ofi_library *library, bool f
     struct fi_info *hints = hints_make(library, for_gpu), *list = NULL;
 
     if (!hints) {
-        snprintf(reason, STEPAF_REASON_MAX, "no memory");
+        snprintf(reason, STEPAF_REASON_MAX, "out of memory");
         return NULL;
     }
     stepaf_fd_begin();
@@ -143,7 +143,7 @@ static const struct fi_info *best_provider(const struct fi_info *list, const cha
         const char *why = stepaf_ofi_objection(info);
         unsigned place = provider_place(info, name);
         if (!why && place == ORDERED)
-            why = name[0] ? "not asked for" : "only if asked for";
+            why = name[0] ? "not requested" : "only on request";
         if (why)
             note(refused, info, why);
         else if (!best || place < provider_place(best, name))
@@ -187,11 +187,11 @@ unsigned stepaf_ofi_choose(const struct stepaf_ofi_library *library, const struc
     else if (list)
         snprintf(reason, STEPAF_REASON_MAX, "libfabric has no provider %.40s: %.100s",
                  env->ofi_provider[0] ? env->ofi_provider : "of the usual ones",
-                 refused[0] ? refused : "it lists none");
+                 refused[0] ? refused : "libfabric lists none");
     while (n_taken < n && (infos_p[n_taken] = library->dupinfo(found[n_taken])))
         n_taken++;
     if (n_taken < n) {
-        snprintf(reason, STEPAF_REASON_MAX, "no memory");
+        snprintf(reason, STEPAF_REASON_MAX, "out of memory");
         while (n_taken)
             library->freeinfo(infos_p[--n_taken]);
     }

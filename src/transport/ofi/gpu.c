@@ -66,7 +66,7 @@ bool stepaf_ofi_gpu_attr(struct stepaf_ofi *ofi, const struct stepaf_mem *mem,
     const char *why = ofi->gpu.never;
 
     if (!why[0] && rdma->two_ways)
-        why = "the GPU has two ways to its memory, and nothing here flushes them";
+        why = "the GPU has two ways to its memory, which cannot be flushed";
     else if (!why[0])
         why = rdma->no_flush;
     snprintf(ofi->gpu.why, sizeof(ofi->gpu.why), "%s", why);
@@ -78,7 +78,7 @@ bool stepaf_ofi_gpu_attr(struct stepaf_ofi *ofi, const struct stepaf_mem *mem,
         return true;
     }
     if (!why[0])
-        snprintf(ofi->gpu.why, sizeof(ofi->gpu.why), "libfabric knows no memory of %.40s",
+        snprintf(ofi->gpu.why, sizeof(ofi->gpu.why), "libfabric does not support memory of %.40s",
                  mem->gpu->ops.name);
     return false;
 }
@@ -97,7 +97,7 @@ stepaf_status_t stepaf_ofi_note_gpu(struct stepaf_ofi *ofi, const struct stepaf_
         return stepaf_error_set(STEPAF_ERR_UNSUPPORTED, STEPAF_PHASE_COMMIT,
                                 "STEPAF_OFI_GPU=direct: %.40s: %.160s", ofi->shared.name,
                                 ofi->gpu.why);
-    stepaf_log_info("ofi: %s: GPU memory goes by bounce buffers: %s", ofi->shared.name,
+    stepaf_log_info("ofi: %s: GPU memory goes through bounce buffers: %s", ofi->shared.name,
                     ofi->gpu.why);
     return STEPAF_OK;
 }

@@ -24,7 +24,7 @@ static bool ofi_probe(const struct stepaf_env *env, char *reason)
         return false;
     while (n)
         library->freeinfo(infos[--n]);
-    snprintf(reason, STEPAF_REASON_MAX, "%s%.170s", refused[0] ? "not taken: " : "", refused);
+    snprintf(reason, STEPAF_REASON_MAX, "%s%.170s", refused[0] ? "not used: " : "", refused);
     return true;
 }
 
@@ -219,10 +219,10 @@ static bool open_for_gpu(struct stepaf_ofi *ofi)
         return true;
     if (!ofi->n_rails)
         snprintf(ofi->gpu.never, sizeof(ofi->gpu.never),
-                 "this provider takes no GPU memory (FI_HMEM)");
+                 "this provider does not support GPU memory (FI_HMEM)");
     else if (error)
-        snprintf(ofi->gpu.never, sizeof(ofi->gpu.never), "it cannot be opened for GPU memory: %s",
-                 ofi->calls->strerror(-error));
+        snprintf(ofi->gpu.never, sizeof(ofi->gpu.never),
+                 "this provider cannot be opened for GPU memory: %s", ofi->calls->strerror(-error));
     close_rails(ofi);
     return false;
 }
@@ -235,7 +235,7 @@ static stepaf_status_t ofi_open(struct stepaf_upcalls *up, unsigned n_peers,
 
     if (n_peers > STEPAF_FABRIC_PEERS)
         return stepaf_error_set(STEPAF_ERR_NO_TRANSPORT, STEPAF_PHASE_COMMIT,
-                                "ofi: no more than %d peers", STEPAF_FABRIC_PEERS);
+                                "ofi: at most %d peers are supported", STEPAF_FABRIC_PEERS);
     ofi = calloc(1, sizeof(*ofi));
     if (!ofi)
         return stepaf_error_no_memory(STEPAF_PHASE_COMMIT);

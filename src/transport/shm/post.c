@@ -44,8 +44,8 @@ static enum outcome write_ring(struct stepaf_shm_link *link, struct stepaf_post 
 static enum outcome go_by_ring(struct stepaf_shm_link *link, struct stepaf_post *post)
 {
     if (link->cma)
-        stepaf_log_info("shm: process %d: cross-memory attach is not permitted any more, tensors "
-                        "go through the ring",
+        stepaf_log_info("shm: process %d: cross-memory attach is no longer permitted, tensors go "
+                        "through the ring",
                         (int)link->pid);
     link->cma = false;
     snprintf(link->base.name, sizeof(link->base.name), "shm;ring");

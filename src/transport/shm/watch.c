@@ -170,8 +170,8 @@ bool stepaf_shm_is_vacant(struct stepaf_shm *shm, uint32_t peer, pid_t pid, char
 
     if (predecessor->pid && predecessor->pid != pid &&
         !process_has_ended(predecessor->pid, predecessor->pidfd)) {
-        snprintf(reason, STEPAF_REASON_MAX, "process %d, which had its place, lives",
-                 (int)predecessor->pid);
+        snprintf(reason, STEPAF_REASON_MAX,
+                 "process %d, which had the rank's place, is still alive", (int)predecessor->pid);
         return false;
     }
     forget_predecessor(predecessor);
@@ -200,7 +200,7 @@ static const char *reason_of(const struct stepaf_shm_link *link)
 {
     switch (stepaf_shm_closed_for(link->tx_words, link->own_pid)) {
     case STEPAF_SHM_UNWRITABLE:
-        return "it has given this rank up: it could not write to registered memory of this rank, "
+        return "it has given up this rank: it could not write to registered memory of this rank, "
                "which is unmapped or read-only";
     case STEPAF_SHM_OWN_UNWRITABLE:
         return stepaf_unwritable_peers;

@@ -328,7 +328,7 @@ stepaf_status_t stepaf_tcp_connect(struct stepaf_transport *transport,
     if (!good || (initiates && !theirs->addresses.n)) {
         snprintf(reason, STEPAF_REASON_MAX, "%s",
                  !good      ? "its announcement is malformed"
-                 : has_some ? "all addresses are ours" /* short: the text before it may be long */
+                 : has_some ? "all are this host's own" /* short: the text before it may be long */
                             : "it has no address");
         free(link);
         free(theirs);

@@ -170,8 +170,7 @@ static void warn_of_one_core(unsigned n)
 
     if (!sched_getaffinity(0, sizeof(cpus), &cpus) && CPU_COUNT(&cpus) == 1)
         stepaf_log_warn("STEPAF_TCP_THREADS=%u: this rank is bound to one core, which these "
-                        "threads share with it: "
-                        "it is faster without them",
+                        "threads share: the rank is faster without them",
                         n);
 }
 
@@ -188,7 +187,7 @@ struct stepaf_tcp_copiers *stepaf_tcp_copiers_start(unsigned n, uint64_t ticks_p
         error = start_copiers(copiers, n);
     }
     if (error)
-        stepaf_log_warn("STEPAF_TCP_THREADS=%u: only %u can be made: %s", n,
+        stepaf_log_warn("STEPAF_TCP_THREADS=%u: only %u can be created: %s", n,
                         copiers ? copiers->n_threads : 0, strerror(error));
     if (copiers && copiers->n_threads)
         return copiers;

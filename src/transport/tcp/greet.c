@@ -181,7 +181,7 @@ bool stepaf_tcp_admit(struct stepaf_tcp *tcp, const struct stepaf_tcp_hello *hel
     struct epoll_event event = {.events = EPOLLIN | EPOLLRDHUP, .data.ptr = connection};
 
     if (!connection) {
-        stepaf_log_info("tcp: a connection that knows no secret of this job was refused");
+        stepaf_log_info("tcp: rejected a connection that does not know this job's secret");
         return false;
     }
     stepaf_tcp_connection_close(connection);

@@ -152,7 +152,7 @@ static const char *why_no_frame(const void *from)
 
     memcpy(&head, from, sizeof(head));
     return head.kind == STEPAF_TCP_UNWRITABLE ? stepaf_unwritable_peers
-                                              : "it sent what is no frame";
+                                              : "it has sent a malformed frame";
 }
 
 static bool take_head(struct stepaf_tcp_connection *connection, const void *from)
@@ -352,13 +352,13 @@ static const char *digest(struct stepaf_tcp_connection *connection, struct input
             break;
         case STEPAF_TCP_AT_TAIL:
             if (!take_tail(connection, from))
-                return "it sent what is no message";
+                return "it has sent a malformed message";
             break;
         default:
             memcpy(connection->msg.word, from, wanted(connection));
             /* only a tensor too small for PARTs lets more arrive with it */
             if (!finish(connection))
-                return input->at == input->end ? NULL : "it sent what is no frame";
+                return input->at == input->end ? NULL : "it has sent a malformed frame";
         }
     }
     return NULL;

@@ -287,8 +287,7 @@ static void broken(struct stepaf_tcp_link *link)
         return;
     }
     snprintf(reason, sizeof(reason), "sending: %s",
-             errno == EFAULT ? "registered memory of this rank cannot be read: it is not mapped "
-                               "any more"
+             errno == EFAULT ? "registered memory of this rank is no longer mapped"
                              : strerror(errno));
     stepaf_tcp_break(link, reason);
 }

@@ -55,10 +55,9 @@ static stepaf_status_t check_classes(const struct stepaf_verbs *verbs,
             "are 0 to %d",
             (int)env->verbs_service_level, rail->name, ETHERNET_SL_MAX);
     if (env->verbs_traffic_class && !rail->global && !rail->cm)
-        stepaf_log_warn(
-            "STEPAF_VERBS_TRAFFIC_CLASS=%d: %s sends no global header that would have it: "
-            "on InfiniBand STEPAF_VERBS_SERVICE_LEVEL decides",
-            (int)env->verbs_traffic_class, rail->name);
+        stepaf_log_warn("STEPAF_VERBS_TRAFFIC_CLASS=%d: %s sends no global header, which has the "
+                        "traffic class: on InfiniBand, set STEPAF_VERBS_SERVICE_LEVEL",
+                        (int)env->verbs_traffic_class, rail->name);
     return STEPAF_OK;
 }
 
@@ -115,8 +114,9 @@ static stepaf_status_t take_pkey(const struct stepaf_verbs *verbs, struct stepaf
     rail->port.pkey = pkey_at(verbs, rail, (unsigned)index);
     rail->port.pkey_index = (uint16_t)index;
     if (!(rail->port.pkey & PKEY_PARTITION))
-        return bad_pkey("STEPAF_VERBS_PKEY_INDEX", text, rail, "has none there");
-    snprintf(what, sizeof(what), "has 0x%04x there, and not STEPAF_VERBS_PKEY", rail->port.pkey);
+        return bad_pkey("STEPAF_VERBS_PKEY_INDEX", text, rail, "has none at this index");
+    snprintf(what, sizeof(what), "has 0x%04x at this index, not STEPAF_VERBS_PKEY",
+             rail->port.pkey);
     if (partition && (rail->port.pkey & PKEY_PARTITION) != partition)
         return bad_pkey("STEPAF_VERBS_PKEY_INDEX", text, rail, what);
     return STEPAF_OK;
@@ -141,13 +141,13 @@ static stepaf_status_t choose_pkey(const struct stepaf_verbs *verbs, struct step
     if ((value[0] || index[0]) && (rail->cm || rail->iwarp))
         return bad_pkey(value[0] ? "STEPAF_VERBS_PKEY" : "STEPAF_VERBS_PKEY_INDEX",
                         value[0] ? value : index, rail,
-                        rail->iwarp ? "is of iWARP, which has none"
-                                    : "is connected by librdmacm, which takes that of the IP "
-                                      "interface");
+                        rail->iwarp
+                            ? "is iWARP, which has none"
+                            : "is connected by librdmacm, which uses that of the IP interface");
     if (index[0])
         return take_pkey(verbs, rail, n, (unsigned)partition);
     if (!find_pkey(verbs, rail, n, (unsigned)partition) && partition)
-        return bad_pkey("STEPAF_VERBS_PKEY", value, rail, "is in no such partition");
+        return bad_pkey("STEPAF_VERBS_PKEY", value, rail, "is not in this partition");
     return STEPAF_OK;
 }
 
@@ -181,12 +181,11 @@ void stepaf_verbs_timeout_choose(struct stepaf_verbs *verbs)
         while (exponent < ACK_TIMEOUT_MAX && window_us(exponent, env->verbs_retry) < promised_us)
             exponent++;
     } else if (window_us(exponent, env->verbs_retry) < promised_us) {
-        stepaf_log_warn(
-            "STEPAF_VERBS_TIMEOUT=%d and STEPAF_VERBS_RETRY=%d let a device give a peer up "
-            "after %.3g s, before the %.3g s of STEPAF_VERBS_PEER_TIMEOUT_US: without the "
-            "first it is fit to the last",
-            exponent, (int)env->verbs_retry, window_us(exponent, env->verbs_retry) / 1e6,
-            promised_us / 1e6);
+        stepaf_log_warn("STEPAF_VERBS_TIMEOUT=%d and STEPAF_VERBS_RETRY=%d let a device give up a "
+                        "peer after %.3g s, before the %.3g s of STEPAF_VERBS_PEER_TIMEOUT_US: "
+                        "unset STEPAF_VERBS_TIMEOUT to derive it from the latter",
+                        exponent, (int)env->verbs_retry,
+                        window_us(exponent, env->verbs_retry) / 1e6, promised_us / 1e6);
     }
     verbs->qp.ack_timeout = (uint8_t)exponent;
 }

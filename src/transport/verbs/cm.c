@@ -26,13 +26,13 @@ stepaf_status_t stepaf_verbs_cm_rail(struct stepaf_verbs *verbs, struct stepaf_v
     const struct stepaf_verbs_cm_ops *ops = verbs->provider->cm;
 
     if (!ops->open)
-        return stepaf_error_set(STEPAF_ERR_UNSUPPORTED, STEPAF_PHASE_COMMIT,
-                                "verbs: %s has to be connected by librdmacm, and this library was "
-                                "built without it",
-                                rail->name);
+        return stepaf_error_set(
+            STEPAF_ERR_UNSUPPORTED, STEPAF_PHASE_COMMIT,
+            "verbs: %s requires librdmacm to connect, but this library was built without it",
+            rail->name);
     if (!stepaf_proof_ready())
         return stepaf_error_set(STEPAF_ERR_NO_TRANSPORT, STEPAF_PHASE_COMMIT,
-                                "verbs: %s: libsodium cannot be used", rail->name);
+                                "verbs: %s: cannot initialize libsodium", rail->name);
     if (!verbs->cm.channel)
         verbs->cm.channel = ops->open();
     if (!verbs->cm.channel)
@@ -102,7 +102,7 @@ stepaf_status_t stepaf_verbs_cm_listen(struct stepaf_verbs *verbs)
         if (error)
             return stepaf_error_set(STEPAF_ERR_NO_TRANSPORT, STEPAF_PHASE_COMMIT,
                                     "verbs: %s: cannot listen%s%.32s: %s", rail->name,
-                                    first ? " at any port of STEPAF_NET_PORTS=" : "", ports,
+                                    first ? " on any port of STEPAF_NET_PORTS=" : "", ports,
                                     strerror(error));
     }
     return STEPAF_OK;

@@ -76,7 +76,7 @@ void stepaf_verbs_cm_answer(struct stepaf_verbs *verbs, const struct stepaf_verb
     if (!call) {
         stepaf_log_info("verbs: a connection %s was rejected", why == STEPAF_VERBS_REFUSAL_STRANGER
                                                                    ? "without the right secret"
-                                                                   : "that nobody awaits");
+                                                                   : "that is not expected");
         reject_request(verbs, event->id, why);
         verbs->provider->cm->destroy(event->id);
         return;

@@ -103,8 +103,8 @@ static void call_accepted(struct stepaf_verbs_call *call, const struct stepaf_ve
     if (!error && event->type == STEPAF_VERBS_CM_RESPONSE)
         error = verbs->provider->cm->establish(call->id);
     if (error) {
-        stepaf_verbs_call_fail(call, STEPAF_ERR_NO_TRANSPORT, "%s: making it ready: %s", what,
-                               strerror(error));
+        stepaf_verbs_call_fail(call, STEPAF_ERR_NO_TRANSPORT, "%s: preparing the queue pair: %s",
+                               what, strerror(error));
         return;
     }
     call->tries = 0;
@@ -132,8 +132,8 @@ static void rejected(struct stepaf_verbs_call *call, const struct stepaf_verbs_c
 {
     static const char *const reasons[] = {
         [STEPAF_VERBS_REFUSAL_STRANGER] = "it does not know the secret",
-        [STEPAF_VERBS_REFUSAL_UNEXPECTED] = "it awaits no such queue pair",
-        [STEPAF_VERBS_REFUSAL_TROUBLE] = "it has failed to make its end ready",
+        [STEPAF_VERBS_REFUSAL_UNEXPECTED] = "it does not expect this queue pair",
+        [STEPAF_VERBS_REFUSAL_TROUBLE] = "it has failed to prepare its end",
     };
     const struct stepaf_verbs *verbs = stepaf_verbs_of(call->link);
     struct stepaf_verbs_answer answer = {0};
@@ -155,7 +155,7 @@ static void rejected(struct stepaf_verbs_call *call, const struct stepaf_verbs_c
     stepaf_verbs_call_fail(call, STEPAF_ERR_NO_TRANSPORT, "%s: %s, status %d%s%s", what,
                            event->text, event->status, told || nobody ? ": " : "",
                            told     ? reasons[answer.why]
-                           : nobody ? "nobody listens there"
+                           : nobody ? "no process listens there"
                                     : "");
 }
 
@@ -186,6 +186,6 @@ void stepaf_verbs_call_advance(struct stepaf_verbs_call *call,
         return;
     stepaf_verbs_call_say(call, what, sizeof(what));
     stepaf_verbs_call_fail(call, STEPAF_ERR_NO_TRANSPORT, "%s: %s", what,
-                           error == ENODEV ? "the system reaches it by another device"
+                           error == ENODEV ? "the route to it uses another device"
                                            : strerror(error));
 }

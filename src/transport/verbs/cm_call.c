@@ -94,10 +94,10 @@ void stepaf_verbs_call_say(const struct stepaf_verbs_call *call, char *text_p, s
         snprintf(text_p, capacity, "answered, but it has not confirmed");
         break;
     case STEPAF_VERBS_CALL_UNHEARD:
-        snprintf(text_p, capacity, "established, but nothing comes");
+        snprintf(text_p, capacity, "established, but no data arrives");
         break;
     case STEPAF_VERBS_CALL_GREETED:
-        snprintf(text_p, capacity, "connected to %s, but nothing comes", address);
+        snprintf(text_p, capacity, "connected to %s, but no data arrives", address);
         break;
     default:
         snprintf(text_p, capacity, "connecting to %s", address);

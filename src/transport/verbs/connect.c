@@ -143,7 +143,7 @@ static const char *pkey_misfit(uint16_t mine, uint16_t its)
         return NULL;
     if ((mine ^ its) & 0x7fff)
         return "the two ends are in different partitions: STEPAF_VERBS_PKEY chooses";
-    return (mine | its) & 0x8000 ? NULL : "both ends are but limited members of the partition";
+    return (mine | its) & 0x8000 ? NULL : "both ends are only limited members of the partition";
 }
 
 /* Return why the two ends of a rail do not match; NULL if they do. */
@@ -159,7 +159,7 @@ static const char *misfit(const struct stepaf_verbs *verbs, const struct stepaf_
     if (its->cm != mine->cm)
         return "one end is connected by librdmacm, the other is not";
     if (mine->cm && verbs->base.up->initiates && !its->port)
-        return "it listens at no port";
+        return "it listens on no port";
     if ((mine->cm || is_ethernet) &&
         stepaf_verbs_is_ipv4(&its->gid) != stepaf_verbs_is_ipv4(&mine->port.gid))
         return "one end has an address of IPv4, the other of IPv6";
@@ -326,7 +326,7 @@ stepaf_status_t stepaf_verbs_connect(struct stepaf_transport *transport,
     if (!stepaf_verbs_qps_are_there(verbs, facts->peer) ||
         !has_qpns(&announced, facts->index_at_peer)) {
         snprintf(reason, STEPAF_REASON_MAX,
-                 "one of the ends has no queue pairs for a process that returns");
+                 "one of the ends has no queue pairs for a returning process");
         return STEPAF_OK;
     }
     unsigned n_rails = announced.n_rails < verbs->n_rails ? announced.n_rails : verbs->n_rails;

@@ -87,7 +87,7 @@ static void take_closed(struct stepaf_verbs_link *link, const struct stepaf_msg 
     failover->its_closed = msg->slot;
     for (unsigned r = 0; r < n_rails(link); r++)
         if (msg->slot & 1u << r &&
-            !stepaf_verbs_failover_close(link, r, "the other end has given it up"))
+            !stepaf_verbs_failover_close(link, r, "the other end has given up this rail"))
             stepaf_verbs_lost(link, "all rails are dead, at one end or the other");
 }
 

@@ -142,11 +142,11 @@ static stepaf_status_t read_back(const struct stepaf_verbs *verbs,
         return fail_read(rail, strerror(error));
     while (!(got = verbs->provider->poll_cq(flush->cq, 1, &wc)))
         if (stepaf_monotonic_ns() > deadline_ns)
-            return fail_read(rail, "it does not come back");
+            return fail_read(rail, "it does not complete");
     return got == 1 && wc.status == IBV_WC_SUCCESS
                ? STEPAF_OK
-               : fail_read(rail,
-                           got < 0 ? "the queue fails" : verbs->provider->status_text(wc.status));
+               : fail_read(rail, got < 0 ? "the completion queue has failed"
+                                         : verbs->provider->status_text(wc.status));
 }
 
 stepaf_status_t stepaf_verbs_flush_gpu(struct stepaf_link *base)

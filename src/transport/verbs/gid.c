@@ -69,9 +69,9 @@ static stepaf_status_t take_gid(const struct stepaf_verbs *verbs, struct stepaf_
         return bad_gid(verbs, rail, what);
     if (verbs->provider->query_gid(rail->context, rail->port.number, (uint32_t)index, &entry) ||
         !gid_rank(&entry))
-        return bad_gid(verbs, rail, "has none there");
+        return bad_gid(verbs, rail, "has none at this index");
     int error = try_gid(verbs, rail, &entry, (uint32_t)index);
-    snprintf(what, sizeof(what), "cannot send by that: %.50s", strerror(error));
+    snprintf(what, sizeof(what), "cannot send with it: %.50s", strerror(error));
     if (error)
         return bad_gid(verbs, rail, what);
     take_entry(rail, &entry, (uint32_t)index);
@@ -118,7 +118,7 @@ stepaf_status_t stepaf_verbs_gid_choose(const struct stepaf_verbs *verbs,
     }
     if (error)
         return stepaf_error_set(STEPAF_ERR_NO_TRANSPORT, STEPAF_PHASE_COMMIT,
-                                "verbs: %s can send by none of its GIDs: %s", rail->name,
+                                "verbs: %s cannot send with any of its GIDs: %s", rail->name,
                                 strerror(error));
     return stepaf_error_set(STEPAF_ERR_NO_TRANSPORT, STEPAF_PHASE_COMMIT,
                             "verbs: %s has no GID: its network interface has no address",

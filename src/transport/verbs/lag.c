@@ -15,9 +15,9 @@ static const char *check_bond(const struct stepaf_verbs *verbs,
     if (!ops->is_mlx5)
         return "this library was built without libmlx5, which sets the port of a bond";
     if (!ops->is_mlx5(rail->context->device))
-        return "it is no device of mlx5, and no others let the port of a bond be set";
+        return "it is not an mlx5 device, and only these can set the port of a bond";
     *n_p = ops->ports(rail->context);
-    return *n_p ? NULL : "it is no bond of several ports";
+    return *n_p ? NULL : "it is not a bond of several ports";
 }
 
 stepaf_status_t stepaf_verbs_lag_choose(const struct stepaf_verbs *verbs,
@@ -32,10 +32,10 @@ stepaf_status_t stepaf_verbs_lag_choose(const struct stepaf_verbs *verbs,
     why = check_bond(verbs, rail, &n);
     if (setting == STEPAF_ENV_VERBS_LAG_auto) {
         if (why)
-            stepaf_log_debug("verbs: %s: queue pairs are put on no port of a bond: %s", rail->name,
-                             why);
+            stepaf_log_debug("verbs: %s: queue pairs are assigned to no port of a bond: %s",
+                             rail->name, why);
         else
-            stepaf_log_debug("verbs: %s: queue pairs take turns on the %u ports of the bond",
+            stepaf_log_debug("verbs: %s: queue pairs use the %u ports of the bond alternately",
                              rail->name, n);
         rail->lag.ports = (uint8_t)n;
         return STEPAF_OK;
@@ -64,7 +64,7 @@ int stepaf_verbs_lag_apply(const struct stepaf_verbs *verbs, const struct stepaf
     error = verbs->provider->lag->set_port(path->qp, port);
     if (!error || rail->lag.port)
         return error;
-    stepaf_log_debug("verbs: %s, queue pair 0x%x: not put on port %u of the bond, errno %d",
+    stepaf_log_debug("verbs: %s, queue pair 0x%x: not assigned to port %u of the bond, errno %d",
                      rail->name, path->qp->qp_num, port, error);
     return 0;
 }

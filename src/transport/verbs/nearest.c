@@ -11,12 +11,12 @@ const char *stepaf_verbs_unusable(const struct stepaf_verbs_provider *provider,
     if (device->transport_type == IBV_TRANSPORT_IB)
         return NULL;
     if (device->transport_type != IBV_TRANSPORT_IWARP)
-        return "has no reliable connections, as InfiniBand, RoCE and iWARP have (EFA has not): its "
-               "network interface can be used by STEPAF_TRANSPORTS=tcp";
+        return "has no reliable connections, which InfiniBand, RoCE and iWARP have (EFA does not): "
+               "use its network interface with STEPAF_TRANSPORTS=tcp";
     /* librdmacm connects iWARP devices; some have a mode of their own, which the user must know. */
     return provider->cm->open || env->verbs_connect == STEPAF_ENV_VERBS_CONNECT_oob
                ? NULL
-               : "is of iWARP, which takes librdmacm to connect: this library was built without it";
+               : "is iWARP, which requires librdmacm to connect: this library was built without it";
 }
 
 uint8_t stepaf_verbs_active_port(const struct stepaf_verbs_provider *provider,

@@ -56,8 +56,8 @@ stepaf_status_t stepaf_verbs_prove_links(struct stepaf_transport *transport, boo
         } else if (begin && is_silent_for_long(verbs, link)) {
             *peer_p = p;
             snprintf(reason, STEPAF_REASON_MAX,
-                     "%.40s: nothing gets through: does the network let RDMA pass (UDP port 4791, "
-                     "VLAN, MTU)?",
+                     "%.40s: no data gets through: check that the network permits RDMA (UDP port "
+                     "4791, VLAN, MTU)",
                      link->paths[0].rail->name);
             return STEPAF_ERR_NO_TRANSPORT;
         } else {

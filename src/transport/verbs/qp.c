@@ -168,7 +168,7 @@ int stepaf_verbs_qp_connect(struct stepaf_verbs *verbs, struct stepaf_verbs_path
 {
     int error;
 
-    *step_p = "finding the way to the peer";
+    *step_p = "finding the path to the peer";
     error = to_receive(verbs, path, far);
     if (!error) {
         *step_p = "starting";

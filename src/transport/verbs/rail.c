@@ -53,7 +53,7 @@ static stepaf_status_t look_at_port(struct stepaf_verbs *verbs, struct stepaf_ve
     if (!error)
         error = provider->query_port(rail->context, rail->port.number, &port);
     if (error)
-        return refuse_rail(rail, "cannot be asked", error);
+        return refuse_rail(rail, "cannot be queried", error);
     if (port.state != IBV_PORT_ACTIVE)
         return stepaf_error_set(STEPAF_ERR_NO_TRANSPORT, STEPAF_PHASE_COMMIT,
                                 "verbs: %s is not active: is its link up?", rail->name);
@@ -103,8 +103,8 @@ static stepaf_status_t make_queues(const struct stepaf_verbs *verbs, struct step
     if (entries > rail->max.cqe)
         return stepaf_error_set(
             STEPAF_ERR_NO_TRANSPORT, STEPAF_PHASE_COMMIT,
-            "verbs: %s: %u peers need a completion queue of %lld entries, it has at most %d: lower "
-            "STEPAF_VERBS_SEND_DEPTH or STEPAF_VERBS_RECEIVES, or set STEPAF_MESH=lane",
+            "verbs: %s: %u peers need a completion queue of %lld entries, but the limit is %d: "
+            "lower STEPAF_VERBS_SEND_DEPTH or STEPAF_VERBS_RECEIVES, or set STEPAF_MESH=lane",
             rail->name, verbs->n_peers, (long long)entries, rail->max.cqe);
     if (verbs->base.up->env->verbs_sleep == STEPAF_ENV_VERBS_SLEEP_event) {
         rail->channel = provider->create_channel(rail->context);

@@ -145,7 +145,7 @@ void stepaf_verbs_arrived(struct stepaf_verbs_link *link, struct stepaf_verbs_pa
         return;
     }
     if (__builtin_expect(link->rx_arrived - path->rx.next >= verbs->qp.receives, 0)) {
-        stepaf_verbs_lost(link, "%s, queue pair 0x%x: it notifies more than it may",
+        stepaf_verbs_lost(link, "%s, queue pair 0x%x: it has sent more notifications than it may",
                           path->rail->name, path->qp->qp_num);
         return;
     }

@@ -142,7 +142,7 @@ static struct ibv_mr *register_gpu(const struct stepaf_verbs *verbs, struct step
     int error = mr && rdma->two_ways ? stepaf_verbs_flush_make(verbs, rail) : 0;
     if (error) {
         verbs->provider->dereg_mr(mr);
-        snprintf(no_peermem, sizeof(no_peermem), "no read that would flush what is written: %s",
+        snprintf(no_peermem, sizeof(no_peermem), "no read to flush the writes: %s",
                  strerror(error));
         mr = NULL;
     }
@@ -180,7 +180,8 @@ static stepaf_status_t refuse_memory(struct stepaf_verbs *verbs,
                                 "STEPAF_VERBS_GPU=%s: %s: %s",
                                 setting == STEPAF_ENV_VERBS_GPU_dmabuf ? "dmabuf" : "peermem",
                                 rail->name, rail->gpu_why);
-    stepaf_log_info("verbs: %s: GPU memory goes by bounce buffers: %s", rail->name, rail->gpu_why);
+    stepaf_log_info("verbs: %s: GPU memory goes through bounce buffers: %s", rail->name,
+                    rail->gpu_why);
     return STEPAF_OK;
 }
 

@@ -26,7 +26,7 @@ stepaf_status_t stepaf_verbs_reopen(struct stepaf_transport *transport)
 
     if (verbs->cm.channel)
         return stepaf_error_set(STEPAF_ERR_UNSUPPORTED, STEPAF_PHASE_COMMIT,
-                                "verbs: no rank returns where librdmacm connects");
+                                "verbs: ranks cannot return over connections of librdmacm");
     for (uint32_t p = 0; p < verbs->n_peers; p++)
         if (verbs->links[p] && verbs->links[p]->base.dead)
             strip(verbs, verbs->links[p]);
@@ -36,8 +36,7 @@ stepaf_status_t stepaf_verbs_reopen(struct stepaf_transport *transport)
             stepaf_verbs_qps_are_there(verbs, p))
             continue;
         if (!stepaf_verbs_qps_renew(verbs, p))
-            stepaf_log_warn("verbs: no queue pairs for a process that returns: %s",
-                            strerror(errno));
+            stepaf_log_warn("verbs: no queue pairs for a returning process: %s", strerror(errno));
     }
     return STEPAF_OK;
 }

@@ -119,13 +119,13 @@ unsigned stepaf_verbs_resend_begin(struct stepaf_verbs_link *link, uint32_t take
     uint32_t missing = (uint32_t)link->base.messages_sent - taken;
 
     if (missing > stepaf_verbs_of(link)->qp.receives) {
-        stepaf_verbs_lost(link, "it says that it has taken %u messages, of %u", taken,
+        stepaf_verbs_lost(link, "it reports that it has received %u messages, of %u", taken,
                           (uint32_t)link->base.messages_sent);
         return 0;
     }
     unsigned n = release_taken(link, taken);
     if (!keep_rest(link, taken)) {
-        stepaf_verbs_lost(link, "a dead rail has acknowledged what the peer does not have");
+        stepaf_verbs_lost(link, "a dead rail has acknowledged data that the peer does not have");
         return n;
     }
     failover->next = taken;

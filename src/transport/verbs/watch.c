@@ -117,8 +117,8 @@ static void say_silent(struct stepaf_verbs_link *link, struct stepaf_verbs_path 
     stepaf_verbs_path_lost(link, path, "it has acknowledged nothing for %lld us%s",
                            (long long)timeout_us,
                            path->wr.done ? ""
-                                         : ", nor ever: does the network let RDMA pass (UDP port "
-                                           "4791, VLAN, MTU)?");
+                                         : ", and nothing before: check that the network permits "
+                                           "RDMA (UDP port 4791, VLAN, MTU)");
 }
 
 /* A live peer acknowledges what is written to it. If no request in flight would report that, write

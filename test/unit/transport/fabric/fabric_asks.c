@@ -54,7 +54,7 @@ void fabric_ask_silence_ends(struct side *side, unsigned n)
         side_ops->check_peers(side->transport);
     }
     CU_ASSERT_EQUAL(side->n_lost, n);
-    UNIT_STRING(side->lost_reason, "it takes in nothing");
+    UNIT_STRING(side->lost_reason, "it accepts no data");
 }
 
 /* Let @a other go on and @a one only look, for some time-outs of it, and until it has heard more of

@@ -112,7 +112,7 @@ static void a_message_in_anothers_place_loses_the_link(void)
         ofi_fabric_say(&a, own);
         take_in_all();
         CU_ASSERT_EQUAL(a.n_lost, 1);
-        UNIT_STRING(a.lost_reason, "it has sent two messages of one number");
+        UNIT_STRING(a.lost_reason, "it has sent two messages with the same number");
         check_link(&c, 1);
         end();
     }
@@ -303,7 +303,7 @@ static void bad_addresses_are_refused(void)
     fabric_open(&b, 1);
     UNIT_STRING(connect_to(cut_short), "its address is malformed");
     UNIT_STRING(connect_to(of_another_length), "its address is malformed");
-    UNIT_STRING(connect_to(of_nobody), "libfabric does not take its address");
+    UNIT_STRING(connect_to(of_nobody), "libfabric rejects its address");
     UNIT_STRING(connect_to(of_another_provider), "its provider is cxi, not efa");
     side_close(&a);
     ofi_fabric.cq_data_size = 8;

@@ -109,14 +109,14 @@ static void who_does_not_is_opened_without(void)
     expect_staged("this provider may make CUDA calls, which wait for streams");
     begin("auto");
     ofi_gpu.refuse_enable = -FI_EOPNOTSUPP;
-    expect_staged("it cannot be opened for GPU memory: Operation not supported");
+    expect_staged("this provider cannot be opened for GPU memory: Operation not supported");
 }
 
 static void the_rest_is_staged_and_the_reason_is_told(void)
 {
     begin("auto");
     ofi_gpu.n_listed = 0;
-    expect_staged("this provider takes no GPU memory (FI_HMEM)");
+    expect_staged("this provider does not support GPU memory (FI_HMEM)");
     CU_ASSERT_EQUAL(ofi_gpu.n_options, 0);
     begin("auto");
     ofi_gpu.refuse = -FI_ENOSYS;
@@ -142,7 +142,7 @@ static void direct_takes_it_or_fails(void)
     expect_direct("FI_HMEM over efa (STEPAF_OFI_GPU=direct: it may wait for streams)");
     begin("direct");
     ofi_gpu.n_listed = 0;
-    expect_refused("takes no GPU memory");
+    expect_refused("does not support GPU memory");
     begin("direct");
     ofi_gpu.refuse_enable = -FI_EOPNOTSUPP;
     expect_refused("cannot be opened for GPU memory");
@@ -173,7 +173,7 @@ static void of_two_rails_both_take_it(void)
         CU_ASSERT_EQUAL(add(), STEPAF_OK);
         static const char *const words[] = {
             "FI_HMEM over efa", "staged: efa: this provider may make CUDA calls",
-            "staged: efa: this provider takes no GPU memory",
+            "staged: efa: this provider does not support GPU memory",
             "staged: efa: cannot register GPU memory: Invalid argument",
             "FI_HMEM over efa (STEPAF_OFI_GPU=direct"};
         UNIT_CONTAINS(text, words[i]);

@@ -33,14 +33,14 @@ static void the_best_is_taken(void)
 
     ofi_fabric_reset(31);
     UNIT_STRING(choose(names, ""), "tcp;ofi_rxm");
-    UNIT_STRING(refused, "shm (only if asked for), sockets (not the best)");
+    UNIT_STRING(refused, "shm (only on request), sockets (not the best)");
     UNIT_STRING(choose(names, "shm"), "shm");
-    UNIT_CONTAINS(refused, "sockets (not asked for)");
+    UNIT_CONTAINS(refused, "sockets (not requested)");
     UNIT_STRING(choose(strange, ""), "");
-    UNIT_STRING(reason, "libfabric has no provider of the usual ones: strange (only if asked for), "
-                        "shm (only if asked for)");
+    UNIT_STRING(reason, "libfabric has no provider of the usual ones: strange (only on request), "
+                        "shm (only on request)");
     UNIT_STRING(choose(strange, "efa"), "");
-    UNIT_CONTAINS(reason, "libfabric has no provider efa: strange (not asked for)");
+    UNIT_CONTAINS(reason, "libfabric has no provider efa: strange (not requested)");
     UNIT_STRING(choose(strange, "strange"), "strange");
     UNIT_STRING(choose(none, ""), "");
     UNIT_CONTAINS(reason, "libfabric has no provider of reliable datagrams: ");
@@ -58,11 +58,11 @@ static void what_it_lacks_is_said(void)
     ofi_fabric_reset(32);
     ofi_fabric.mr_mode |= FI_MR_MMU_NOTIFY;
     UNIT_STRING(choose(names, ""), "");
-    UNIT_CONTAINS(reason, "efa (it wants memory registered in another way)");
+    UNIT_CONTAINS(reason, "efa (it requires another way to register memory)");
     ofi_fabric_reset(32);
     ofi_fabric.mode = FI_MSG_PREFIX;
     UNIT_STRING(choose(names, ""), "");
-    UNIT_CONTAINS(reason, "efa (it wants another mode)");
+    UNIT_CONTAINS(reason, "efa (it requires another mode)");
     ofi_fabric_reset(32);
     ofi_fabric.max_msg = 1024;
     UNIT_STRING(choose(names, ""), "");

@@ -37,19 +37,18 @@ static void domains_are_those_of_the_settings(void)
     UNIT_STRING(choose("d3", NULL), "d3");
     UNIT_STRING(choose("d2,d0,d1", NULL), "d2 d0 d1");
     UNIT_STRING(choose("d2,d", NULL), "");
-    UNIT_STRING(reason,
-                "STEPAF_OFI_DOMAINS: provider efa has no domain \"d\"; of one kind are d0 d1 d2 "
-                "d3 d4");
+    UNIT_STRING(reason, "STEPAF_OFI_DOMAINS: provider efa has no domain \"d\"; its domains of one "
+                        "kind: d0 d1 d2 d3 d4");
     UNIT_STRING(choose("d7", NULL), "");
-    UNIT_CONTAINS(reason, "has no domain \"d7\"; of one kind are d0 d1");
+    UNIT_CONTAINS(reason, "has no domain \"d7\"; its domains of one kind: d0 d1");
     UNIT_STRING(choose("d0,,d1", NULL), "");
     UNIT_CONTAINS(reason, "has no domain \"\"");
     UNIT_STRING(choose("d0,", NULL), "");
     UNIT_CONTAINS(reason, "has no domain \"\"");
     UNIT_STRING(choose("d1,d0,d1", NULL), "");
-    UNIT_STRING(reason, "STEPAF_OFI_DOMAINS: d1 is there twice");
+    UNIT_STRING(reason, "STEPAF_OFI_DOMAINS: d1 is listed twice");
     UNIT_STRING(choose("d0,d1,d2,d3,d4", NULL), "");
-    UNIT_STRING(reason, "STEPAF_OFI_DOMAINS: more than 4");
+    UNIT_STRING(reason, "STEPAF_OFI_DOMAINS: more than 4 domains");
 }
 
 /* Two cards for each GPU of such a machine. */
@@ -190,7 +189,7 @@ static void a_rail_that_carries_nothing_is_found(void)
         (void)side_ops->prove_links(b.transport, true, &peer, ignored);
     }
     CU_ASSERT_EQUAL(status, STEPAF_ERR_NO_TRANSPORT);
-    UNIT_CONTAINS(reason, "efa: nothing gets through: it has not written");
+    UNIT_CONTAINS(reason, "efa: no data gets through: it has not written");
     close_pair();
 }
 
@@ -227,7 +226,7 @@ static void a_rail_that_falls_silent_is_noticed(void)
         side_ops->check_peers(b.transport);
     }
     CU_ASSERT(a.n_lost == 1 && b.n_lost == 1);
-    UNIT_STRING(a.lost_reason, "it takes in nothing");
+    UNIT_STRING(a.lost_reason, "it accepts no data");
     close_pair();
 }
 

@@ -414,7 +414,7 @@ static void who_lives_keeps_its_place(void)
         stepaf_shm_ops.disconnect(a.links[0]);
         const char *reason = side_connect(&a, 0, &b, 0, (uint32_t)getpid(), NULL);
         CU_ASSERT_PTR_NOT_NULL_FATAL(reason);
-        UNIT_CONTAINS(reason, "which had its place, lives");
+        UNIT_CONTAINS(reason, "which had the rank's place, is still alive");
         child_end(&child);
         waitpid(child.pid, NULL, 0);
         CU_ASSERT_PTR_NULL(side_connect(&a, 0, &b, 0, (uint32_t)getpid(), NULL));

@@ -91,19 +91,22 @@ static void what_is_no_frame_ends_the_link(void)
         unsigned connection;
         const char *reason;
     } bad[] = {
-        {{.kind = 0}, {0}, 0, "no frame"},
-        {{.kind = 0xff}, {0}, 0, "no frame"},
-        {{.kind = STEPAF_TCP_FRAME, .n_xfer = STEPAF_MAX_TENSORS + 1}, {0}, 0, "no frame"},
-        {{.kind = STEPAF_TCP_FRAME, .n_xfer = 255}, {0}, 0, "no frame"},
-        {{.kind = STEPAF_TCP_FRAME, .layout = 2}, {0}, 0, "no frame"},
-        {{.kind = STEPAF_TCP_FRAME}, {0}, 1, "no frame"},
-        {{.kind = STEPAF_TCP_PART, .n_xfer = 1}, {0}, 0, "no frame"},
-        {{.kind = STEPAF_TCP_PART, .n_xfer = 0}, {0}, 1, "no frame"},
-        {{.kind = STEPAF_TCP_PART, .n_xfer = 2}, {0}, 1, "no frame"},
-        {{.kind = STEPAF_TCP_FRAME}, {.head = 1, .n_words = STEPAF_MSG_WORDS + 1}, 0, "no message"},
-        {{.kind = STEPAF_TCP_FRAME}, {.head = 1, .n_words = UINT32_MAX}, 0, "no message"},
-        {{.kind = STEPAF_TCP_FRAME}, {.head = STEPAF_TCP_VOID + 1}, 0, "no message"},
-        {{.kind = STEPAF_TCP_FRAME}, {.head = 255}, 0, "no message"},
+        {{.kind = 0}, {0}, 0, "malformed frame"},
+        {{.kind = 0xff}, {0}, 0, "malformed frame"},
+        {{.kind = STEPAF_TCP_FRAME, .n_xfer = STEPAF_MAX_TENSORS + 1}, {0}, 0, "malformed frame"},
+        {{.kind = STEPAF_TCP_FRAME, .n_xfer = 255}, {0}, 0, "malformed frame"},
+        {{.kind = STEPAF_TCP_FRAME, .layout = 2}, {0}, 0, "malformed frame"},
+        {{.kind = STEPAF_TCP_FRAME}, {0}, 1, "malformed frame"},
+        {{.kind = STEPAF_TCP_PART, .n_xfer = 1}, {0}, 0, "malformed frame"},
+        {{.kind = STEPAF_TCP_PART, .n_xfer = 0}, {0}, 1, "malformed frame"},
+        {{.kind = STEPAF_TCP_PART, .n_xfer = 2}, {0}, 1, "malformed frame"},
+        {{.kind = STEPAF_TCP_FRAME},
+         {.head = 1, .n_words = STEPAF_MSG_WORDS + 1},
+         0,
+         "malformed message"},
+        {{.kind = STEPAF_TCP_FRAME}, {.head = 1, .n_words = UINT32_MAX}, 0, "malformed message"},
+        {{.kind = STEPAF_TCP_FRAME}, {.head = STEPAF_TCP_VOID + 1}, 0, "malformed message"},
+        {{.kind = STEPAF_TCP_FRAME}, {.head = 255}, 0, "malformed message"},
     };
 
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {

@@ -179,7 +179,7 @@ static void nothing_else_is_no_message(void)
     frame[24] = STEPAF_TCP_VOID + 1;
     tcp_bare_send(fd, frame, bytes);
     CU_ASSERT_TRUE(tcp_until_lost(&b));
-    UNIT_CONTAINS(b.lost_reason, "it sent what is no message");
+    UNIT_CONTAINS(b.lost_reason, "it has sent a malformed message");
     close(fd);
     side_close(&b);
 }

@@ -72,7 +72,7 @@ static void sends_to_lost_peers_are_ended(void)
         for (int i = 0; i < 50; i++)
             CU_ASSERT_FALSE(side_ops->is_quiet(a.transport, !i, &peer));
         CU_ASSERT_EQUAL(peer, 0);
-        a.up.lost(&a.up, a.links[0], "it takes in nothing");
+        a.up.lost(&a.up, a.links[0], "it accepts no data");
         side_ops->retire(post);
         CU_ASSERT_TRUE(becomes_quiet(&a));
         CU_ASSERT_EQUAL(fabric_link(&a, 0)->flight[0].pending, 0); /* and UCX has told so */
@@ -115,7 +115,7 @@ static void memory_that_goes_is_not_sent_from(void)
     begin(5);
     ucx_fabric.mute = 1u << ucx_fabric_number(&a);
     side_ops->retire(send_tensor());
-    a.up.lost(&a.up, a.links[0], "it takes in nothing");
+    a.up.lost(&a.up, a.links[0], "it accepts no data");
     side_ops->dereg_mem(a.transport, source);
     CU_ASSERT_EQUAL(fabric_link(&a, 0)->flight[0].pending, 0);
     side_ops->release_mem(a.links[0], rmem);

@@ -84,10 +84,10 @@ static void an_entry_that_cannot_send_is_left_alone(void)
     verbs_device.refuse_gids = 15;
     vside_settings = "VERBS_GID_INDEX=2";
     CU_ASSERT_EQUAL(vside_try(&a, 1), STEPAF_ERR_SETTING);
-    UNIT_CONTAINS(stepaf_last_error()->text, "fake0:1 cannot send by that: No such device");
+    UNIT_CONTAINS(stepaf_last_error()->text, "fake0:1 cannot send with it: No such device");
     vside_settings = "VERBS_CONNECT=oob";
     CU_ASSERT_EQUAL(vside_try(&a, 1), STEPAF_ERR_NO_TRANSPORT);
-    UNIT_CONTAINS(stepaf_last_error()->text, "can send by none of its GIDs: No such device");
+    UNIT_CONTAINS(stepaf_last_error()->text, "cannot send with any of its GIDs: No such device");
     CU_ASSERT_EQUAL(verbs_device.n_open, 0);
     verbs_device.refuse_gids_by = EOPNOTSUPP; /* a device that has no address handles */
     vside_open(&a, 1);

@@ -84,14 +84,14 @@ static void a_partition_that_is_not_there_is_refused(void)
 {
     begin("");
     expect_refused("VERBS_PKEY=0x8003",
-                   "STEPAF_VERBS_PKEY=0x8003: fake0:1 is in no such partition");
+                   "STEPAF_VERBS_PKEY=0x8003: fake0:1 is not in this partition");
     expect_refused("VERBS_PKEY=mine", "not a P_Key such as 0x8001");
     expect_refused("VERBS_PKEY=0x10000", "not a P_Key");
     expect_refused("VERBS_PKEY=0x8000", "not a P_Key");
     expect_refused("VERBS_PKEY=-1", "not a P_Key");
     expect_refused("VERBS_PKEY_INDEX=5", "has P_Keys 0 to 4");
-    expect_refused("VERBS_PKEY_INDEX=1", "has none there");
-    expect_refused("VERBS_PKEY_INDEX=2 VERBS_PKEY=0x8001", "has 0x0002 there");
+    expect_refused("VERBS_PKEY_INDEX=1", "has none at this index");
+    expect_refused("VERBS_PKEY_INDEX=2 VERBS_PKEY=0x8001", "has 0x0002 at this index");
     verbs_device.is_infiniband = false;
     expect_refused("VERBS_PKEY=0x8001 VERBS_CONNECT=cm", "that of the IP interface");
 }
@@ -199,7 +199,7 @@ static void a_device_tries_as_long_as_is_promised(void)
     CU_ASSERT_EQUAL(verbs_device.at_rts.timeout, 20);
     end();
     warns("VERBS_TIMEOUT=14", "after 0.537 s, before the 5 s of STEPAF_VERBS_PEER_TIMEOUT_US");
-    warns("VERBS_TIMEOUT=18 VERBS_RETRY=2", "STEPAF_VERBS_RETRY=2 let a device give a peer up");
+    warns("VERBS_TIMEOUT=18 VERBS_RETRY=2", "STEPAF_VERBS_RETRY=2 let a device give up a peer");
     warns("VERBS_TIMEOUT=18", "");
     begin("VERBS_TIMEOUT=14 VERBS_PEER_TIMEOUT_US=500000");
     join();

@@ -89,7 +89,7 @@ static void each_phase_fails_in_words(void)
     verbs_device_reset();
     verbs_cm.other_device = true;
     begin("");
-    expect(&a, STEPAF_ERR_NO_TRANSPORT, "by another device");
+    expect(&a, STEPAF_ERR_NO_TRANSPORT, "uses another device");
     end();
 }
 
@@ -100,7 +100,7 @@ static void nobody_listens(void)
         verbs_device.is_iwarp = iwarp;
         verbs_cm.nobody_listens = true;
         begin("");
-        expect(&a, STEPAF_ERR_NO_TRANSPORT, "nobody listens there");
+        expect(&a, STEPAF_ERR_NO_TRANSPORT, "no process listens there");
         UNIT_CONTAINS(reason, iwarp ? "rejected, status -111" : "rejected, status 8");
         end();
     }
@@ -118,14 +118,14 @@ static void what_never_comes_is_not_waited_for(void)
     verbs_device_reset();
     verbs_device.holds = true; /* connected, but the first word does not arrive */
     begin("");
-    expect(&b, STEPAF_ERR_TIMEOUT, "nothing comes");
+    expect(&b, STEPAF_ERR_TIMEOUT, "no data arrives");
     end();
     verbs_device_reset();
     verbs_device.is_iwarp = true;
     verbs_device.holds = true;
     begin("");
     expect(&a, STEPAF_ERR_TIMEOUT, "connected to 10.0.7.1:");
-    UNIT_CONTAINS(reason, "nothing comes");
+    UNIT_CONTAINS(reason, "no data arrives");
     end();
 }
 
@@ -270,7 +270,7 @@ static void an_end_that_cannot_be_made_ready(void)
     verbs_device.refuse_rtr = EINVAL;
     begin("");
     expect(&b, STEPAF_ERR_NO_TRANSPORT, "accepting its connection: Invalid argument");
-    expect(&a, STEPAF_ERR_NO_TRANSPORT, "it has failed to make its end ready");
+    expect(&a, STEPAF_ERR_NO_TRANSPORT, "it has failed to prepare its end");
     end();
     verbs_device_reset(); /* a's own, once b has accepted */
     calls_open(&a, &b, "");
@@ -281,7 +281,7 @@ static void an_end_that_cannot_be_made_ready(void)
     }
     verbs_device.refuse_rtr = EINVAL;
     calls_drive(&a, &b);
-    expect(&a, STEPAF_ERR_NO_TRANSPORT, "making it ready: Invalid argument");
+    expect(&a, STEPAF_ERR_NO_TRANSPORT, "preparing the queue pair: Invalid argument");
     end();
 }
 

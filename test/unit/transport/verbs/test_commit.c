@@ -45,7 +45,7 @@ static int learn_why(const stepaf_boot_t *boot, void *arg)
     RANK_CHECK(boot, stepaf_commit(ctx) == STEPAF_ERR_NO_TRANSPORT);
     RANK_CHECK(boot, stepaf_monotonic_ns() - began_ns < SOON_S * 1000000000ll);
     const char *text = stepaf_last_error()->text;
-    RANK_CHECK(boot, strstr(text, "finding the way to the peer"));
+    RANK_CHECK(boot, strstr(text, "finding the path to the peer"));
     RANK_CHECK(boot, (strstr(text, "world rank 2: ") == text) == (boot->rank != FAILS));
     stepaf_finalize(ctx);
     return 0;

@@ -149,7 +149,7 @@ static void a_peer_out_of_reach_is_no_error(void)
     vside_open(&b, 1);
     verbs_device.refuse_rtr = ETIMEDOUT;
     const char *reason = vside_connect(&a, 0, &b, 0, NULL);
-    UNIT_CONTAINS(reason ? reason : "", "finding the way");
+    UNIT_CONTAINS(reason ? reason : "", "finding the path");
     CU_ASSERT_EQUAL(((struct stepaf_verbs *)a.transport)->n_links, 0);
     vside_close(&a);
     vside_close(&b);

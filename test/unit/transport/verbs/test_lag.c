@@ -21,9 +21,9 @@ static void refused(const char *settings, const char *words)
 static void a_port_that_cannot_be_set_is_refused(void)
 {
     verbs_device_reset();
-    refused("VERBS_LAG=1", "no device of mlx5");
+    refused("VERBS_LAG=1", "not an mlx5 device");
     verbs_device.is_mlx5 = true;
-    refused("VERBS_LAG=2", "no bond");
+    refused("VERBS_LAG=2", "not a bond");
     verbs_device.no_mlx5 = true;
     verbs_device_take_place();
     refused("VERBS_LAG=1", "built without libmlx5");
