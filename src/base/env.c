@@ -86,7 +86,7 @@ static stepaf_status_t parse_enum(const struct stepaf_env_row *row, const char *
             return STEPAF_OK;
         }
     }
-    return bad_value(row, value, "none of its words");
+    return bad_value(row, value, "not one of its words");
 }
 
 static stepaf_status_t parse_str(const struct stepaf_env_row *row, const char *value, char **field)

@@ -74,9 +74,9 @@ static const char *names_trouble(const char *text)
         at += strspn(at, " ");
         size_t bytes = strcspn(at, ", ");
         if (bytes == 0)
-            return "it has an empty name";
+            return "the list has an empty name";
         if (is_repeated(text, at, bytes))
-            return "it has a name twice";
+            return "the list has a name twice";
         at += bytes;
         at += strspn(at, " ");
         if (!*at)
@@ -96,15 +96,15 @@ const char *stepaf_env_text_trouble(enum stepaf_env_form form, const char *text)
 
     switch (form) {
     case STEPAF_ENV_FORM_PORTS:
-        return stepaf_env_ports(text, &first, &last) ? NULL : "no range of ports";
+        return stepaf_env_ports(text, &first, &last) ? NULL : "not a range of ports";
     case STEPAF_ENV_FORM_NETWORK:
-        return !strchr(text, '/') || stepaf_env_subnet(text, &subnet) ? NULL : "no subnet";
+        return !strchr(text, '/') || stepaf_env_subnet(text, &subnet) ? NULL : "not a subnet";
     case STEPAF_ENV_FORM_INDEX:
         return is_made_of(text, digits) ? NULL : "not a whole number";
     case STEPAF_ENV_FORM_NAME:
         if (strlen(text) > STEPAF_ENV_NAME_MAX)
             return "too long";
-        return is_made_of(text, letters) ? NULL : "not such a name";
+        return is_made_of(text, letters) ? NULL : "not a valid name";
     case STEPAF_ENV_FORM_NAMES:
         return names_trouble(text);
     case STEPAF_ENV_FORM_ANY_TEXT:

@@ -323,5 +323,5 @@ void stepaf_log_configure(stepaf_log_level_t level, const char *file)
         close(old_fd);
     if (error)
         stepaf_log_error("cannot open log file %s: %s", file,
-                         error == ENXIO ? "nobody reads there" : stepaf_why(error));
+                         error == ENXIO ? "no process reads from it" : stepaf_why(error));
 }

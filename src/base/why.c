@@ -25,7 +25,8 @@ const char *stepaf_why(int error)
     case EMFILE:
         return limit(error, RLIMIT_NOFILE, "open files", "ulimit -n");
     case ETOOMANYREFS: /* of all processes of the user */
-        return limit(error, RLIMIT_NOFILE, "descriptors on their way to others", "ulimit -n");
+        return limit(error, RLIMIT_NOFILE, "descriptors in transit to other processes",
+                     "ulimit -n");
     case EFBIG:
         return limit(error, RLIMIT_FSIZE, "bytes in a file", "ulimit -f");
     case ENFILE:

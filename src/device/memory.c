@@ -69,7 +69,7 @@ stepaf_status_t stepaf_device_alloc(stepaf_mem_kind_t kind, struct stepaf_gpu *g
         return host_alloc(bytes, mem_p);
     if (!gpu || kind != gpu->ops.mem_kind)
         return stepaf_error_set(STEPAF_ERR_UNSUPPORTED, STEPAF_PHASE_NONE,
-                                "there is no kind of memory %d", (int)kind);
+                                "unknown kind of memory %d", (int)kind);
     status = stepaf_gpu_alloc(gpu, bytes, &base);
     if (!status)
         *mem_p = (struct stepaf_device_mem){base, bytes, -1, kind, gpu};
@@ -117,7 +117,7 @@ void *stepaf_device_map_peer(pid_t pid, int fd, size_t bytes, char *reason)
     int own = open_regular(path);
     if (own < 0) {
         snprintf(reason, STEPAF_REASON_MAX, "%s: %s", path,
-                 errno == ENOTBLK ? "it is no file of shared memory" : stepaf_why(errno));
+                 errno == ENOTBLK ? "not a file of shared memory" : stepaf_why(errno));
         return NULL;
     }
     /* A file that could shrink would kill this process at the next write. */
@@ -148,7 +148,7 @@ stepaf_status_t stepaf_device_check_host(const void *base, size_t bytes)
         step = left < LOOK_PAGES * page ? left : LOOK_PAGES * page;
         if (mincore(first + at, step, resident) && errno == ENOMEM)
             return stepaf_error_set(STEPAF_ERR_INVALID, STEPAF_PHASE_NONE,
-                                    "a page is not mapped, %zu bytes after the start or later",
+                                    "a page is not mapped, at byte %zu or later",
                                     at < before ? 0 : at - before);
     }
     return STEPAF_OK;

@@ -176,7 +176,7 @@ void stepaf_bounces_retire(struct stepaf_ctx *ctx)
             continue; /* nothing is ever written to it, so it takes no memory */
         else if (stepaf_gpu_pin(ctx->gpu.device, bounce->mem.base, bounce->mem.bytes,
                                 &bounce->unpin))
-            stepaf_log_info("%s: copies take a buffer more", stepaf_last_error()->text);
+            stepaf_log_info("%s: copies use one more buffer", stepaf_last_error()->text);
         else
             bounce->pinned = true;
     }

@@ -131,7 +131,7 @@ static void fail_peer(struct stepaf_peer *peer)
 {
     char reason[STEPAF_REASON_MAX];
 
-    snprintf(reason, sizeof(reason), "what it has sent cannot be brought to the GPU: %.120s",
+    snprintf(reason, sizeof(reason), "its data cannot be copied to the GPU: %.120s",
              stepaf_last_error()->text);
     stepaf_peer_fail(peer, reason);
 }

@@ -20,11 +20,10 @@ stepaf_status_t stepaf_proxy_check_room(const struct stepaf_proxy *proxy)
     if (proxy->n_marked < STEPAF_PROXY_AHEAD ||
         is_passed(proxy, proxy->n_marked - STEPAF_PROXY_AHEAD))
         return STEPAF_OK;
-    return stepaf_error_set(
-        STEPAF_ERR_WOULD_BLOCK, STEPAF_PHASE_START,
-        "%d operations of stream plan %u are on their streams, which is all that "
-        "a plan with peers by way of the host may have",
-        STEPAF_PROXY_AHEAD, proxy->stream->plan->index);
+    return stepaf_error_set(STEPAF_ERR_WOULD_BLOCK, STEPAF_PHASE_START,
+                            "%d operations of stream plan %u are on their streams, the limit for a "
+                            "plan with proxied peers",
+                            STEPAF_PROXY_AHEAD, proxy->stream->plan->index);
 }
 
 stepaf_status_t stepaf_proxy_mark(struct stepaf_proxy *proxy, void *cuda_stream, bool *marked_p)

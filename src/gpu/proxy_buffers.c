@@ -137,15 +137,14 @@ static stepaf_status_t check_progress(const struct stepaf_ctx *ctx)
         return STEPAF_OK;
     while (!stepaf_peer_proxied(ctx, p))
         p++;
-    return stepaf_error_set_peer(
-        STEPAF_ERR_UNSUPPORTED, STEPAF_PHASE_COMMIT, ctx->peers[p].who,
-        "stream plans with " STEPAF_WHO_FORMAT
-        " go by way of the host (%s): that takes the library's thread, STEPAF_PROGRESS=thread",
-        STEPAF_WHO_ARGS(ctx->peers[p].who),
-        ctx->job.ranks[ctx->peers[p].who.world_rank].node_id !=
-                ctx->job.ranks[ctx->job.boot.rank].node_id
-            ? "it is on another node"
-            : "it has no GPU, or STEPAF_CUDA_PROXY says so");
+    return stepaf_error_set_peer(STEPAF_ERR_UNSUPPORTED, STEPAF_PHASE_COMMIT, ctx->peers[p].who,
+                                 "stream plans with " STEPAF_WHO_FORMAT
+                                 " use the proxy (%s), which requires STEPAF_PROGRESS=thread",
+                                 STEPAF_WHO_ARGS(ctx->peers[p].who),
+                                 ctx->job.ranks[ctx->peers[p].who.world_rank].node_id !=
+                                         ctx->job.ranks[ctx->job.boot.rank].node_id
+                                     ? "it is on another node"
+                                     : "it has no GPU, or STEPAF_CUDA_PROXY=always is set");
 }
 
 /* Set up the proxy's receive buffers for all keys that FFN ranks' stream plans receive. */

@@ -88,7 +88,7 @@ static stepaf_status_t check_passed(struct stepaf_stream *stream)
 {
     if (stepaf_proxy_is_ahead(stream->proxy))
         return stepaf_error_set(STEPAF_ERR_STATE, STEPAF_PHASE_NONE,
-                                "a stream has not come by the plan's last operation");
+                                "a stream has not completed the plan's last operation");
     stepaf_core_progress(stream->plan->ctx); /* answers that are written leave now */
     (void)stepaf_stream_status(stream);      /* a failure that only the GPU knows of */
     return STEPAF_OK;

@@ -24,7 +24,7 @@ stepaf_status_t stepaf_stream_make(struct stepaf_plan_obj *plan)
     stream->n_in = attention ? plan->n_pull : plan->n_push;
     if (!stream->n_out || !stream->n_in)
         return stepaf_error_set(STEPAF_ERR_INVALID, STEPAF_PHASE_NONE,
-                                "a stream plan needs something to push and something to pull");
+                                "a stream plan requires tensors to push and tensors to pull");
     stepaf_status_t status = stepaf_ctx_gpu(ctx, &gpu);
     if (status)
         return status;
@@ -104,8 +104,8 @@ static const char *why_over(stepaf_status_t failure)
     if (failure == STEPAF_ERR_CANCELED)
         return "has released a batch without an answer";
     if (failure == STEPAF_ERR_PROTOCOL)
-        return "has a plan in host memory that does not go along with it: it skips operations, or "
-               "has no room for an answer";
+        return "has a plan in host memory that does not fit the stream plan: it skips operations, "
+               "or has no space for an answer";
     return "has sent nothing for STEPAF_STREAM_TIMEOUT_US";
 }
 
@@ -157,8 +157,8 @@ stepaf_status_t stepaf_stream_status(struct stepaf_stream *stream)
         stream->watch->peer & STEPAF_WATCH_ANY)
         return stepaf_error_set_peer(
             stream->failure, phase, peer->who,
-            "stream plan %u is over: nobody has sent anything for "
-            "STEPAF_STREAM_TIMEOUT_US; it was the turn of " STEPAF_WHO_FORMAT,
+            "stream plan %u is over: no peer has sent anything for STEPAF_STREAM_TIMEOUT_US; the "
+            "next one due was " STEPAF_WHO_FORMAT,
             stream->plan->index, STEPAF_WHO_ARGS(peer->who));
     return stepaf_error_set_peer(
         stream->failure, phase, peer->who, "stream plan %u is over: " STEPAF_WHO_FORMAT " %s",
@@ -228,7 +228,7 @@ stepaf_status_t stepaf_stream_check(struct stepaf_stream *stream)
                 ? "a commit failed halfway: the context can only be finalized"
             : ctx->state == STEPAF_CTX_LEFT
                 ? "this rank has left the job: the context can only be finalized"
-                : "a commit is under way");
+                : "a commit is in progress");
     if (__builtin_expect(!stream->epoch || stream->epoch != ctx->epoch, 0))
         return stepaf_error_set(STEPAF_ERR_STATE, STEPAF_PHASE_START,
                                 "stream plan %u was made after the last commit",

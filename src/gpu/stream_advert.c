@@ -37,7 +37,7 @@ static stepaf_status_t pack_mailbox(struct stepaf_ctx *ctx, const struct stepaf_
     if (mailbox->proto == STEPAF_PROTO_ZCOPY)
         status = stepaf_gpu_export(ctx->gpu.device, mailbox->data, &place);
     if (status)
-        return not_shared(status, "what is received of key", key);
+        return not_shared(status, "receive buffer of key", key);
     stepaf_pack_u64(pack, mailbox->offset);
     stepaf_pack_u32(pack, mailbox->stride);
     stepaf_pack_u32(pack, mailbox->pitch);
@@ -206,9 +206,9 @@ stepaf_status_t stepaf_stream_advert_read(struct stepaf_unpack unpack, int role,
         ok = read_plan(&unpack, role, &stream_advert.plans[i]);
     if (!ok || unpack.at != unpack.end) {
         free(stream_advert.plans);
-        return stepaf_error_set_peer(
-            STEPAF_ERR_PROTOCOL, STEPAF_PHASE_COMMIT, (struct stepaf_who){role, -1, world_rank},
-            "what rank %d tells of its stream plans is malformed", world_rank);
+        return stepaf_error_set_peer(STEPAF_ERR_PROTOCOL, STEPAF_PHASE_COMMIT,
+                                     (struct stepaf_who){role, -1, world_rank},
+                                     "the stream advert of rank %d is malformed", world_rank);
     }
     *told_p = stream_advert;
     return STEPAF_OK;

@@ -224,12 +224,13 @@ static stepaf_status_t change_share(const struct stepaf_stream *stream, uint32_t
 
     if (tensor->key != key->id)
         return stepaf_error_set(STEPAF_ERR_INVALID, STEPAF_PHASE_RESPOND,
-                                "tensor %u is of key %llu, planned was %llu", i,
+                                "tensor %u has key %llu, but the plan has %llu", i,
                                 (unsigned long long)tensor->key, (unsigned long long)key->id);
     if (tensor->bytes > stream->any->room[i])
-        return stepaf_error_set(STEPAF_ERR_SIZE, STEPAF_PHASE_RESPOND,
-                                "tensor %u: %zu bytes, planned were %u, or more for some workers",
-                                i, tensor->bytes, stream->any->room[i]);
+        return stepaf_error_set(
+            STEPAF_ERR_SIZE, STEPAF_PHASE_RESPOND,
+            "tensor %u: %zu bytes, but the plan has %u, or more for some workers", i, tensor->bytes,
+            stream->any->room[i]);
     args->shares[i].bytes = (uint32_t)tensor->bytes;
     if (!tensor->data || !tensor->bytes)
         return STEPAF_OK;

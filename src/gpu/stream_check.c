@@ -128,13 +128,13 @@ static stepaf_status_t judge_kinds(const struct party *one, const struct party *
         bool proxied = stepaf_adverts_proxied(one->said, other->said);
         if (one_has == other_has || (proxied && (one_has || other_has)))
             continue;
-        return stepaf_error_set(
-            STEPAF_ERR_MISMATCH, STEPAF_PHASE_COMMIT,
-            "key %llu: world rank %d declares %s memory, world rank %d %s memory: that takes "
-            "stream "
-            "plans at both, or at the one with GPU memory and STEPAF_CUDA_PROXY=always at either",
-            (unsigned long long)a->id, one->said->world_rank, kind_name(a->mem_kind),
-            other->said->world_rank, kind_name(b->mem_kind));
+        return stepaf_error_set(STEPAF_ERR_MISMATCH, STEPAF_PHASE_COMMIT,
+                                "key %llu: world rank %d declares %s memory, world rank %d %s "
+                                "memory: this requires stream plans at both, or at the one with "
+                                "GPU memory and STEPAF_CUDA_PROXY=always at either",
+                                (unsigned long long)a->id, one->said->world_rank,
+                                kind_name(a->mem_kind), other->said->world_rank,
+                                kind_name(b->mem_kind));
     }
     return STEPAF_OK;
 }

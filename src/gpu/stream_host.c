@@ -46,7 +46,7 @@ stepaf_status_t stepaf_streams_map_host(struct stepaf_peer *peer, int fd, uint64
         return stepaf_error_set_peer(
             STEPAF_ERR_NO_TRANSPORT, STEPAF_PHASE_COMMIT, peer->who,
             "the mailboxes of " STEPAF_WHO_FORMAT
-            " in host memory cannot be mapped: %s; STEPAF_CUDA_PROXY=always does without",
+            " in host memory cannot be mapped: %s; STEPAF_CUDA_PROXY=always avoids them",
             STEPAF_WHO_ARGS(peer->who), reason);
     host->its_bytes = bytes;
     return stepaf_gpu_pin(ctx->gpu.device, host->its, bytes, &host->its_pinned);

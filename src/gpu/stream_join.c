@@ -14,7 +14,7 @@
 static stepaf_status_t bad_mailbox(const struct stepaf_peer *peer)
 {
     return stepaf_error_set_peer(STEPAF_ERR_PROTOCOL, STEPAF_PHASE_COMMIT, peer->who,
-                                 "a mailbox of " STEPAF_WHO_FORMAT " is not where it can be",
+                                 "a mailbox of " STEPAF_WHO_FORMAT " has an invalid address",
                                  STEPAF_WHO_ARGS(peer->who));
 }
 
@@ -35,11 +35,11 @@ static stepaf_status_t map_peer_memory(struct stepaf_peer *peer,
     streams->imports = imports;
     status = stepaf_gpu_import(peer->ctx->gpu.device, exported, &ptr);
     if (status) {
-        return stepaf_error_set_peer(STEPAF_ERR_NO_TRANSPORT, STEPAF_PHASE_COMMIT, peer->who,
-                                     "the GPU memory of " STEPAF_WHO_FORMAT
-                                     " cannot be reached: %s; STEPAF_CUDA_MAILBOX=host there "
-                                     "does without",
-                                     STEPAF_WHO_ARGS(peer->who), stepaf_last_error()->text);
+        return stepaf_error_set_peer(
+            STEPAF_ERR_NO_TRANSPORT, STEPAF_PHASE_COMMIT, peer->who,
+            "the GPU memory of " STEPAF_WHO_FORMAT
+            " cannot be reached: %s; set STEPAF_CUDA_MAILBOX=host at that rank",
+            STEPAF_WHO_ARGS(peer->who), stepaf_last_error()->text);
     }
     imports[streams->n_imports++] = ptr;
     stepaf_gpu_classify(ptr, &place);
@@ -195,11 +195,11 @@ static stepaf_status_t check_place(const struct stepaf_peer *peer, bool proxied)
 
     while ((stream = stepaf_stream_after(peer->ctx, stream)))
         if (stream->mailboxes[peer->index * stream->n_in].proxied != proxied)
-            return stepaf_error_set_peer(STEPAF_ERR_NO_TRANSPORT, STEPAF_PHASE_COMMIT, peer->who,
-                                         STEPAF_WHO_FORMAT
-                                         " has moved to another host, or from there, since this "
-                                         "rank has made its stream plans ready",
-                                         STEPAF_WHO_ARGS(peer->who));
+            return stepaf_error_set_peer(
+                STEPAF_ERR_NO_TRANSPORT, STEPAF_PHASE_COMMIT, peer->who,
+                STEPAF_WHO_FORMAT
+                " has moved to or from another host, since this rank has prepared its stream plans",
+                STEPAF_WHO_ARGS(peer->who));
     return STEPAF_OK;
 }
 

@@ -22,11 +22,11 @@ static stepaf_status_t change_tensor(const struct stepaf_stream *stream, uint32_
 
     if (tensor->key != key->id)
         return stepaf_error_set(STEPAF_ERR_INVALID, STEPAF_PHASE_START,
-                                "tensor %u is of key %llu, planned was %llu", i,
+                                "tensor %u has key %llu, but the plan has %llu", i,
                                 (unsigned long long)tensor->key, (unsigned long long)key->id);
     if (tensor->bytes > kernel_tensor->bytes)
         return stepaf_error_set(STEPAF_ERR_SIZE, STEPAF_PHASE_START,
-                                "tensor %u: %zu bytes, planned were %u", i, tensor->bytes,
+                                "tensor %u: %zu bytes, but the plan has %u", i, tensor->bytes,
                                 kernel_tensor->bytes);
     kernel_tensor->bytes = (uint32_t)tensor->bytes;
     if (!tensor->data || !tensor->bytes)
@@ -42,8 +42,8 @@ static stepaf_status_t change_tensor(const struct stepaf_stream *stream, uint32_
                                     "tensor", (int)i);
     if (kernel_tensor->copied && !stepaf_stream_copies(plan->ctx, kernel_tensor->peer, region))
         return stepaf_error_set(STEPAF_ERR_UNSUPPORTED, STEPAF_PHASE_START,
-                                "tensor %u is in host memory, and planned was GPU memory, "
-                                "which a copy engine takes to a peer by way of the host",
+                                "tensor %u is in host memory, but the plan has GPU memory, which a "
+                                "copy engine copies for a proxied peer",
                                 i);
     kernel_tensor->data = tensor->data;
     launch->sources[at] = region;
@@ -264,10 +264,9 @@ static stepaf_status_t check_capture(struct stepaf_gpu *gpu, void *cuda_stream, 
     stepaf_status_t status = stepaf_gpu_capturing(gpu, cuda_stream, capturing_p);
 
     if (!status && *capturing_p && asked)
-        status =
-            stepaf_error_set(STEPAF_ERR_INVALID, STEPAF_PHASE_START,
-                             "the operation has a request, and the stream is captured: replays "
-                             "have no requests");
+        status = stepaf_error_set(STEPAF_ERR_INVALID, STEPAF_PHASE_START,
+                                  "the operation has a request, but the stream is being captured: "
+                                  "replays have no requests");
     return status;
 }
 

@@ -90,14 +90,14 @@ static stepaf_status_t lay_one(struct stepaf_stream *stream, uint32_t p, uint32_
     mailbox->in_host = stepaf_stream_in_host(ctx, p);
     if (mailbox->proxied && stream->any)
         return stepaf_error_set_peer(STEPAF_ERR_UNSUPPORTED, STEPAF_PHASE_COMMIT, ctx->peers[p].who,
-                                     "stream plan %u is to take any batch, but " STEPAF_WHO_FORMAT
-                                     " is proxied, which such plans are not",
+                                     "stream plan %u takes any batch, but " STEPAF_WHO_FORMAT
+                                     " is proxied, which such plans do not support",
                                      plan->index, STEPAF_WHO_ARGS(ctx->peers[p].who));
     if (mailbox->proxied && stepaf_some_is_asked(stream))
         return stepaf_error_set_peer(
             STEPAF_ERR_UNSUPPORTED, STEPAF_PHASE_COMMIT, ctx->peers[p].who,
-            "stream plan %u is not to wait for all answers, but " STEPAF_WHO_FORMAT
-            " is proxied, whose answers such plans do not take",
+            "stream plan %u does not wait for all answers, but " STEPAF_WHO_FORMAT
+            " is proxied, which such plans do not support",
             plan->index, STEPAF_WHO_ARGS(ctx->peers[p].who));
     /* Data that may arrive late goes to a mailbox. */
     if (!mailbox->proxied)

@@ -67,7 +67,7 @@ static stepaf_status_t note_reach(struct stepaf_ctx *ctx, int r, const uint8_t *
     if (magic != STEPAF_REACH_MAGIC)
         return stepaf_error_set_peer(STEPAF_ERR_PROTOCOL, STEPAF_PHASE_COMMIT,
                                      stepaf_who_is(ctx, r),
-                                     "world rank %d: what it says of its reach is malformed", r);
+                                     "world rank %d has sent malformed data about its reach", r);
     for (size_t i = WORD; i < bytes; i++)
         *any_p = *any_p || told[i];
     for (uint32_t p = 0; p < ctx->n_peers && ctx->gpu.asks; p++)

@@ -133,7 +133,7 @@ static void compare_clocks(struct stepaf_ctx *ctx, struct stepaf_gpu_clock *cloc
         return;
     stepaf_clock_filter_add(&clock->filter, best, 0);
     clock->due = stepaf_ticks() + stepaf_ticks_of_us(ctx, EVERY_US);
-    stepaf_log_debug("the GPU's clock is compared to %lld ns, and known to %lld ns",
+    stepaf_log_debug("the GPU's clock is compared within %lld ns, and known within %lld ns",
                      (long long)best.half_ns, (long long)stepaf_gpu_clock_bound_ns(ctx));
 }
 
@@ -169,8 +169,7 @@ static void compare_first(struct stepaf_ctx *ctx, struct stepaf_gpu_clock *clock
     else
         ask(clock, STEPAF_CLOCK_STOP);
     if (!clock->filter.known)
-        stepaf_log_warn("the GPU has not told its time: until it does, nothing is known of when "
-                        "streams were where");
+        stepaf_log_warn("the GPU has not reported its clock: until it does, streams have no times");
 }
 
 stepaf_status_t stepaf_gpu_clock_begin(struct stepaf_ctx *ctx)

@@ -358,7 +358,7 @@ static void read_ring(const struct stepaf_stream *stream)
         take(stream, &timestamp);
     if (!overtaken && times->n_overtaken)
         stepaf_log_warn("stream plan %u: timestamps were not read in time, and are lost; "
-                        "STEPAF_STREAM_TIMES_KEPT is how many are kept",
+                        "STEPAF_STREAM_TIMES_KEPT sets how many are kept",
                         stream->plan->index);
 }
 

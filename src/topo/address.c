@@ -131,13 +131,13 @@ stepaf_status_t stepaf_net_addresses_own(const char *net_if, struct stepaf_net_a
     unsigned n = 0;
 
     if (strchr(net_if, '/') && !by_subnet)
-        return refuse_interface(net_if, "is no subnet such as 10.1.0.0/16 or fd00::/64");
+        return refuse_interface(net_if, "is not a subnet such as 10.1.0.0/16 or fd00::/64");
     stepaf_fd_begin(); /* for the C library's own socket */
     int rc = getifaddrs(&all);
     (void)stepaf_fd_end(-1);
     if (rc)
         return stepaf_error_set(STEPAF_ERR_TRANSPORT, STEPAF_PHASE_COMMIT,
-                                "no list of interfaces: %s", stepaf_why(errno));
+                                "cannot list the network interfaces: %s", stepaf_why(errno));
     for (const struct ifaddrs *at = all; at; at = at->ifa_next) {
         known = known || !strcmp(net_if, at->ifa_name);
         if (!take_interface(at, &address))
@@ -149,14 +149,14 @@ stepaf_status_t stepaf_net_addresses_own(const char *net_if, struct stepaf_net_a
     }
     freeifaddrs(all);
     if (!known)
-        return refuse_interface(net_if, "is no interface of this host");
+        return refuse_interface(net_if, "is not an interface of this host");
     if (!n && net_if[0])
-        return refuse_interface(net_if, by_subnet ? "holds no address of this host that is up"
+        return refuse_interface(net_if, by_subnet ? "contains no address of this host that is up"
                                                   : "is down or has no address");
     if (n > own.addresses.n)
-        stepaf_log_warn("this host has %u addresses, of which peers are told %u; STEPAF_NET_IF "
-                        "chooses",
-                        n, own.addresses.n);
+        stepaf_log_warn(
+            "this host has %u addresses, of which peers get %u; set STEPAF_NET_IF to choose", n,
+            own.addresses.n);
     *own_p = own.addresses;
     return STEPAF_OK;
 }

@@ -124,7 +124,7 @@ static stepaf_status_t bind_to_list(const char *cores)
     struct stepaf_cpus cpus;
     if (!stepaf_cpus_parse(cores, &cpus))
         return stepaf_error_set(STEPAF_ERR_SETTING, STEPAF_PHASE_INIT,
-                                "\"%s\" is no list of cores such as 3 or 0-1,4", cores);
+                                "\"%s\" is not a list of cores such as 3 or 0-1,4", cores);
     /* The kernel leaves out cores that the process's control group lacks, and rejects a list of
      * which nothing remains. */
     if (sched_setaffinity(0, sizeof cpus.bits, (const cpu_set_t *)cpus.bits) != 0)

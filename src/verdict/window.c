@@ -234,12 +234,12 @@ void stepaf_window_log(struct stepaf_verdict_state *state, int64_t now_ns)
         snprintf(where, sizeof(where), STEPAF_WHO_FORMAT, STEPAF_WHO_ARGS(peer->who));
     if (sum.rail >= 0)
         snprintf(rail, sizeof(rail), ", by rail %d alone", sum.rail);
-    stepaf_log_info(
-        "%llu operations were late in the last %.1f s, of %llu: most by %s, %llu of them, of %s%s; "
-        "that took %lld us beyond the usual in all; usual were %lld us at last",
-        (unsigned long long)sum.late, (double)sum.window_ns / 1e9,
-        (unsigned long long)sum.operations,
-        stepaf_verdict_phase_name((stepaf_verdict_phase_t)sum.phase),
-        (unsigned long long)sum.by_phase[sum.phase], where, rail,
-        (long long)sum.over_ns[sum.phase] / 1000, (long long)sum.usual_ns / 1000);
+    stepaf_log_info("%llu operations were late in the last %.1f s, of %llu in all: most in phase "
+                    "%s, %llu of them, at %s%s; this phase took %lld us longer than usual in "
+                    "total; the usual time is %lld us",
+                    (unsigned long long)sum.late, (double)sum.window_ns / 1e9,
+                    (unsigned long long)sum.operations,
+                    stepaf_verdict_phase_name((stepaf_verdict_phase_t)sum.phase),
+                    (unsigned long long)sum.by_phase[sum.phase], where, rail,
+                    (long long)sum.over_ns[sum.phase] / 1000, (long long)sum.usual_ns / 1000);
 }

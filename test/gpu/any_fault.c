@@ -85,7 +85,7 @@ void any_silent(struct any_lane *lane)
         GX_CUDA(cudaStreamSynchronize(lane->plan.stream));
         HS_INT((hs_now_ns() - began) / 1000000, >=, LEAST_MS);
         be_told(lane, STEPAF_ERR_TIMEOUT);
-        HS_TRUE(strstr(stepaf_last_error()->text, "it was the turn of attention rank") != NULL);
+        HS_TRUE(strstr(stepaf_last_error()->text, "the next one due was attention rank") != NULL);
         HS_INT(stepaf_last_error()->peer_rank, <, job->attn);
     }
     hs_step("commit again");

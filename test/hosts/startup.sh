@@ -22,10 +22,10 @@ here_and_there() { printf '%s\nworld rank %s: %s\n' "$2" "$1" "$2"; }
 
 starts A=1 || { echo "FAILED: a start that has to work"; exit 1; }
 try "an interface that does not exist" \
-    "$(here_and_there 0 'STEPAF_NET_IF: "eth7" is no interface of this host')" \
+    "$(here_and_there 0 'STEPAF_NET_IF: "eth7" is not an interface of this host')" \
     starts STEPAF_NET_IF=eth7
 try "a subnet that no interface is in" \
-    "$(here_and_there 0 'STEPAF_NET_IF: "10.99.0.0/16" holds no address of this host that is up')" \
+    "$(here_and_there 0 'STEPAF_NET_IF: "10.99.0.0/16" contains no address of this host that is up')" \
     starts STEPAF_NET_IF=10.99.0.0/16
 # Two FFN ranks on one host, 2 and 5, and one port: one of them comes first.
 two_at_one()

@@ -170,7 +170,7 @@ STEPAF_MESH=round
 export STEPAF_MESH
 expect 1 -c
 says 'STEPAF_DEPTH=33: out of range'
-has '^STEPAF_MESH += \(bad value\) +STEPAF_MESH=round: none of its words; '
+has '^STEPAF_MESH += \(bad value\) +STEPAF_MESH=round: not one of its words; '
 [ "$(wc -l <"$directory/err")" -eq 2 ] || fail "two bad values are not two lines"
 expect 1
 has '^STEPAF_MESH += \(bad value\) '
@@ -184,7 +184,7 @@ expect 0 -c
 says 'STEPAF_DEPHT is not a setting'
 export STEPAF_MESH=round
 expect 1 -c
-says 'STEPAF_MESH=round: none of its words'
+says 'STEPAF_MESH=round: not one of its words'
 says 'STEPAF_DEPHT is not a setting'
 unset STEPAF_MESH
 # Other parts of the project have these: the modulefile, stepaf-accept.

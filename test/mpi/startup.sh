@@ -65,7 +65,7 @@ roles (STEPAF_ROLE) there are 1 and 3" \
     env $agreed $run -n 1 env STEPAF_ROLE=ffn "$startup" : -n 3 "$startup"
 try "a number out of range" "STEPAF_DEPTH=33: out of range; it takes 1..32 buffers" \
     env $agreed STEPAF_DEPTH=33 $run -n 4 "$startup"
-try "a word that is none" "STEPAF_PROGRESS=both: none of its words; it takes inline|thread" \
+try "a word that is none" "STEPAF_PROGRESS=both: not one of its words; it takes inline|thread" \
     env $agreed STEPAF_PROGRESS=both $run -n 4 "$startup"
 try "cores that do not exist" \
     "STEPAF_PROGRESS_CORES: cannot bind a thread to cores 900: this process may use none of them" \

@@ -60,7 +60,7 @@ static const struct stepaf_cuda_driver *find_driver(char *reason)
 
     if (!cuda || (cuda->device_count(&n) == CUDA_SUCCESS && n > 0))
         return cuda;
-    snprintf(reason, STEPAF_REASON_MAX, "the CUDA driver shows no GPU");
+    snprintf(reason, STEPAF_REASON_MAX, "the CUDA driver reports no GPU");
     return NULL;
 }
 
@@ -98,7 +98,8 @@ static stepaf_status_t find_device(struct stepaf_cuda_gpu *gpu)
     CUcontext current = NULL;
 
     if (cuda->ctx_current(&current) == CUDA_SUCCESS && current)
-        return stepaf_cuda_check(cuda, cuda->ctx_device(&gpu->device), "which GPU is current?");
+        return stepaf_cuda_check(cuda, cuda->ctx_device(&gpu->device),
+                                 "cannot query the current GPU");
     return stepaf_cuda_check(cuda, cuda->device_get(&gpu->device, 0), "cannot use GPU 0");
 }
 
@@ -122,7 +123,7 @@ static stepaf_status_t read_facts(struct stepaf_cuda_gpu *gpu)
         result = cuda->device_attribute(&major, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR,
                                         gpu->device);
     if (result)
-        return stepaf_cuda_check(cuda, result, "cannot ask what GPU %d is", gpu->device);
+        return stepaf_cuda_check(cuda, result, "cannot query GPU %d", gpu->device);
     memcpy(facts->uuid, uuid.bytes, sizeof(facts->uuid));
     for (char *c = facts->bus; *c; c++) /* as the kernel spells it in /sys */
         *c = (char)tolower((unsigned char)*c);

@@ -43,7 +43,7 @@ const struct stepaf_gpu_rdma *stepaf_cuda_rdma(struct stepaf_gpu *self)
          !(read_attribute(gpu, CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_FLUSH_WRITES_OPTIONS) &
            CU_FLUSH_GPU_DIRECT_RDMA_WRITES_OPTION_HOST)))
         snprintf(rdma->no_flush, sizeof(rdma->no_flush),
-                 "GPU %d does not order a card's writes and cannot flush them",
+                 "GPU %d does not order the writes of NICs and cannot flush them",
                  gpu->base.facts.ordinal);
     gpu->rdma_known = true;
     return rdma;

@@ -80,7 +80,7 @@ static stepaf_status_t map_own(struct stepaf_cuda_gpu *gpu,
     stepaf_cuda_classify(ptr, &place);
     if (!place.is_device || !place.base)
         return stepaf_error_set(STEPAF_ERR_PROTOCOL, STEPAF_PHASE_NONE,
-                                "a peer in this process shares memory that is not there");
+                                "a peer in this process shares memory that does not exist");
     mapping->base = (CUdeviceptr)place.base;
     mapping->bytes = place.bytes;
     if (place.ordinal == gpu->base.facts.ordinal)
@@ -113,7 +113,7 @@ static stepaf_status_t map_foreign(struct stepaf_cuda_gpu *gpu,
     mapping->opened = true;
     result = cuda->mem_range(&base, &bytes, mapping->base);
     mapping->bytes = bytes - (mapping->base - base);
-    return stepaf_cuda_check(cuda, result, "how large is a peer's memory?");
+    return stepaf_cuda_check(cuda, result, "cannot query the size of a peer's memory");
 }
 
 static void unmap(struct stepaf_cuda_gpu *gpu, struct mapping *mapping)

@@ -24,7 +24,7 @@ stepaf_status_t stepaf_cuda_capturing(struct stepaf_gpu *self, void *stream, boo
     }
     if (device != gpu->device)
         return stepaf_error_set(STEPAF_ERR_INVALID, STEPAF_PHASE_NONE,
-                                "the stream is GPU %d's, and this rank's is GPU %d", device,
+                                "the stream belongs to GPU %d, but this rank uses GPU %d", device,
                                 gpu->base.facts.ordinal);
     if (state == CU_STREAM_CAPTURE_STATUS_INVALIDATED)
         return stepaf_error_set(STEPAF_ERR_INVALID, STEPAF_PHASE_NONE,

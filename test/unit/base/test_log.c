@@ -235,7 +235,7 @@ static void a_fifo_without_a_reader_is_refused(void)
     stepaf_log_configure(STEPAF_LOG_WARN, path);
     alarm(0);
     CU_ASSERT_EQUAL(seen.count, 1);
-    UNIT_CONTAINS(seen.message, "nobody reads there");
+    UNIT_CONTAINS(seen.message, "no process reads from it");
     stepaf_log_set_callback(NULL, NULL);
     stepaf_log_configure(STEPAF_LOG_WARN, NULL);
     unlink(path);

@@ -110,7 +110,8 @@ static int resize_beyond_the_limit(void)
     MUST(strstr(stepaf_why(EFBIG), "1048576 bytes in a file (ulimit -f)"));
     limit_files(RLIM_INFINITY);
     MUST(!strcmp(stepaf_why(EFBIG), strerror(EFBIG)));
-    MUST(strstr(stepaf_why(ETOOMANYREFS), " descriptors on their way to others (ulimit -n)"));
+    MUST(
+        strstr(stepaf_why(ETOOMANYREFS), " descriptors in transit to other processes (ulimit -n)"));
     MUST(!strcmp(stepaf_why(EPERM), strerror(EPERM)));
     return 0;
 }

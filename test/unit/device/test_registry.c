@@ -249,7 +249,7 @@ static void memory_is_whose_it_is(void)
     CU_ASSERT(mem.base == &there && mem.gpu == gpu && mem.kind == STEPAF_MEM_CUDA);
     stepaf_device_free(&mem);
     CU_ASSERT_EQUAL(stepaf_device_alloc(77, gpu, 4, &mem), STEPAF_ERR_UNSUPPORTED);
-    UNIT_CONTAINS(stepaf_last_error()->text, "no kind of memory 77");
+    UNIT_CONTAINS(stepaf_last_error()->text, "unknown kind of memory 77");
     stepaf_gpu_close(gpu);
 }
 

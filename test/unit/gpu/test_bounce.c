@@ -144,7 +144,7 @@ static void a_failing_gpu_loses_the_peer(void)
         cpu_device.bad_flush = false;
         answer(1, 0, bounced);
         CU_ASSERT_EQUAL(stepaf_wait(request, 0), STEPAF_ERR_PEER_LOST);
-        UNIT_CONTAINS(stepaf_last_error()->text, "cannot be brought to the GPU");
+        UNIT_CONTAINS(stepaf_last_error()->text, "cannot be copied to the GPU");
         UNIT_CONTAINS(stepaf_last_error()->text, bounced ? "copy" : "flush");
         CU_ASSERT(job->ctx->peers[0].lost && !job->ctx->peers[1].lost);
         CU_ASSERT_EQUAL(job->n_severed, 1); /* it is alive, and might write */

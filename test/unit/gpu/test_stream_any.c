@@ -261,7 +261,7 @@ static void a_timeout_names_whose_turn_it_was(void)
     stream_of_plan()->watch->peer = 1 | STEPAF_WATCH_ANY;
     stream_of_plan()->watch->fault = STEPAF_FAULT_TIMEOUT;
     CU_ASSERT_EQUAL(stepaf_plan_status(plan), STEPAF_ERR_TIMEOUT);
-    UNIT_CONTAINS(stepaf_last_error()->text, "it was the turn of attention rank 1");
+    UNIT_CONTAINS(stepaf_last_error()->text, "the next one due was attention rank 1");
     CU_ASSERT_EQUAL(stepaf_last_error()->peer_rank, 1);
     CU_ASSERT_EQUAL(stepaf_recv_on_stream(plan, &stream), STEPAF_ERR_TIMEOUT);
     CU_ASSERT_EQUAL(stepaf_respond_on_stream(plan, NULL, &stream), STEPAF_ERR_TIMEOUT);

@@ -239,7 +239,7 @@ static void expect_no_open(bool initiates, stepaf_status_t status, const char *t
 static void settings_that_cannot_be_are_refused(void)
 {
     static const char *const bad_ifs[][2] = {
-        {"nosuchif0", "is no interface"},
+        {"nosuchif0", "is not an interface"},
         {"203.0.113.0/24", "no address of"},
     };
 
