@@ -89,7 +89,7 @@ int info_json(const struct info_env *env)
     int done = all && json_dumpf(all, stdout, JSON_INDENT(2)) == 0 && putchar('\n') != EOF;
 
     if (!done)
-        fputs("stepaf_info: --json: it cannot be written\n", stderr);
+        fputs("stepaf_info: --json: the output cannot be written\n", stderr);
     json_decref(all);
     return done;
 }

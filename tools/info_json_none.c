@@ -7,6 +7,6 @@
 int info_json(const struct info_env *env)
 {
     (void)env;
-    fputs("stepaf_info: --json takes jansson, which this build is without\n", stderr);
+    fputs("stepaf_info: --json requires jansson, which this build lacks\n", stderr);
     return 0;
 }

@@ -264,7 +264,8 @@ int info_map(const struct info_job *job)
     if (info_map_is_launched())
         return info_map_launched();
     if (is_asked) {
-        fprintf(stderr, "stepaf_info: map: STEPAF_BOOT=%s, and no launcher has started this\n",
+        fprintf(stderr,
+                "stepaf_info: map: STEPAF_BOOT=%s, but no launcher has started this process\n",
                 choice == STEPAF_ENV_BOOT_mpi ? "mpi" : "pmix");
         return 0;
     }

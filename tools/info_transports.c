@@ -68,7 +68,7 @@ int info_transport(const struct stepaf_env *env, const struct stepaf_transport_o
 const char *info_not_listed(const struct stepaf_env *env)
 {
     return *env->transports ? "STEPAF_TRANSPORTS does not list it"
-                            : "it is used only where STEPAF_TRANSPORTS lists it";
+                            : "used only where STEPAF_TRANSPORTS lists it";
 }
 
 void info_transports(const struct stepaf_env *env)

@@ -23,7 +23,7 @@ struct arguments {
 };
 
 static const struct argp_option options[] = {
-    {"all", 'a', NULL, 0, "Say also of what has passed why it matters", 0},
+    {"all", 'a', NULL, 0, "Explain why a check matters also for checks that have passed", 0},
     {"json", OPTION_JSON, NULL, 0, "One JSON object, and nothing else", 0},
     {"list", OPTION_LIST, NULL, 0, "List all checks: group, name, and why it matters", 0},
     {"root", OPTION_ROOT, "DIR", 0,
@@ -59,11 +59,11 @@ static error_t parse_option(int key, char *text, struct argp_state *state)
         return 0;
     case OPTION_ROOT:
         if (!*text)
-            argp_error(state, "--root '' is no directory");
+            argp_error(state, "--root '' is not a directory");
         if (stat(text, &status) != 0)
             argp_error(state, "--root %s: %s", text, strerror(errno));
         if (!S_ISDIR(status.st_mode))
-            argp_error(state, "--root %s is no directory", text);
+            argp_error(state, "--root %s is not a directory", text);
         arguments->task.root = text;
         return 0;
     case OPTION_VERSION:
@@ -85,12 +85,10 @@ static const struct argp argp = {
     .options = options,
     .parser = parse_option,
     .args_doc = "[CHECK|GROUP]...",
-    .doc = "Check whether this machine is fit for libstepaf, and say what to do where it is not. "
-           "Under "
-           "a launcher (mpirun, srun, STEPAF_MEET) all hosts, what differs between ranks, and "
-           "whether the "
-           "hosts reach each other.\v"
-           "Exit status: 0 if nothing has failed, 1 if something has, 2 if the options are wrong.",
+    .doc = "Check whether this machine is fit for libstepaf, and print what to do where it is not. "
+           "Under a launcher (mpirun, srun, STEPAF_MEET), check all hosts, differences between "
+           "ranks, and whether the hosts reach each other.\vExit status: 0 if nothing has failed, "
+           "1 if something has, 2 if the options are wrong.",
 };
 
 static int run_alone(const struct doctor_task *task)

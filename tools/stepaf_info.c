@@ -160,8 +160,8 @@ static error_t parse_option(int key, char *text, struct argp_state *state)
 static const struct argp argp = {
     .options = options,
     .parser = parse_option,
-    .doc = "Show what libstepaf is, how it is set, and what it finds on this machine.\v"
-           "Without options, all of it is shown in short.",
+    .doc = "Show what libstepaf is, how it is set, and what it finds on this machine.\vWithout "
+           "options, print a summary of all.",
 };
 
 int info_failed(const char *what)

@@ -45,7 +45,7 @@ has()
 
 look 0
 has 1 '^3 ranks on 3 hosts: h1, h2, h3$'
-has 1 '^passed *connect *6 of 6 tries have reached who was meant'
+has 1 '^passed *connect *6 of 6 connections have reached the host meant'
 has 1 '^passed *same *.*settings of the library'
 echo "all hosts reach each other"
 
@@ -66,7 +66,7 @@ if boxed true 2>/dev/null; then
     [ $? -le 1 ] || fail "no exit code of a doctor"
     grep -q ' passed, .* unknown$' /run/out0 || fail "the container's report has no end"
     ! grep '^passed' /run/out0 | grep -v '^passed *\(ptrace\|attach\|files\|settings\|jitter\|gpu\|peermem\|dmabuf\) ' || fail "passed, in a container"
-    has 1 '^warned *memlock *64 KiB may be locked; if an RDMA device asks for more cannot be seen'
+    has 1 '^warned *memlock *64 KiB may be locked; whether an RDMA device requires more cannot be read'
     has 1 '^warned *shm *32 MiB'
     has 1 '^warned *namespace *one of its own'
     if grep -q '^#define HAVE_JANSSON 1' "$top_builddir/config.h" && command -v python3 >/dev/null; then

@@ -73,6 +73,6 @@ try 1 'STEPAF_MEET is not set' env STEPAF_BOOT=tcp "$build/stepaf_info" --map
 # shellcheck disable=SC2086
 try 2 'STEPAF_MEET is not set' env STEPAF_BOOT=tcp $perf
 for boot in mpi pmix; do
-    try 1 "STEPAF_BOOT=$boot, and no launcher has started this" env STEPAF_BOOT=$boot "$build/stepaf_info" --map
+    try 1 "STEPAF_BOOT=$boot, but no launcher has started this process" env STEPAF_BOOT=$boot "$build/stepaf_info" --map
 done
 exit $failed

@@ -145,7 +145,7 @@ look 0
 # A misspelt setting is named, also beside a bad value; those of the modulefile and of stepaf-accept are none.
 export STEPAF_TRANSPORT=tcp STEPAF_ROOT=/ STEPAF_ACCEPT_BIN=/
 look 0 settings
-grep -q '^warned  *settings  *STEPAF_TRANSPORT is set, which is not a setting' "$out" || fail "a misspelt setting"
+grep -q '^warned  *settings  *STEPAF_TRANSPORT is set, but is not a setting' "$out" || fail "a misspelt setting"
 [ "$(grep -c '^[a-z]*  *settings ' "$out")" -eq 1 ] || fail "more than one line of settings"
 STEPAF_DEPTH=99 look 1 settings
 grep -q '^warned  *settings  *STEPAF_TRANSPORT ' "$out" && grep -q '^failed  *settings ' "$out" ||
@@ -293,7 +293,7 @@ ranks 0 ranks
 # Another program's reader takes it.
 if ! grep -q '^#define HAVE_JANSSON 1' "$top_builddir/config.h"; then
     "$doctor" --root "$base" --json >"$out" 2>"$out.err"
-    grep -q 'takes jansson' "$out.err" || fail "--json without jansson"
+    grep -q 'requires jansson' "$out.err" || fail "--json without jansson"
 elif command -v python3 >/dev/null; then
     tree=$directory/tree # of directories
     look 0 --json

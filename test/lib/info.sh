@@ -72,7 +72,7 @@ without()
     setting=LD_LIBRARY_PATH=$directory${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
     expect 0 -t
     has '^shm +can'
-    has "^$1 +not used: it is used only where STEPAF_TRANSPORTS lists it\$"
+    has "^$1 +not used: used only where STEPAF_TRANSPORTS lists it\$"
     export STEPAF_TRANSPORTS=shm
     expect 0 -t
     has "^$1 +not used: STEPAF_TRANSPORTS does not list it\$"
@@ -116,7 +116,7 @@ unset STEPAF_TRANSPORTS STEPAF_OFI_PROVIDER UCX_TLS
 # Another program's reader takes it, also with a value that has to be escaped, and knows a bad one.
 if ! grep -q '^#define HAVE_JANSSON 1' "$top_builddir/config.h"; then
     expect 1 --json
-    grep -q 'takes jansson' "$directory/err" || fail "--json without jansson"
+    grep -q 'requires jansson' "$directory/err" || fail "--json without jansson"
 elif command -v python3 >/dev/null; then
     json()
     {

@@ -41,7 +41,7 @@ has '^passed *rdma *r0a, firmware .*/dev/infiniband/uverbs'
 has '^passed *port *r0a:1 is active on '
 has '^passed *gid *r0a:1: address [0-9]* is RoCE v2 over IPv4$'
 [ ! -e /sys/class/infiniband/s0a ] || has '^unknown *gid *s0a:1 is iWARP'
-has '^warned *rate *r0a:1 is made of software'
+has '^warned *rate *r0a:1 is software'
 has '^passed *attach '
 
 # What has passed is so by ibv_devinfo's words, too.

@@ -34,7 +34,7 @@ void doctor_look_ptrace(struct doctor *doctor)
         doctor_say(doctor, DOCTOR_PASSED, "ptrace_scope is 2, and this process has CAP_SYS_PTRACE");
     else
         doctor_say(doctor, DOCTOR_WARNED, "ptrace_scope is %lld: %s", scope,
-                   scope == 2 ? "only those with CAP_SYS_PTRACE may" : "nobody may");
+                   scope == 2 ? "only processes with CAP_SYS_PTRACE may" : "no process may");
 }
 
 /* The other rank: report where its bytes are, allow what the library allows, and wait to be
@@ -133,9 +133,9 @@ void doctor_look_attach(struct doctor *doctor)
     else if (doctor_read_tried(doctor, text, sizeof text, "attach") && doctor_parse(text, &number))
         result = (int)number;
     if (result == 0)
-        doctor_say(doctor, DOCTOR_PASSED, "one forked process has read another one's memory");
+        doctor_say(doctor, DOCTOR_PASSED, "a forked process has read the memory of another");
     else if (result == -1)
-        doctor_say(doctor, DOCTOR_FAILED, "process_vm_readv has brought other bytes");
+        doctor_say(doctor, DOCTOR_FAILED, "process_vm_readv has returned wrong bytes");
     else if (result < 0)
         doctor_say(doctor, DOCTOR_UNKNOWN, "it was not tried");
     else

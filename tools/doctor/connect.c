@@ -156,7 +156,7 @@ static int start_listening(struct doctor_connect *connect)
         if (listen_at(connect, AF_INET6, (uint16_t)port) ||
             listen_at(connect, AF_INET, (uint16_t)port))
             return 1;
-    snprintf(connect->why, sizeof connect->why, "it cannot listen: %s", strerror(errno));
+    snprintf(connect->why, sizeof connect->why, "cannot listen: %s", strerror(errno));
     return 0;
 }
 
@@ -248,17 +248,17 @@ static const char *try_address(const struct target *target, const struct stepaf_
     if (error == ETIMEDOUT)
         why = "no answer, as where a firewall drops packets";
     else if (error == ECONNREFUSED)
-        why = "refused, as a firewall does that says no";
+        why = "refused, as by a firewall that rejects connections";
     else if (error == EHOSTUNREACH || error == ENETUNREACH)
-        why = "there is no way to it, or a firewall says so";
+        why = "no route to it, or a firewall reports so";
     else if (error == EACCES || error == EPERM)
         why = "this host's own firewall forbids it";
     else if (error)
         why = "it fails";
     else if (!move_number(fd, &number, 0, end_ms))
-        why = "connected, but nothing comes";
+        why = "connected, but no data arrives";
     else if (number != target->number)
-        why = "somebody else answers there";
+        why = "another program answers there";
     close(fd);
     return why;
 }
@@ -284,7 +284,7 @@ static void *try_target(void *arg)
                                      "%s%s: %s", used ? "; " : "", text, why);
     }
     if (!target->addresses.n)
-        snprintf(target->result, sizeof target->result, "it has no address that can be tried");
+        snprintf(target->result, sizeof target->result, "it has no usable address");
     return NULL;
 }
 
@@ -332,7 +332,7 @@ char *doctor_connect_run(struct doctor_connect *connect, int host, int n_hosts,
         target->host = i;
         if (!read_target(texts[i], target))
             snprintf(target->result, sizeof target->result, "it does not listen: %.200s",
-                     strncmp(texts[i], "0 0 0 ", 6) == 0 ? texts[i] + 6 : "no word from it");
+                     strncmp(texts[i], "0 0 0 ", 6) == 0 ? texts[i] + 6 : "no report from it");
         else
             target->has_thread = pthread_create(&target->thread, NULL, try_target, target) == 0;
     }
@@ -375,8 +375,9 @@ static int say_result(struct doctor *doctor, const char *line, const char *from,
         return 1;
     doctor_say(doctor, DOCTOR_WARNED, "%s reaches %s by %s, but before: %s", from, hosts[host], by,
                result);
-    doctor_mend(doctor,
-                "export STEPAF_NET_IF=INTERFACE   # one that all hosts reach each other by");
+    doctor_mend(
+        doctor,
+        "export STEPAF_NET_IF=INTERFACE   # an interface by which all hosts reach each other");
     return 0;
 }
 
@@ -395,8 +396,8 @@ void doctor_connect_say(struct doctor *doctor, const char *const *results, int n
         free(copy);
     }
     if (good && good == tried)
-        doctor_say(doctor, DOCTOR_PASSED, "%d of %d tries have reached who was meant, both ways",
-                   good, tried);
+        doctor_say(doctor, DOCTOR_PASSED,
+                   "%d of %d connections have reached the host meant, both ways", good, tried);
     else if (doctor->n == before)
         doctor_say(doctor, DOCTOR_UNKNOWN, "it was not tried");
 }

@@ -23,7 +23,7 @@ void doctor_look_cores(struct doctor *doctor)
     if (doctor_read(doctor, text, sizeof text, CPU "/online") <= 0 ||
         !stepaf_cpus_parse(text, &online))
         doctor_say(doctor, n == 1 ? DOCTOR_WARNED : DOCTOR_UNKNOWN,
-                   "%s, and it cannot be read which the machine has", list);
+                   "%s; the machine's cores cannot be read", list);
     else
         doctor_say(doctor, n == 1 ? DOCTOR_WARNED : DOCTOR_PASSED, "%d of the machine's %d: %s", n,
                    stepaf_cpus_count(&online), list);
@@ -90,14 +90,14 @@ void doctor_look_quota(struct doctor *doctor)
     if (quota < 0)
         doctor_say(doctor, DOCTOR_UNKNOWN, "the control group cannot be read");
     else if (quota == 0)
-        doctor_say(doctor, DOCTOR_PASSED, "none in the control groups that can be seen from here");
+        doctor_say(doctor, DOCTOR_PASSED, "none in the visible control groups");
     else if (quota < 1000)
         doctor_say(doctor, DOCTOR_FAILED, "%lld.%03lld processors: less than one", quota / 1000,
                    quota % 1000);
     else if (!n)
         doctor_say(doctor, DOCTOR_UNKNOWN,
-                   "%lld.%03lld processors, and the cores are not known that have to do with them",
-                   quota / 1000, quota % 1000);
+                   "%lld.%03lld processors; the number of cores is not known", quota / 1000,
+                   quota % 1000);
     else
         doctor_say(doctor, quota < n * 1000LL ? DOCTOR_WARNED : DOCTOR_PASSED,
                    "%lld.%03lld processors for %d cores", quota / 1000, quota % 1000, n);
@@ -121,7 +121,7 @@ void doctor_look_isolated(struct doctor *doctor)
         return;
     }
     if (!stepaf_cpus_parse(text, &isolated)) {
-        doctor_say(doctor, DOCTOR_UNKNOWN, "no list of cores: %.40s", text);
+        doctor_say(doctor, DOCTOR_UNKNOWN, "not a list of cores: %.40s", text);
         return;
     }
     for (int cpu = stepaf_cpus_next(&cpus, 0); cpu >= 0; cpu = stepaf_cpus_next(&cpus, cpu + 1))
@@ -276,7 +276,7 @@ void doctor_look_clock(struct doctor *doctor)
         strcmp(text, "xen") == 0)
         doctor_say(doctor, DOCTOR_FAILED, "%s: each reading is a system call", text);
     else
-        doctor_say(doctor, DOCTOR_UNKNOWN, "%s: what it costs is not known here", text);
+        doctor_say(doctor, DOCTOR_UNKNOWN, "%s: its cost is not known here", text);
 }
 
 void doctor_look_load(struct doctor *doctor)

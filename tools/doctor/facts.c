@@ -58,7 +58,7 @@ static int tell_unknown_settings(struct doctor *doctor)
 
     for (int at = 0; (at = stepaf_env_next_unknown(at, name)) != 0; n++) {
         doctor_clean(name);
-        doctor_say(doctor, DOCTOR_WARNED, "%s is set, which is not a setting of the library", name);
+        doctor_say(doctor, DOCTOR_WARNED, "%s is set, but is not a setting of the library", name);
         doctor_mend(doctor, "unset %s   # stepaf_info -f lists all settings", name);
     }
     return n;

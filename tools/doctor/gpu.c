@@ -42,7 +42,8 @@ static void say_gpu(struct doctor *doctor, const char *gpu)
         if (is_nvidia(doctor, gpu))
             doctor_mend(doctor, "modprobe nvidia");
     } else if (!is_nvidia(doctor, gpu)) {
-        doctor_say(doctor, DOCTOR_WARNED, "%s (%s): the library knows NVIDIA's only", gpu, driver);
+        doctor_say(doctor, DOCTOR_WARNED, "%s (%s): the library supports NVIDIA GPUs only", gpu,
+                   driver);
     } else if (strcmp(driver, "nvidia") != 0) {
         doctor_say(doctor, DOCTOR_FAILED, "%s belongs to the driver %s", gpu, driver);
         doctor_mend(doctor, "echo %s >" PCI "/%s/driver/unbind && modprobe nvidia", gpu, gpu);
@@ -64,8 +65,7 @@ void doctor_look_gpu(struct doctor *doctor)
         say_gpu(doctor, gpus.name[i]);
     /* Some containers show a GPU but not its place on the bus. */
     if (!gpus.n && read_driver(doctor, text, sizeof text))
-        doctor_say(doctor, DOCTOR_UNKNOWN,
-                   "none on the bus that can be seen from here, but a driver: %.120s", text);
+        doctor_say(doctor, DOCTOR_UNKNOWN, "none on the visible bus, but a driver: %.120s", text);
 }
 
 static int has_rdma(const struct doctor *doctor)

@@ -60,7 +60,7 @@ static stepaf_status_t mpi_allgather(void *self, const void *data, size_t bytes,
         !gather(data, (int)bytes, counts, counts + n, n, offsets_p, &all)) {
         free(counts);
         free(all);
-        return stepaf_boot_set_error(STEPAF_ERR_BOOT, "MPI has not gathered what ranks say");
+        return stepaf_boot_set_error(STEPAF_ERR_BOOT, "MPI has not gathered the ranks' data");
     }
     free(counts);
     *all_p = all;

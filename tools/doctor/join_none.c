@@ -9,8 +9,8 @@ int doctor_open_mpi(stepaf_boot_t *boot_p, char *library, size_t capacity)
     (void)boot_p;
     (void)library;
     (void)capacity;
-    fputs("stepaf_doctor: this build is without MPI: the ranks of this launcher can meet by "
-          "STEPAF_MEET only\n",
+    fputs("stepaf_doctor: this build has no MPI: ranks of this launcher can meet only through "
+          "STEPAF_MEET\n",
           stderr);
     return 0;
 }

@@ -8,6 +8,6 @@ int doctor_json(const struct doctor *doctor, const struct doctor_about *about)
 {
     (void)doctor;
     (void)about;
-    fputs("stepaf_doctor: --json takes jansson, which this build is without\n", stderr);
+    fputs("stepaf_doctor: --json requires jansson, which this build lacks\n", stderr);
     return 0;
 }

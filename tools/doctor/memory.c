@@ -43,8 +43,8 @@ void doctor_look_memlock(struct doctor *doctor)
                    "%lld KiB may be locked%s", soft >> 10,
                    devices.n ? ", and there are RDMA devices"
                    : doctor_exists(doctor, "/sys/class")
-                       ? "; no RDMA device asks for more"
-                       : "; if an RDMA device asks for more cannot be seen");
+                       ? "; no RDMA device requires more"
+                       : "; whether an RDMA device requires more cannot be read");
     if (doctor->findings[doctor->n - 1].state > DOCTOR_PASSED && hard != soft && hard < 0)
         doctor_mend(doctor, "ulimit -l unlimited");
 }
@@ -111,7 +111,7 @@ void doctor_look_memory(struct doctor *doctor)
         return;
     }
     doctor_say(doctor, available < 512 * mib ? DOCTOR_WARNED : DOCTOR_PASSED,
-               "%lld MiB of %lld are free, and no control group that can be seen allows less",
+               "%lld MiB of %lld are free, and no visible control group allows less",
                available / mib, total / mib);
     if (available < 512 * mib)
         doctor_mend(doctor,
@@ -195,7 +195,7 @@ void doctor_look_shm(struct doctor *doctor)
     long long left = bytes;
     if (!doctor_is_test(doctor)) {
         if (statvfs("/dev/shm", &status) != 0) {
-            doctor_say(doctor, DOCTOR_UNKNOWN, "what is free there cannot be read");
+            doctor_say(doctor, DOCTOR_UNKNOWN, "its free space cannot be read");
             return;
         }
         left = (long long)status.f_bavail * (long long)status.f_frsize;
@@ -243,7 +243,7 @@ void doctor_look_pids(struct doctor *doctor)
     if (limit == -2)
         doctor_say(doctor, DOCTOR_UNKNOWN, "the limit of the control group cannot be read");
     else if (limit < 0)
-        doctor_say(doctor, DOCTOR_PASSED, "no control group that can be seen limits them");
+        doctor_say(doctor, DOCTOR_PASSED, "no visible control group limits them");
     else
         doctor_say(doctor, limit < 256 ? DOCTOR_WARNED : DOCTOR_PASSED,
                    "a control group allows %lld", limit);

@@ -12,8 +12,8 @@ static void say_interface(struct doctor *doctor, const char *name)
 
     doctor_read_number(doctor, &mtu, "/sys/class/net/%s/mtu", name);
     if (!doctor_read_number(doctor, &speed, "/sys/class/net/%s/speed", name) || speed <= 0)
-        doctor_say(doctor, DOCTOR_UNKNOWN, "%s is up, MTU %lld, and does not say how fast it is",
-                   name, mtu);
+        doctor_say(doctor, DOCTOR_UNKNOWN, "%s is up, MTU %lld; it does not report its speed", name,
+                   mtu);
     else
         doctor_say(doctor, speed < 10000 ? DOCTOR_WARNED : DOCTOR_PASSED,
                    "%s is up at %lld Mbit/s, MTU %lld", name, speed, mtu);

@@ -131,12 +131,12 @@ void doctor_look_distance(struct doctor *doctor)
             }
         }
         if (best == 4 || (best > 1 && unknown))
-            doctor_say(doctor, DOCTOR_UNKNOWN, "GPU %s: how far its network cards are is not told",
+            doctor_say(doctor, DOCTOR_UNKNOWN, "GPU %s: the distance of its NICs is not reported",
                        gpus.name[i]);
         else
             doctor_say(doctor, best > 1 ? DOCTOR_WARNED : DOCTOR_PASSED,
-                       "GPU %s: the nearest network card, %s, is %s", gpus.name[i],
-                       nics.name[nearest], words[best]);
+                       "GPU %s: the nearest NIC, %s, is %s", gpus.name[i], nics.name[nearest],
+                       words[best]);
     }
 }
 
@@ -162,7 +162,7 @@ static void say_link(struct doctor *doctor, const char *what, const char *device
         !doctor_read_number(doctor, &most_width, PCI "/%s/max_link_width", device) ||
         lane_rate(speed) <= 0 || lane_rate(most_speed) <= 0 || width <= 0 || width > 64 ||
         most_width <= 0 || most_width > 64) {
-        doctor_say(doctor, DOCTOR_UNKNOWN, "%s (%s) does not tell its link", what, device);
+        doctor_say(doctor, DOCTOR_UNKNOWN, "%s (%s) does not report its link", what, device);
         return;
     }
     int is_narrow = width < most_width;
@@ -199,7 +199,7 @@ static void say_node(struct doctor *doctor, const struct stepaf_cpus *cpus, cons
 
     if (doctor_read(doctor, text, sizeof text, PCI "/%s/local_cpulist", device) <= 0 ||
         !stepaf_cpus_parse(text, &near)) {
-        doctor_say(doctor, DOCTOR_UNKNOWN, "%s (%s) does not tell its cores", what, device);
+        doctor_say(doctor, DOCTOR_UNKNOWN, "%s (%s) does not report its cores", what, device);
         return;
     }
     for (int cpu = stepaf_cpus_next(cpus, 0); cpu >= 0; cpu = stepaf_cpus_next(cpus, cpu + 1))
@@ -235,7 +235,7 @@ static void say_iommu(struct doctor *doctor, const char *what, const char *devic
     if (!has_groups)
         doctor_say(doctor, DOCTOR_PASSED, "%s (%s): no IOMMU is on", what, device);
     else if (doctor_read(doctor, type, sizeof type, PCI "/%s/iommu_group/type", device) <= 0)
-        doctor_say(doctor, DOCTOR_UNKNOWN, "%s (%s): it cannot be read how its IOMMU works", what,
+        doctor_say(doctor, DOCTOR_UNKNOWN, "%s (%s): the mode of its IOMMU cannot be read", what,
                    device);
     else if (strcmp(type, "identity") == 0)
         doctor_say(doctor, DOCTOR_PASSED, "%s (%s): passed through", what, device);
@@ -311,7 +311,7 @@ static void say_bridges(struct doctor *doctor, const char *device, struct doctor
             ++*n_unknown_p;
         else if (control & (ACS_REQUEST | ACS_COMPLETION | ACS_UPSTREAM)) {
             doctor_say(doctor, DOCTOR_WARNED,
-                       "bridge %s above %s sends what goes from card to card by the root (ACS %#x)",
+                       "bridge %s above %s sends traffic between cards through the root (ACS %#x)",
                        path.part[i], device, (unsigned)control);
             doctor_mend(doctor, "setpci -s %s ECAP_ACS+0x6.w=0000", path.part[i]);
         }
@@ -334,10 +334,10 @@ void doctor_look_acs(struct doctor *doctor)
     for (size_t i = 0; i < nics.n; i++)
         say_bridges(doctor, addresses.name[i], &seen, &n_unknown);
     if (n_unknown) {
-        doctor_say(doctor, DOCTOR_UNKNOWN, "%d bridges cannot be read, which takes root",
+        doctor_say(doctor, DOCTOR_UNKNOWN, "%d bridges cannot be read, which requires root",
                    n_unknown);
         doctor_mend(doctor, "sudo stepaf_doctor acs");
     } else if (doctor->n == before) {
-        doctor_say(doctor, DOCTOR_PASSED, "%zu bridges, and none sends by the root", seen.n);
+        doctor_say(doctor, DOCTOR_PASSED, "%zu bridges, and none sends through the root", seen.n);
     }
 }

@@ -117,10 +117,10 @@ static void say_device(struct doctor *doctor, const char *device, const struct d
         return;
     }
     if (unreadable) {
-        doctor_say(doctor, DOCTOR_UNKNOWN, "%s: which device file is its is not told", device);
+        doctor_say(doctor, DOCTOR_UNKNOWN, "%s: its device file is not reported", device);
         return;
     }
-    doctor_say(doctor, DOCTOR_FAILED, "%s: programs have no way to it", device);
+    doctor_say(doctor, DOCTOR_FAILED, "%s: programs have no access to it", device);
     doctor_mend(doctor, "modprobe ib_uverbs");
 }
 
@@ -135,10 +135,10 @@ void doctor_look_rdma(struct doctor *doctor)
     if (devices.n)
         return;
     if (!doctor_exists(doctor, "/sys/class")) {
-        doctor_say(doctor, DOCTOR_UNKNOWN, "there is no /sys to look into");
+        doctor_say(doctor, DOCTOR_UNKNOWN, "there is no /sys");
         return;
     }
-    doctor_say(doctor, DOCTOR_WARNED, "none: what goes to other hosts goes by TCP");
+    doctor_say(doctor, DOCTOR_WARNED, "none: traffic to other hosts uses TCP");
     doctor_mend(doctor,
                 "lspci | grep -i -e mellanox -e infiniband   # if there is one: modprobe mlx5_ib");
 }
@@ -148,7 +148,7 @@ static void say_state(struct doctor *doctor, const struct doctor_port *port)
     const char *device = port->device, *number = port->number;
 
     if (port->is_active < 0) {
-        doctor_say(doctor, DOCTOR_UNKNOWN, "%s:%s does not tell its state", device, number);
+        doctor_say(doctor, DOCTOR_UNKNOWN, "%s:%s does not report its state", device, number);
     } else if (port->is_active) {
         doctor_say(doctor, DOCTOR_PASSED, "%s:%s is active%s%s", device, number,
                    *port->netdev ? " on " : "", port->netdev);
@@ -191,13 +191,13 @@ static void say_rate(struct doctor *doctor, const struct doctor_port *port)
                     port->number) <= 0 ||
         sscanf(text, "%8lf Gb/sec (%3dX", &rate, &lanes) != 2 || !(rate > 0 && rate < 1e5) ||
         lanes <= 0) {
-        doctor_say(doctor, DOCTOR_UNKNOWN, "%s:%s does not tell its rate", port->device,
+        doctor_say(doctor, DOCTOR_UNKNOWN, "%s:%s does not report its rate", port->device,
                    port->number);
         return;
     }
     if (!doctor_nic_pci(doctor, port->device, address, sizeof address)) {
-        doctor_say(doctor, DOCTOR_WARNED, "%s:%s is made of software: processors do its work",
-                   port->device, port->number);
+        doctor_say(doctor, DOCTOR_WARNED, "%s:%s is software: processors do its work", port->device,
+                   port->number);
         doctor_mend(doctor, "%s", "");
         return;
     }
@@ -276,8 +276,8 @@ static void say_iwarp(struct doctor *doctor, const struct doctor_port *port)
     for (size_t i = 0; i < names.n; i++)
         has = has || has_interface(doctor, names.name[i]);
     doctor_say(doctor, has ? DOCTOR_PASSED : DOCTOR_UNKNOWN,
-               "%s:%s is iWARP, which takes the addresses of its interface%s", port->device,
-               port->number, has ? "" : ", and that is not told here");
+               "%s:%s is iWARP, which uses the addresses of its interface%s", port->device,
+               port->number, has ? "" : ", which are not reported here");
 }
 
 static void say_gid(struct doctor *doctor, const struct doctor_port *port)
@@ -305,7 +305,7 @@ static void say_gid(struct doctor *doctor, const struct doctor_port *port)
     } else if (port->is_ethernet != 1) {
         doctor_say(doctor, found.n && port->is_ethernet == 0 ? DOCTOR_PASSED : DOCTOR_UNKNOWN,
                    "%s:%s has %d addresses%s", device, number, found.n,
-                   port->is_ethernet < 0 ? "; of which kind its link is cannot be read" : "");
+                   port->is_ethernet < 0 ? "; the kind of its link cannot be read" : "");
     } else if (found.first_ipv4 >= 0) {
         doctor_say(doctor, DOCTOR_PASSED, "%s:%s: address %d is RoCE v2 over IPv4", device, number,
                    found.first_ipv4);
@@ -322,7 +322,7 @@ static void say_gid(struct doctor *doctor, const struct doctor_port *port)
     } else {
         doctor_say(doctor, DOCTOR_WARNED, "%s:%s has RoCE v2, but not over IPv4%s", device, number,
                    found.first_local >= 0 && found.n_v2 == 1
-                       ? ": link-local only, which no router takes"
+                       ? ": link-local only, which no router forwards"
                        : "");
         doctor_mend(doctor, "ip addr add ADDRESS/24 dev %s", netdev);
     }

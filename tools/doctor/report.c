@@ -57,7 +57,7 @@ int doctor_flush(void)
     if (done && !ferror(stdout))
         return 1;
     fprintf(stderr, "stepaf_doctor: standard output: %s\n",
-            done ? "could not be written whole" : strerror(error));
+            done ? "could not be written completely" : strerror(error));
     return 0;
 }
 

@@ -23,7 +23,7 @@ static void say_mtu(struct doctor *doctor, const struct doctor_port *port)
     } else if (!*port->netdev ||
                !doctor_read_number(doctor, &mtu, "/sys/class/net/%s/mtu", port->netdev) ||
                mtu <= 0) {
-        doctor_say(doctor, DOCTOR_UNKNOWN, "%s:%s: its interface does not tell", port->device,
+        doctor_say(doctor, DOCTOR_UNKNOWN, "%s:%s: its interface does not report it", port->device,
                    port->number);
     } else {
         /* A packet of 4096 bytes has up to 82 bytes of headers in an Ethernet frame. */
@@ -60,7 +60,7 @@ static void say_pfc(struct doctor *doctor, const struct doctor_port *port)
     if (!is_card(doctor, port))
         return;
     if (!*port->netdev || !doctor_read_pfc(doctor, port->netdev, &priorities)) {
-        doctor_say(doctor, DOCTOR_UNKNOWN, "%s:%s: the driver does not tell", port->device,
+        doctor_say(doctor, DOCTOR_UNKNOWN, "%s:%s: the driver does not report it", port->device,
                    port->number);
         return;
     }
@@ -101,7 +101,7 @@ static void say_ecn(struct doctor *doctor, const struct doctor_port *port)
     int receives = *port->netdev ? count_ecn(doctor, port->netdev, "roce_np") : -1;
     int sends = *port->netdev ? count_ecn(doctor, port->netdev, "roce_rp") : -1;
     if (receives < 0 || sends < 0) {
-        doctor_say(doctor, DOCTOR_UNKNOWN, "%s:%s: the driver does not tell", port->device,
+        doctor_say(doctor, DOCTOR_UNKNOWN, "%s:%s: the driver does not report it", port->device,
                    port->number);
         return;
     }

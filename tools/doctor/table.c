@@ -36,7 +36,7 @@ const struct doctor_check doctor_checks[] = {
      "The same, tried: without it a tensor of the caller's own takes two copies (shm;ring).",
      "docker run --cap-add=SYS_PTRACE ...   # or a seccomp profile that allows process_vm_readv"},
     {"namespace", "process", doctor_look_namespace,
-     "Ranks of a node that are in different PID namespaces talk by TCP rather than shared memory.",
+     "Ranks of a node that are in different PID namespaces use TCP instead of shared memory.",
      "docker run --pid=host --ipc=host ...   # or all ranks of the node in one container"},
     {"files", "process", doctor_look_files, "Each peer takes up to ten descriptors at the start.",
      "ulimit -n 65536"},
@@ -44,7 +44,7 @@ const struct doctor_check doctor_checks[] = {
      "Progress threads, and threads of MPI and CUDA, count: beyond the limit no thread starts.",
      "docker run --pids-limit=-1 ...   # or TasksMax=infinity of the unit"},
 
-    {"settings", "process", doctor_look_settings, "stepaf_init refuses a setting with a bad value.",
+    {"settings", "process", doctor_look_settings, "stepaf_init rejects a setting with a bad value.",
      "stepaf_info --settings-help"},
 
     {"cores", "cores", doctor_look_cores,
@@ -71,34 +71,31 @@ const struct doctor_check doctor_checks[] = {
      "Deadlines and times of traces are read at every operation; the library uses the bare counter "
      "where the kernel does.",
      "echo tsc >/sys/devices/system/clocksource/clocksource0/current_clocksource"},
-    {"load", "cores", doctor_look_load, "What else runs takes cores from ranks.",
+    {"load", "cores", doctor_look_load, "Other processes take cores from ranks.",
      "ps -eo pcpu,pid,comm --sort=-pcpu | head"},
     {"jitter", "cores", doctor_look_jitter,
-     "What is taken from a spinning core, by interrupts, other processes or the host of a virtual "
-     "machine, "
-     "all ranks of an operation wait for.",
+     "All ranks of an operation wait for the time that interrupts, other processes or the host of "
+     "a virtual machine take from a spinning core.",
      "isolcpus=LIST nohz_full=LIST irqaffinity=OTHERS on the kernel's command line; "
      "systemctl stop irqbalance"},
 
     {"interfaces", "net", doctor_look_interfaces,
-     "Ranks of different hosts meet over TCP, and tensors go by it where there is no RDMA.",
+     "Ranks of different hosts meet over TCP, and send tensors over TCP where there is no RDMA.",
      "ethtool INTERFACE   # another one by STEPAF_NET_IF"},
-    {"rdma", "net", doctor_look_rdma, "RDMA is what tensors between hosts are meant to go by.",
+    {"rdma", "net", doctor_look_rdma, "Tensors between hosts are best sent over RDMA.",
      "docker run --device=/dev/infiniband ..., or the RDMA device plugin of the cluster"},
     {"port", "net", doctor_look_port, "A port that is down carries nothing.",
      "ibstat   # then the cable, and the switch"},
     {"rate", "net", doctor_look_rate,
      "The slowest port decides how long a layer takes where tensors are divided among ports.",
      "mlxlink -d DEVICE   # a link that has lost lanes: the cable, or the port of the switch"},
-    {"gid", "net", doctor_look_gid,
-     "RoCE v2 over IPv4 is what routers pass on and the library takes.",
+    {"gid", "net", doctor_look_gid, "Routers forward RoCE v2 over IPv4, and the library uses it.",
      "show_gids   # then STEPAF_VERBS_GID_INDEX"},
     {"mtu", "net", doctor_look_mtu,
      "Larger packets are fewer: with 1024 bytes some cards do not reach their rate.",
      "ip link set INTERFACE mtu 9000"},
     {"pfc", "net", doctor_look_pfc,
-     "RoCE on a network that drops packets is slow by far; priority flow control is what keeps it "
-     "from that.",
+     "RoCE is very slow on a network that drops packets; priority flow control prevents drops.",
      "dcb pfc show dev INTERFACE"},
     {"ecn", "net", doctor_look_ecn,
      "Without congestion control many senders to one fill queues, and pauses spread through the "
@@ -111,15 +108,14 @@ const struct doctor_check doctor_checks[] = {
     {"gpu", "gpu", doctor_look_gpu, "A GPU that has no driver or device file cannot be used.",
      "nvidia-smi"},
     {"peermem", "gpu", doctor_look_peermem,
-     "One of two ways in which network cards reach GPU memory; without both it goes through the "
-     "host.",
+     "One of two ways in which NICs reach GPU memory; without both, tensors go through the host.",
      "modprobe nvidia_peermem"},
     {"dmabuf", "gpu", doctor_look_dmabuf,
-     "The other way: it takes NVIDIA's open kernel modules and Linux 5.12.",
+     "The other way, which requires NVIDIA's open kernel modules and Linux 5.12.",
      "modinfo -F license nvidia   # Dual MIT/GPL are the open ones: install them"},
     {"distance", "gpu", doctor_look_distance,
-     "What goes between a GPU and a network card of different NUMA nodes crosses the processors' "
-     "link.",
+     "Traffic between a GPU and a NIC of different NUMA nodes crosses the link between the "
+     "processors.",
      "nvidia-smi topo -m   # then STEPAF_NET_DEVICES, or another GPU"},
     {"pcie", "gpu", doctor_look_pcie,
      "A card on fewer or slower lanes than it could have does not reach its rate.", ""},
@@ -128,7 +124,7 @@ const struct doctor_check doctor_checks[] = {
      "Translation costs each access of a card, and can keep cards from each other's memory.",
      "iommu=pt on the kernel's command line"},
     {"acs", "gpu", doctor_look_acs,
-     "Traffic between card and GPU that goes by the root of the bus has a fraction of its rate.",
+     "Traffic between a card and a GPU through the root of the bus has a fraction of the rate.",
      ""},
 
     {"same", "ranks", NULL,
@@ -136,8 +132,7 @@ const struct doctor_check doctor_checks[] = {
      "well.",
      ""},
     {"connect", "ranks", NULL,
-     "Ranks meet over TCP and fall back to it: each host has to reach each "
-     "other one.",
+     "Ranks meet over TCP and fall back to it: each host must reach every other host.",
      "STEPAF_NET_PORTS=27000-27999 and these ports opened in the firewall of both hosts; "
      "RoCE v2 is UDP port 4791"},
     {NULL, NULL, NULL, NULL, NULL}};
@@ -167,7 +162,7 @@ void doctor_run(struct doctor *doctor, const char *const *names, size_t n)
         doctor->check = check;
         check->look(doctor);
         if (doctor->n == before) {
-            doctor_say(doctor, DOCTOR_UNKNOWN, "there is nothing of the kind here");
+            doctor_say(doctor, DOCTOR_UNKNOWN, "this machine has none");
             doctor_mend(doctor, "%s", "");
         }
     }
