@@ -95,8 +95,9 @@ stepaf_status_t stepaf_mpi_meet(struct stepaf_mpi *mpi, stepaf_group_t group,
     if (status != STEPAF_OK)
         return status;
     if (mpi->comm == MPI_COMM_NULL || mpi->meeting_failed[STEPAF_MPI_BARRIER][group])
-        return stepaf_boot_fail(STEPAF_ERR_BOOT, "MPI bootstrap: a barrier before any exchange, or "
-                                                 "after one that failed");
+        return stepaf_boot_fail(
+            STEPAF_ERR_BOOT,
+            "MPI bootstrap: no barrier is possible before an exchange, or after one has failed");
 
     status = meet(mpi, ranks, n, place, first_tag(mpi, group, meeting), deadline_ns);
     if (status != STEPAF_OK)

@@ -19,8 +19,8 @@ static const struct {
      "use the mpirun of the MPI or PMIx that the program is linked with"},
     {"PMI_SIZE", "a PMI launcher",
      "use srun --mpi=pmix, or the mpirun of the MPI that the program is linked with"},
-    {"SLURM_STEP_NUM_TASKS", "srun", "start it by srun --mpi=pmix"},
-    {"SLURM_NTASKS", "Slurm", "start it by srun --mpi=pmix"},
+    {"SLURM_STEP_NUM_TASKS", "srun", "start it with srun --mpi=pmix"},
+    {"SLURM_NTASKS", "Slurm", "start it with srun --mpi=pmix"},
     {"STEPAF_SIZE", "stepaf-run, or a script,", "have it call stepaf_init without a bootstrap"},
     {"WORLD_SIZE", "torchrun", "have it call stepaf_init without a bootstrap"},
 };

@@ -56,7 +56,7 @@ stepaf_status_t stepaf_mpi_check_up(const char *what)
     return mpi_is_up()
                ? STEPAF_OK
                : stepaf_boot_fail(STEPAF_ERR_BOOT,
-                                  "MPI bootstrap: %s: MPI_Finalize was called before", what);
+                                  "MPI bootstrap: %s: MPI_Finalize has already been called", what);
 }
 
 static int has_failed(const struct stepaf_mpi *mpi)
@@ -185,7 +185,7 @@ static stepaf_status_t make_group_comm(struct stepaf_mpi *mpi, stepaf_group_t gr
     if (code == MPI_SUCCESS)
         code = MPI_Comm_set_errhandler(comm, mpi->user_handler);
     if (code != MPI_SUCCESS)
-        status = stepaf_mpi_error(code, "making a group's communicator");
+        status = stepaf_mpi_error(code, "creating a group's communicator");
     else
         mpi->group_comms[group] = comm;
     if (members_group != MPI_GROUP_NULL)

@@ -172,7 +172,7 @@ static stepaf_status_t gather(struct stepaf_mpi *mpi, struct exchange *exchange,
     int64_t total = lay_out(mpi, exchange, &all_fit);
     if (total < 0)
         return stepaf_boot_fail(STEPAF_ERR_LIMIT,
-                                "MPI bootstrap: an exchange of more than %d bytes", INT_MAX);
+                                "MPI bootstrap: the exchange has more than %d bytes", INT_MAX);
     exchange->all = malloc(total ? (size_t)total : 1);
     if (!exchange->all)
         return stepaf_boot_fail(STEPAF_ERR_NO_MEMORY, "MPI bootstrap: no memory for %lld bytes",
@@ -205,7 +205,8 @@ stepaf_status_t stepaf_mpi_allgather(void *self, const void *data, size_t bytes,
     if (status != STEPAF_OK)
         return status;
     if (mpi->exchange_failed)
-        return stepaf_boot_fail(STEPAF_ERR_BOOT, "MPI bootstrap: exchange after a failed one");
+        return stepaf_boot_fail(STEPAF_ERR_BOOT,
+                                "MPI bootstrap: no exchange is possible after one has failed");
 
     mpi->exchange_failed = 1; /* unless it succeeds */
     struct exchange *exchange = new_exchange(mpi->size);

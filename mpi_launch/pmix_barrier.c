@@ -85,7 +85,8 @@ stepaf_status_t stepaf_pmix_barrier(void *self, stepaf_group_t group, const int 
         return stepaf_boot_fail(STEPAF_ERR_INVALID, "PMIx bootstrap: rank %d is not in group %d",
                                 (int)session->self.rank, (int)group);
     if (pmix->barrier_failed[group])
-        return stepaf_boot_fail(STEPAF_ERR_BOOT, "PMIx bootstrap: a barrier after one that failed");
+        return stepaf_boot_fail(STEPAF_ERR_BOOT,
+                                "PMIx bootstrap: no barrier is possible after one has failed");
     int dead = stepaf_pmix_first_lost(session, ranks, n);
     stepaf_status_t status = dead >= 0 ? stepaf_pmix_lost(dead, "barrier")
                              : n == session->size

@@ -229,7 +229,7 @@ stepaf_status_t stepaf_pmix_fence(const struct stepaf_pmix_session *session, int
     if (!enter_fence(deadline_ns)) {
         drop(call);
         return stepaf_boot_fail(STEPAF_ERR_TIMEOUT,
-                                "PMIx bootstrap: %s: some rank has not come to an earlier one",
+                                "PMIx bootstrap: %s: some rank did not arrive at an earlier one",
                                 what);
     }
     PMIX_LOAD_PROCID(&call->procs[0], session->self.nspace, PMIX_RANK_WILDCARD);

@@ -114,12 +114,13 @@ static stepaf_status_t lay_out(struct exchange *exchange, size_t *offsets_p)
             memcpy(&head, value->data, sizeof head);
         if (head.magic == MAGIC && head.bytes > BYTES_MAX)
             return stepaf_boot_fail(STEPAF_ERR_LIMIT,
-                                    "PMIx bootstrap: rank %d has %llu bytes to exchange, and PMIx "
-                                    "is to carry %d at most: declare fewer keys or start on MPI",
+                                    "PMIx bootstrap: rank %d has %llu bytes to exchange, but the "
+                                    "limit over PMIx is %d: declare fewer keys or start with MPI",
                                     rank, (unsigned long long)head.bytes, BYTES_MAX);
         if (head.magic != MAGIC || value->bytes != sizeof head + chunk_bytes(head.bytes, 0))
             return stepaf_boot_fail(STEPAF_ERR_BOOT,
-                                    "PMIx bootstrap: what rank %d has put makes no sense", rank);
+                                    "PMIx bootstrap: the data that rank %d has put are malformed",
+                                    rank);
         exchange->bytes[rank] = head.bytes;
         offsets_p[rank] = end;
         end += head.bytes;
@@ -143,8 +144,8 @@ static stepaf_status_t take_chunk(struct exchange *exchange, size_t chunk, const
         size_t n = chunk_bytes(exchange->bytes[rank], chunk);
         if (value->data && value->bytes != before + n)
             return stepaf_boot_fail(STEPAF_ERR_BOOT,
-                                    "PMIx bootstrap: part %zu of what rank %d has put is of "
-                                    "another size than announced",
+                                    "PMIx bootstrap: part %zu of the data that rank %d has put "
+                                    "does not have the announced size",
                                     chunk, rank);
         if (value->data && n > 0)
             memcpy(exchange->all + offsets[rank] + chunk * CHUNK_BYTES, value->data + before, n);
@@ -209,10 +210,10 @@ static stepaf_status_t name_missing(const struct exchange *exchange, stepaf_stat
             return asked;
         int missing = first_missing(answers, n, stepaf_boot_now_ns() - asked_ns);
         if (missing >= 0)
-            return stepaf_boot_fail(status, "PMIx bootstrap: exchange: rank %d did not come%s",
+            return stepaf_boot_fail(status, "PMIx bootstrap: exchange: rank %d did not arrive%s",
                                     first + missing, late);
         if (asked != STEPAF_OK)
-            return stepaf_boot_fail(status, "PMIx bootstrap: exchange: some rank did not come%s",
+            return stepaf_boot_fail(status, "PMIx bootstrap: exchange: some rank did not arrive%s",
                                     late);
     }
     return status; /* as the fence has reported */
@@ -246,7 +247,8 @@ stepaf_status_t stepaf_pmix_allgather(void *self, const void *data, size_t bytes
     struct exchange exchange = {.pmix = pmix, .deadline_ns = stepaf_boot_deadline(timeout_us)};
 
     if (pmix->exchange_failed)
-        return stepaf_boot_fail(STEPAF_ERR_BOOT, "PMIx bootstrap: exchange after a failed one");
+        return stepaf_boot_fail(STEPAF_ERR_BOOT,
+                                "PMIx bootstrap: no exchange is possible after one has failed");
     pmix->exchange_failed = 1; /* unless it succeeds */
     pmix->exchanges++;
     size_t *offsets = calloc(size, sizeof *offsets);

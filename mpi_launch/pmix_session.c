@@ -143,7 +143,7 @@ static stepaf_status_t learn_job(void)
     long size = told_number(PMIX_RANK_WILDCARD, PMIX_JOB_SIZE);
     if (size < 1 || size > INT_MAX || session.self.rank >= (unsigned long)size)
         return stepaf_boot_fail(STEPAF_ERR_BOOT,
-                                "PMIx bootstrap: the server does not tell the size of the job");
+                                "PMIx bootstrap: the server does not report the size of the job");
     session.size = (int)size;
     session.app_number = find_app_number();
     session.lost = calloc((size_t)size, sizeof *session.lost);
@@ -176,7 +176,7 @@ static stepaf_status_t begin(void)
             return status;
         return stepaf_boot_fail(STEPAF_ERR_BOOT,
                                 "PMIx_Init: %s: no PMIx server has started this process: start it "
-                                "by mpirun -n N or srun --mpi=pmix -n N",
+                                "with mpirun -n N or srun --mpi=pmix -n N",
                                 PMIx_Error_string(code));
     }
     stepaf_status_t status = learn_job();
@@ -201,8 +201,9 @@ stepaf_status_t stepaf_pmix_session_open(const struct stepaf_pmix_session **sess
     if (!client)
         status = begin();
     else if (client != getpid())
-        status = stepaf_boot_fail(STEPAF_ERR_BOOT, "PMIx bootstrap: this process is a fork of the "
-                                                   "one that the launcher has started");
+        status = stepaf_boot_fail(
+            STEPAF_ERR_BOOT,
+            "PMIx bootstrap: this process was forked from the process that the launcher started");
     pthread_mutex_unlock(&lock);
     if (status == STEPAF_OK)
         *session_p = &session;

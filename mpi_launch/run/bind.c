@@ -233,9 +233,9 @@ static void bind_gpu(const struct machine *machine, hwloc_obj_t gpu, hwloc_bitma
     if (set)
         hwloc_bitmap_and(cores, set, machine->usable);
     else if (gpu)
-        warn(place, "this machine does not tell which cores are near a GPU: ranks are not bound");
+        warn(place, "this machine does not report which cores are near a GPU: ranks are not bound");
     else
-        warn(place, "it is not known where a rank's GPU is: it is not bound");
+        warn(place, "the place of a rank's GPU is not known: the rank is not bound");
 }
 
 /* Find the NIC nearest to @a cores, one with RDMA rather than one without. */

@@ -79,9 +79,9 @@ int run_command_make(const struct run_options *options, const struct run_launche
 
     *command_p = (struct run_command){0};
     if (role && *role && strcmp(role, "auto") != 0)
-        return run_fail("STEPAF_ROLE=%.32s is in the environment and would be every rank's role: "
-                        "unset it",
-                        role);
+        return run_fail(
+            "STEPAF_ROLE=%.32s is in the environment and would be the role of every rank: unset it",
+            role);
     if (run_layout_make(options, launcher, facts->environment, &job.layout) != 0)
         return -1;
     add_env(options, facts->environment, &command_p->env);

@@ -13,8 +13,8 @@ static int add_intel_hosts(const struct run_hosts *hosts, struct run_words *argv
     for (int i = 1; i <= last; i++)
         if (hosts->host[i].ranks != hosts->host[0].ranks &&
             (i < last || hosts->host[i].ranks > hosts->host[0].ranks))
-            return run_fail("Intel MPI takes one number of ranks for all hosts, and %s gets %d "
-                            "where %s gets %d",
+            return run_fail("Intel MPI requires the same number of ranks on all hosts, but %s gets "
+                            "%d and %s gets %d",
                             hosts->host[i].name, hosts->host[i].ranks, hosts->host[0].name,
                             hosts->host[0].ranks);
     run_words_add(argv, "-hosts");

@@ -57,7 +57,8 @@ int run_command_openmpi(const struct run_job *job, struct run_command *command)
     if (job->facts->is_root && options->allow_root)
         run_words_add(argv, "--allow-run-as-root");
     else if (job->facts->is_root && !root_is_allowed(job->facts->environment))
-        return run_fail("Open MPI starts nothing for root: give --allow-root if you mean it");
+        return run_fail(
+            "Open MPI starts no program as root: to start it anyway, give --allow-root");
     if (options->oversubscribe || outnumbers_cores(job))
         run_words_add(argv, "--oversubscribe");
     if (options->timeout_s) {

@@ -12,7 +12,7 @@ int run_command_ssh(const struct run_job *job, struct run_command *command)
     struct run_words *argv = &command->argv;
 
     if (!job->layout.hosts.n)
-        return run_fail("--launcher ssh needs hosts: give --hosts or --hostfile");
+        return run_fail("--launcher ssh requires hosts: give --hosts or --hostfile");
     run_words_add(argv, "--ssh");
     run_command_hosts(&job->layout.hosts, RUN_HOSTS_COUNTS, argv);
     if (options->timeout_s)

@@ -29,8 +29,8 @@ static int choose_program(const struct run_spec *spec, const struct run_rank *ra
     if (spec->n_programs == 0)
         return argc > 0 ? 0 : run_fail("--exec: no program is given");
     if (rank->world < 0)
-        return run_fail("nobody has numbered this rank (OMPI_COMM_WORLD_RANK, "
-                        "STEPAF_RANK, SLURM_PROCID)");
+        return run_fail(
+            "this rank has no number (OMPI_COMM_WORLD_RANK, STEPAF_RANK, SLURM_PROCID)");
     for (int i = 0; i < spec->n_programs; i++) {
         const struct run_spec_program *program = &spec->programs[i];
         if (program->words > argc - words)
@@ -83,8 +83,8 @@ static void take_place(const struct run_spec *spec, const struct run_rank *rank)
     struct run_place place;
 
     if (rank->local < 0) {
-        fprintf(stderr, "stepaf-run: no launcher says which rank of its node this is: it is not "
-                        "bound\n");
+        fprintf(stderr,
+                "stepaf-run: no launcher sets the local rank of this process: it is not bound\n");
         return;
     }
     if (run_place_find(&query, &place) != 0) {

@@ -39,10 +39,10 @@ static int parse_room(const char *text, size_t bytes)
 static int add(struct run_hosts *hosts, const char *text, size_t bytes, int room, const char *where)
 {
     if (!is_host(text, bytes))
-        return run_fail("%s: \"%.*s\" is no name of a host", where,
+        return run_fail("%s: \"%.*s\" is not the name of a host", where,
                         (int)(bytes < SHOWN_MAX ? bytes : SHOWN_MAX), text);
     if (hosts->n > 0 && !hosts->host[0].room != !room)
-        return run_fail("%s: either all hosts say how many ranks they take, or none does", where);
+        return run_fail("%s: give a number of ranks for all hosts, or for none", where);
     if (hosts->n == HOSTS_MAX)
         return run_fail("%s: more than %d hosts", where, HOSTS_MAX);
     for (int i = 0; i < hosts->n; i++)
@@ -68,7 +68,7 @@ static int add_word(struct run_hosts *hosts, const char *text, size_t bytes, con
     int room = 0;
 
     if (colon && !(room = parse_room(colon + 1, bytes - name_bytes - 1)))
-        return run_fail("%s: \"%.*s\" is no HOST:N with N from 1 to %d", where,
+        return run_fail("%s: \"%.*s\" is not HOST:N with N from 1 to %d", where,
                         (int)(bytes < SHOWN_MAX ? bytes : SHOWN_MAX), text, RUN_RANKS_MAX);
     return add(hosts, text, name_bytes, room, where);
 }
@@ -108,7 +108,7 @@ static int add_line(struct run_hosts *hosts, const char *line, const char *where
     if (strncmp(rest, slots, sizeof(slots) - 1) == 0)
         room = parse_room(rest + sizeof(slots) - 1, rest_bytes - (sizeof(slots) - 1));
     if (!room || rest[rest_bytes + strspn(rest + rest_bytes, blanks)] || memchr(line, ':', bytes))
-        return run_fail("%s: a line is HOST, HOST:N or HOST slots=N", where);
+        return run_fail("%s: each line must be HOST, HOST:N or HOST slots=N", where);
     return add(hosts, line, bytes, room, where);
 }
 
@@ -120,7 +120,7 @@ static int read_lines(FILE *file, const char *path, struct run_hosts *hosts)
     for (int number = 1; fgets(line, sizeof(line), file); number++) {
         snprintf(where, sizeof(where), "%.*s, line %d", SHOWN_MAX, path, number);
         if (strlen(line) == sizeof(line) - 1)
-            return run_fail("%s: it is too long", where);
+            return run_fail("%s: too long", where);
         line[strcspn(line, "#")] = '\0';
         if (add_line(hosts, line, where) != 0)
             return -1;
@@ -128,7 +128,7 @@ static int read_lines(FILE *file, const char *path, struct run_hosts *hosts)
     if (ferror(file))
         return run_fail("--hostfile %s: %s", path, strerror(errno));
     if (hosts->n == 0)
-        return run_fail("--hostfile %s: it names no host", path);
+        return run_fail("--hostfile %s: the file names no host", path);
     return 0;
 }
 
@@ -158,7 +158,7 @@ static int deal_per_node(struct run_hosts *hosts, int per_node)
     for (int i = 0; i < hosts->n; i++) {
         struct run_host *host = &hosts->host[i];
         if (host->room && host->room < per_node)
-            return run_fail("host %s takes %d ranks, and each node gets %d", host->name, host->room,
+            return run_fail("host %s takes %d ranks, but each node gets %d", host->name, host->room,
                             per_node);
         host->ranks = per_node;
     }
@@ -180,7 +180,7 @@ int run_hosts_deal(struct run_hosts *hosts, int ranks, int per_node)
         left -= host->ranks;
     }
     if (left)
-        return run_fail("the hosts take %d ranks, and there are %d", ranks - left, ranks);
+        return run_fail("the hosts take %d ranks, but there are %d", ranks - left, ranks);
     while (hosts->host[hosts->n - 1].ranks == 0)
         free(hosts->host[--hosts->n].name);
     return 0;

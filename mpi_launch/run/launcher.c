@@ -70,7 +70,7 @@ static int ask_version(const char *program, const struct rule *rule,
     if (code < 0) {
         int is_absent = errno == ENOENT;
         run_fail_set("cannot run %s: %s", program,
-                     errno == ETIMEDOUT ? "it does not tell its version" : strerror(errno));
+                     errno == ETIMEDOUT ? "it does not report its version" : strerror(errno));
         return is_absent ? 1 : -1;
     }
     for (size_t i = 0; i < sizeof(signs) / sizeof(*signs); i++) {
@@ -84,8 +84,8 @@ static int ask_version(const char *program, const struct rule *rule,
                  signs[i].text);
         return 0;
     }
-    return run_fail("%s is no launcher that is known here: asked for its version it says: %.200s",
-                    program, first_line(said));
+    return run_fail("%s is not a supported launcher: with --version it prints: %.200s", program,
+                    first_line(said));
 }
 
 /* Whether @a word is a better plugin than @a best, which may be "": pmix, then its newest
@@ -151,7 +151,7 @@ static int ask_srun(const struct run_options *options, const char *job, int is_a
         code = run_probe(argv, PROBE_TIMEOUT_MS, said, sizeof(said));
     if (code < 0 && errno == ENOENT)
         return run_fail("%s%s, and there is no srun: install slurm-client",
-                        job ? "this is in Slurm's job " : "Slurm is asked for", job ? job : "");
+                        job ? "this process is in Slurm's job " : "Slurm is asked for", job ? job : "");
     launcher_p->mpi[0] = '\0';
     if (code != 0) {
         run_fail_set("srun --mpi=list has failed (%s): %.300s",
@@ -170,7 +170,7 @@ static int ask_srun(const struct run_options *options, const char *job, int is_a
     launcher_p->kind = RUN_SLURM;
     snprintf(launcher_p->program, sizeof(launcher_p->program), "srun");
     snprintf(launcher_p->reason, sizeof(launcher_p->reason), "%s%s",
-             job ? "this is in Slurm's job " : "Slurm is asked for", job ? job : "");
+             job ? "this process is in Slurm's job " : "Slurm is asked for", job ? job : "");
     return 0;
 }
 

@@ -14,9 +14,9 @@ static int count_nodes(const struct run_options *options, const struct run_launc
     int is_in_job = run_env_get(environment, "SLURM_JOB_ID") != NULL;
 
     if (options->nodes && launcher->kind != RUN_SLURM)
-        return run_fail("--nodes is for Slurm, and the launcher here is %s: name the nodes by "
-                        "--hosts",
-                        launcher->program);
+        return run_fail(
+            "--nodes is for Slurm, but the launcher here is %s: name the nodes with --hosts",
+            launcher->program);
     if (options->nodes)
         return options->nodes;
     if (!options->per_node)
@@ -24,7 +24,7 @@ static int count_nodes(const struct run_options *options, const struct run_launc
     if (is_in_job && nodes && atoi(nodes) > 0)
         return atoi(nodes);
     if (launcher->kind == RUN_SLURM)
-        return run_fail("--per-node needs to know how many nodes there are: give --nodes");
+        return run_fail("--per-node requires the number of nodes: give --nodes");
     return 1;
 }
 

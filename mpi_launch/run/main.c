@@ -45,7 +45,7 @@ static int check_programs(const struct run_options *options, const struct run_la
         const char *name = options->programs[i].words[0];
         if (!can_run(name))
             return run_fail("cannot run %s: %s", name,
-                            strchr(name, '/') ? strerror(errno) : "it is not in PATH");
+                            strchr(name, '/') ? strerror(errno) : "not found in PATH");
     }
     return 0;
 }
@@ -56,7 +56,7 @@ static int find_self(char *path_p, size_t capacity)
     ssize_t bytes = readlink("/proc/self/exe", path_p, capacity - 1);
 
     if (bytes < 0)
-        return run_fail("cannot find out where stepaf-run is: %s", strerror(errno));
+        return run_fail("cannot find the path of stepaf-run: %s", strerror(errno));
     path_p[bytes] = '\0';
     return 0;
 }

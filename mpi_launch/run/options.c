@@ -56,7 +56,7 @@ static int parse_env(const char *text, struct run_options *options)
         return run_fail("--env %s: it takes NAME or NAME=VALUE", text);
     if ((bytes == 12 && strncmp(text, "STEPAF_SPLIT", bytes) == 0) ||
         (bytes == 11 && strncmp(text, "STEPAF_ROLE", bytes) == 0))
-        return run_fail("--env %s: -a and -f say who is what", text);
+        return run_fail("--env %s: -a and -f set the roles", text);
     if (!equals && !getenv(text))
         return run_fail("--env %s: there is no such variable here; give NAME=VALUE", text);
     run_words_add(&options->env, text);
@@ -181,8 +181,9 @@ static int check_programs(const struct run_options *options)
     for (int i = 0; i < options->n_programs; i++) {
         const struct run_program *program = &options->programs[i];
         if (!program->attention == !program->ffn)
-            return run_fail("of several programs each has either -a or -f, and program %d has %s",
-                            i + 1, program->attention ? "both" : "neither");
+            return run_fail(
+                "with several programs, each must have either -a or -f, but program %d has %s",
+                i + 1, program->attention ? "both" : "neither");
         attention += program->attention;
         ffn += program->ffn;
     }
@@ -191,7 +192,7 @@ static int check_programs(const struct run_options *options)
     if (attention + ffn > RUN_RANKS_MAX)
         return run_fail("more than %d ranks", RUN_RANKS_MAX);
     if (options->interleave || options->per_node)
-        return run_fail("--interleave and --per-node are for one program that has both roles");
+        return run_fail("--interleave and --per-node require one program that has both roles");
     return 0;
 }
 
@@ -202,7 +203,7 @@ static int check(const struct run_options *options)
 
     for (int i = 0; i < options->n_programs; i++)
         if (options->programs[i].n_words == 0)
-            return run_fail(options->n_programs > 1 ? "a program is missing beside a ':'"
+            return run_fail(options->n_programs > 1 ? "a program is missing before or after a ':'"
                                                     : "no program is given");
     if (options->hosts && options->hostfile)
         return run_fail("--hosts and --hostfile exclude each other");
@@ -229,20 +230,17 @@ static void parse_segment(int argc, char **argv, struct run_options *options, in
         parse_option,
         "[--] PROGRAM [ARGUMENT...]\n-a N [OPTION...] PROGRAM [ARGUMENT...] : -f N PROGRAM "
         "[ARGUMENT...]",
-        "Start attention and FFN ranks by whichever launcher is here: Open MPI, MPICH or Intel "
-        "MPI, or Slurm.\v"
-        "Examples:\n"
-        "  stepaf-run -a 2 -f 2 ./program\n"
-        "  stepaf-run -a 4 ./attention : -f 2 ./ffn\n"
-        "  stepaf-run -a 6 -f 2 --per-node --hosts n1,n2 --device-per-rank ./program\n"
-        "  stepaf-run -a 6 -f 2 --slurm='-p gpu -t 10' --dry-run ./program\n",
+        "Start attention and FFN ranks with the available launcher: Open MPI, MPICH or Intel MPI, "
+        "or Slurm.\vExamples:\n  stepaf-run -a 2 -f 2 ./program\n  stepaf-run -a 4 ./attention : "
+        "-f 2 ./ffn\n  stepaf-run -a 6 -f 2 --per-node --hosts n1,n2 --device-per-rank ./program\n "
+        " stepaf-run -a 6 -f 2 --slurm='-p gpu -t 10' --dry-run ./program\n",
         NULL,
         NULL,
         NULL};
     struct parse parse = {.options = options, .is_first = is_first};
 
     if (options->n_programs == RUN_PROGRAMS_MAX) {
-        run_fail_set("there can be %d programs", RUN_PROGRAMS_MAX);
+        run_fail_set("at most %d programs are supported", RUN_PROGRAMS_MAX);
         refuse();
     }
     parse.program = &options->programs[options->n_programs++];

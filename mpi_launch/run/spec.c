@@ -88,7 +88,7 @@ int run_spec_parse(const char *text, struct run_spec *spec_p)
     char *rest = copy;
 
     if (strlen(text) >= sizeof(copy))
-        return run_fail("--exec: it is too long");
+        return run_fail("--exec: the text is too long");
     memcpy(copy, text, strlen(text) + 1);
     for (char *item; (item = strsep(&rest, ","));)
         if (parse_item(item, &spec) != 0)

@@ -296,7 +296,7 @@ static int time_left(struct fleet *fleet, long long limit_ms)
     long long now_ms = ssh_now_ms();
 
     if (!fleet->is_ending && limit_ms && now_ms >= limit_ms) {
-        say(fleet, "stepaf-run: not done after %d s: all ranks are ended\n", fleet->timeout_s);
+        say(fleet, "stepaf-run: not finished after %d s: all ranks are ended\n", fleet->timeout_s);
         end_fleet(fleet, CODE_TIMEOUT);
     }
     if (fleet->is_ending && now_ms >= fleet->end_ms) {
@@ -380,13 +380,14 @@ static int make_room(struct fleet *fleet)
     files = fleet->files;
     if (files.rlim_max < needed)
         return run_fail(
-            "%d hosts need %llu descriptors, and this process may have %llu (ulimit -Hn)",
+            "%d hosts require %llu descriptors, but the limit of this process is %llu (ulimit -Hn)",
             fleet->hosts.n, (unsigned long long)needed, (unsigned long long)files.rlim_max);
     if (files.rlim_cur < needed)
         files.rlim_cur = needed;
     return setrlimit(RLIMIT_NOFILE, &files) == 0
                ? 0
-               : run_fail("cannot have descriptors for all hosts: %s", strerror(errno));
+               : run_fail("cannot raise the limit of descriptors for all hosts: %s",
+                          strerror(errno));
 }
 
 static int prepare_fleet(int argc, char **argv, struct fleet *fleet)

@@ -28,7 +28,7 @@ static int add_meeting(const struct fleet *fleet, struct run_words *env)
     unsigned short number;
 
     if (getrandom(drawn, sizeof(drawn), 0) != (ssize_t)sizeof(drawn))
-        return run_fail("the system gives no random numbers: %s", strerror(errno));
+        return run_fail("cannot get random numbers: %s", strerror(errno));
     memcpy(&number, drawn + SECRET_BYTES, sizeof(number));
     for (int i = 0; i < SECRET_BYTES; i++)
         snprintf(secret + 2 * i, 3, "%02x", drawn[i]);

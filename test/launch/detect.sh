@@ -88,9 +88,9 @@ has out ' mpirun '
 only
 refused "no launcher is here, neither mpirun nor a Slurm job: install openmpi-bin or mpich"
 only mpirun 'echo "something else 1.0"'
-refused "install openmpi-bin or mpich, or use --slurm; mpirun is no launcher .*: something else"
+refused "install openmpi-bin or mpich, or use --slurm; mpirun is not a supported launcher.*: something else"
 only mpirun 'exit 3'
-refused "asked for its version it says: nothing"
+refused "with --version it prints: nothing"
 
 # In an allocation srun comes first, if it can start MPI programs.
 setting=SLURM_JOB_ID=7

@@ -70,7 +70,7 @@ has err ', rank 0 of 2 there: cores all, '
 # No launcher: it runs all the same.
 expect 0 "$run" --exec bind=core $mine
 is out "$all"
-has err 'no launcher says which rank of its node this is'
+has err 'no launcher sets the local rank of this process'
 
 # GPUs, of those that are visible.
 # shellcheck disable=SC2016

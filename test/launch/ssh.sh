@@ -83,7 +83,7 @@ rank 2 of 3: attention" ] || fail "not two programs"
     has err '^stepaf-run: ssh to 127.0.0.2 has failed, or was cut off: all ranks are ended$'
     has says '<-oBatchMode=yes><-oPort=1><localhost>'
     expect 124 "$run" $both --timeout 1 --bind none -a 2 -f 1 sh -c 'sleep 1000'
-    has err '^stepaf-run: not done after 1 s: all ranks are ended$'
+    has err '^stepaf-run: not finished after 1 s: all ranks are ended$'
     for signal in INT TERM KILL; do
         : >"$directory/out" # what has come before is not to be counted
         env --default-signal "$run" $both --bind none -a 2 -f 1 sh -c 'echo up; sleep 1000' >"$directory/out" 2>"$directory/err" &
@@ -113,7 +113,7 @@ rank 2 of 3: attention" ] || fail "not two programs"
         fail "20 hosts with 40 descriptors: $(cat "$directory/out")"
     (ulimit -n 40 && timeout 30 "$run" --launcher ssh --hosts "$many" --bind none -a 10 -f 10 true) >"$directory/out" 2>&1
     [ $? -eq 2 ] || fail "20 hosts are begun with 40 descriptors"
-    has out '^stepaf-run: 20 hosts need 92 descriptors, and this process may have 40 [(]ulimit -Hn[)]$'
+    has out '^stepaf-run: 20 hosts require 92 descriptors, but the limit of this process is 40 [(]ulimit -Hn[)]$'
 
     # Output that nobody reads: more than pipes hold. It ends all the same.
     # shellcheck disable=SC2016
@@ -128,7 +128,7 @@ rank 2 of 3: attention" ] || fail "not two programs"
     kill $holder
     [ $code -eq 124 ] || fail "with a reader that has stopped the exit code is $code"
     [ $(($(date +%s) - began)) -lt 30 ] || fail "a reader that has stopped held it up"
-    has err '^stepaf-run: not done after 2 s: all ranks are ended$'
+    has err '^stepaf-run: not finished after 2 s: all ranks are ended$'
 
     # So it is with a terminal, which is ready with less room than a line needs: output, and what stepaf-run says.
     if command -v python3 >/dev/null; then

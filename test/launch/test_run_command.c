@@ -216,7 +216,7 @@ static void refusals(void)
         {&slurm, "", "-a 1048576 -f 1 --per-node -N 2 app", "are more than 1048576"},
         {&openmpi, "", "-a 2 -f 1 --per-node --hosts h1:3,h2:2 app", "host h2 takes 2 ranks"},
         {&openmpi, "", "-a 4 -f 1 --hosts h1:2,h2:2 app", "the hosts take 4 ranks"},
-        {&intel, "", "-a 3 -f 2 --hosts h1:2,h2:3 app", "Intel MPI takes one number"},
+        {&intel, "", "-a 3 -f 2 --hosts h1:2,h2:3 app", "Intel MPI requires the same number"},
     };
     for (size_t i = 0; i < sizeof(rows) / sizeof(*rows); i++) {
         char *text = make_line(rows[i].launcher, rows[i].environment, 0, rows[i].line);

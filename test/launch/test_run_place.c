@@ -106,7 +106,7 @@ static void devices(void)
          "2 ranks share 1 GPU here"},
         {gpus, QUERY(NONE, 1, 2, .devices = 1, .visible = "GPU-aa,GPU-bb"), "", "0-7", "GPU-bb",
          ""},
-        {gpus, QUERY(GPU, 1, 2, .visible = "GPU-aa,GPU-bb"), "", "0-7", "", "it is not known"},
+        {gpus, QUERY(GPU, 1, 2, .visible = "GPU-aa,GPU-bb"), "", "0-7", "", "GPU is not known"},
         {gpus, QUERY(NONE, 0, 1, .devices = 1, .visible = ""), "", "0-7", "", "no NVIDIA GPU"},
         {gpus, QUERY(NONE, 0, 1, .devices = 1, .visible = "7"), "", "0-7", "7", ""},
         {packages, QUERY(NONE, 0, 1, .devices = 1), "", "", "", "no NVIDIA GPU"},

@@ -404,9 +404,9 @@ static void after_finalize(void)
 {
     for (int i = 0; i < 2; i++) {
         CHECK(barrier(STEPAF_GROUP_WORLD, LONG_US) == STEPAF_ERR_BOOT);
-        CHECK(strstr(last_text, "barrier: MPI_Finalize was called before"));
+        CHECK(strstr(last_text, "barrier: MPI_Finalize has already been called"));
         CHECK(gather(0, LONG_US) == STEPAF_ERR_BOOT);
-        CHECK(strstr(last_text, "exchange: MPI_Finalize was called before"));
+        CHECK(strstr(last_text, "exchange: MPI_Finalize has already been called"));
     }
     boot.close(boot.self);
 }

@@ -138,7 +138,7 @@ fi
 job 1 "a failure" srun --mpi=pmix -N 1 -n 2 --kill-on-bad-exit=0 \
     "$pmix/shapes" --split attn=1,ffn=1 --expect fa
 job 0 "srun without PMIx" srun --mpi=none -N 2 -n 3 \
-    "$pmix/alone" "srun has started 3 processes" "start it by srun --mpi=pmix"
+    "$pmix/alone" "srun has started 3 processes" "start it with srun --mpi=pmix"
 says "rank 0 of 1"
 if [ -n "$with_mpi" ]; then
     job 1 "a launcher that MPI does not know" env PMI_SIZE=3 "$mpi/shapes" --split attn=2,ffn=1
