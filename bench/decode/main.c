@@ -76,8 +76,7 @@ static int run(struct launch *launch, void *arg)
 static int check_start(const struct options *options, struct reason *reason)
 {
     if (options->procs && launch_detected())
-        return reason_bad_input(reason, "--procs forks ranks of its own: leave it out under a "
-                                        "launcher");
+        return reason_bad_input(reason, "--procs forks its own ranks: omit it under a launcher");
     if (!options->procs && !launch_detected())
         return reason_bad_input(reason, "no launcher has started this: use mpirun -n N, or --procs "
                                         "N, or --single");

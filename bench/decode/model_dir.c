@@ -55,10 +55,10 @@ int model_dir_find(const char *given, char **dir_p, struct reason *reason)
              !try_dir(STEPAF_SOURCE_MODELDIR, "", path, sizeof(path)))
         found = 0;
     if (!found)
-        return reason_bad_input(reason, "%s",
-                                given ? "--model: path too long"
-                                      : "the model that comes with stepaf_decode "
-                                        "is not there; name one with --model");
+        return reason_bad_input(
+            reason, "%s",
+            given ? "--model: path too long"
+                  : "the model of stepaf_decode is missing; name one with --model");
     *dir_p = strdup(path);
     return *dir_p ? 0 : reason_no_memory(reason);
 }

@@ -62,7 +62,7 @@ static int take_prompt(const struct parse *parse, const char *text, int is_ids)
 {
     struct options *options = parse->options;
     if (!*text)
-        return reason_bad_input(parse->reason, "an empty prompt has nothing to go on from");
+        return reason_bad_input(parse->reason, "the prompt is empty");
     if (options->n_prompts == OPTIONS_MAX_PROMPTS)
         return reason_bad_input(parse->reason, "more than %d prompts", OPTIONS_MAX_PROMPTS);
     options->prompts[options->n_prompts++] = (struct option_prompt){text, is_ids};
@@ -163,7 +163,7 @@ static error_t take(int key, char *arg, struct argp_state *state)
     int result;
     switch (key) {
     case ARGP_KEY_ARG:
-        reason_bad_input(parse->reason, "\"%s\" is no option; see --help", arg);
+        reason_bad_input(parse->reason, "\"%s\" is not an option; see --help", arg);
         return EINVAL;
     case ARGP_KEY_ERROR:
         if (parse->reason->code == CODE_OK)
@@ -202,11 +202,11 @@ static int wants_help(int argc, char **argv)
 static int check(const struct options *options, struct reason *reason)
 {
     if (options->single && (options->procs || options->split || options->trace))
-        return reason_bad_input(reason, "--single takes no --procs, --split or --trace");
+        return reason_bad_input(reason, "--single excludes --procs, --split and --trace");
     if (options->replicas.kill_after && (options->replicas.n == 1 || !options->procs))
-        return reason_bad_input(reason, "--kill-after takes --replicas and --procs");
+        return reason_bad_input(reason, "--kill-after requires --replicas and --procs");
     if (options->replicas.address_file && options->replicas.n == 1)
-        return reason_bad_input(reason, "--address-file takes --replicas");
+        return reason_bad_input(reason, "--address-file requires --replicas");
     if (options->batch && options->batch < options->n_prompts)
         return reason_bad_input(reason, "--batch %d is fewer than %d prompts", options->batch,
                                 options->n_prompts);

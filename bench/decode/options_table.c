@@ -9,24 +9,22 @@ const struct argp_option options_table[] = {
      "model in the Hugging Face layout (the MoE model that comes "
      "with stepaf_decode)",
      1},
-    {"prompt", KEY_PROMPT, "TEXT", 0, "go on from TEXT; may be repeated", 1},
+    {"prompt", KEY_PROMPT, "TEXT", 0, "continue TEXT; may be repeated", 1},
     {"prompt-ids", KEY_PROMPT_IDS, "IDS", 0,
-     "go on from these token ids, such as 73,110; may be "
-     "repeated",
-     1},
+     "continue these token ids, such as 73,110; may be repeated", 1},
     {"tokens", KEY_TOKENS, "N", 0, "make N tokens for each sequence (64)", 1},
     {"batch", KEY_BATCH, "B", 0,
      "decode B sequences at once, taking the prompts in turn (one "
      "for each prompt)",
      1},
     {"temperature", KEY_TEMPERATURE, "T", 0, "draw tokens at temperature T (0: the likeliest)", 1},
-    {"seed", KEY_SEED, "S", 0, "what the draws depend on (0)", 1},
-    {"ignore-eos", KEY_IGNORE_EOS, NULL, 0, "go on after an end-of-sequence token", 1},
+    {"seed", KEY_SEED, "S", 0, "seed of the draws (0)", 1},
+    {"ignore-eos", KEY_IGNORE_EOS, NULL, 0, "continue after an end-of-sequence token", 1},
     {NULL, 0, NULL, 0, "How:", 2},
     {"split", KEY_SPLIT, "SPLIT", 0, "roles of the ranks: attn=A,ffn=F[,interleave] or map=FILE",
      2},
     {"procs", KEY_PROCS, "N", 0, "fork N ranks here instead of being started by a launcher", 2},
-    {"single", KEY_SINGLE, NULL, 0, "do it all in one process, without the library", 2},
+    {"single", KEY_SINGLE, NULL, 0, "run all in one process, without the library", 2},
     {"microbatches", KEY_MICROBATCHES, "M", 0, "microbatches in flight at each attention rank (3)",
      2},
     {"scatter", KEY_SCATTER, NULL, 0, "send each FFN rank only the rows that its experts are for",
@@ -38,8 +36,8 @@ const struct argp_option options_table[] = {
      "again",
      2},
     {"address-file", KEY_ADDRESS_FILE, "FILE", 0,
-     "with --replicas: write to FILE what STEPAF_JOIN has to be for a process that takes a lost "
-     "FFN rank's place",
+     "with --replicas: write to FILE the value of STEPAF_JOIN for a process that takes a lost FFN "
+     "rank's place",
      2},
     {"chunk", KEY_CHUNK, "ROWS", 0, "rows of a step in which prompts are read (128)", 2},
     {"threads", KEY_THREADS, "N", 0, "threads of each rank's matrix products (cores by ranks)", 2},
@@ -54,7 +52,7 @@ const struct argp_option options_table[] = {
      "compare with this file, like the models' reference.json; "
      "without prompts, take its",
      3},
-    {"json", KEY_JSON, "FILE", 0, "write what was measured and made to FILE", 3},
+    {"json", KEY_JSON, "FILE", 0, "write measurements and results to FILE", 3},
     {"trace", KEY_TRACE, "FILE", 0,
      "write all ranks' doings to FILE, for chrome://tracing or "
      "Perfetto",

@@ -71,13 +71,13 @@ static const char *find_obstacle(const json_t *root)
     if (!type || strcmp(type, "BPE") != 0)
         return "its model is not BPE";
     if (json_array_size(json_object_get(model, "merges")) != 0)
-        return "it has merges";
+        return "the tokenizer has merges";
     if (normalizer && !json_is_null(normalizer))
-        return "it normalizes text";
+        return "the tokenizer normalizes text";
     if (!before || strcmp(before, "ByteLevel") != 0)
-        return "it does not split text into bytes";
+        return "the tokenizer does not split text into bytes";
     if (is_true(root, "pre_tokenizer", "add_prefix_space"))
-        return "it puts a space before text";
+        return "the tokenizer puts a space before text";
     return NULL;
 }
 

@@ -231,7 +231,7 @@ static int run_row(struct perf_job *job, struct answers *a, int row)
 static int check(const struct perf_options *options, const struct perf_place *place)
 {
     if (place->attn != 1 || place->ffn < 2)
-        return perf_fail("--answers takes one attention rank and several FFN ranks");
+        return perf_fail("--answers requires one attention rank and several FFN ranks");
     if (options->answers >= (uint64_t)place->ffn)
         return perf_fail("--answers %llu: of %d, the last is to be stopped",
                          (unsigned long long)options->answers, place->ffn);

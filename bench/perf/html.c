@@ -98,8 +98,8 @@ int perf_html_ask(const char *report_file)
                          program, strerror(errno));
     return rc == 0
                ? 0
-               : perf_fail("--report takes Python 3 with matplotlib, which is not there: install "
-                           "python3-matplotlib (Debian, Ubuntu, Fedora), or matplotlib by pip");
+               : perf_fail("--report requires Python 3 with matplotlib, which is missing: install "
+                           "python3-matplotlib (Debian, Ubuntu, Fedora), or matplotlib with pip");
 }
 
 int perf_html_make(const char *json_file, const char *report_file)

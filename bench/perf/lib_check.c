@@ -127,8 +127,8 @@ static int verify_push(struct perf_lib *lib, const stepaf_batch_info_t *info, un
     if (tensor->key != perf_lib_key(m, STEPAF_PUSH, t) || tensor->bytes != bytes ||
         tensor->dtype != expected->dtype || tensor->ndim != expected->ndim ||
         (size_t)tensor->shape[0] * (expected->bytes / (size_t)expected->shape[0]) != bytes)
-        return perf_fail("tensor %d of attention rank %d came with another key, size or shape", t,
-                         info->attention_rank);
+        return perf_fail("tensor %d of attention rank %d arrived with a wrong key, size or shape",
+                         t, info->attention_rank);
     lib->wrong_bytes +=
         perf_count_wrong(tensor->data, bytes,
                          perf_seed(&(struct perf_origin){.attn = info->attention_rank,

@@ -66,12 +66,12 @@ static __attribute__((noinline)) int learn_plan(struct perf_lib *lib, stepaf_bat
     uint64_t m = 0;
 
     if ((unsigned)info->attention_rank >= (unsigned)lib->c->attn)
-        return perf_fail("a batch came from attention rank %d, which there is not",
+        return perf_fail("a batch arrived from attention rank %d, which does not exist",
                          info->attention_rank);
     if (ask_microbatch(batch, info, &m) != 0)
         return -1;
     if (m >= lib->c->microbatches)
-        return perf_fail("a batch came from attention rank %d with a key that nobody sends",
+        return perf_fail("a batch arrived from attention rank %d with a key that no rank sends",
                          info->attention_rank);
     if (info->plan < perf_lib_plans(lib->c))
         lib->microbatch_of[(size_t)info->attention_rank * perf_lib_plans(lib->c) + info->plan] =
@@ -140,7 +140,7 @@ int perf_lib_serve(struct perf_lib *lib, uint64_t n_batches, perf_lib_handle_t h
         if (status != STEPAF_OK)
             return perf_fail_status(status, "stepaf_recv");
         if ((uint64_t)n > n_batches)
-            return perf_fail("stepaf_recv gave %d batches where %llu were to come", n,
+            return perf_fail("stepaf_recv returned %d batches, but %llu were expected", n,
                              (unsigned long long)n_batches);
         for (int i = 0; i < n; i++) {
             if (handle(lib, lib->batches[i]) != 0)

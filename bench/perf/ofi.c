@@ -66,7 +66,7 @@ static int take_offer(struct perf_ofi *ofi, int peer, const char *offer)
 
     memcpy(&far, offer, sizeof(far));
     if (fi_av_insert(ofi->av, far.address, 1, &conn->address, 0, NULL) != 1)
-        return perf_fail("plain libfabric: it does not take a peer's address");
+        return perf_fail("plain libfabric: libfabric rejects a peer's address");
     conn->key = far.key;
     conn->base = far.base;
     conn->messages = ofi->messages + (size_t)peer * c->window;

@@ -29,7 +29,7 @@ static int look_up(struct perf_ofi *ofi)
         void *function = dlsym(library, entries[i].name);
 
         if (function == NULL)
-            return perf_fail("plain libfabric: it has no %s", entries[i].name);
+            return perf_fail("plain libfabric: libfabric has no %s", entries[i].name);
         memcpy((char *)&ofi->calls + entries[i].at, &function, sizeof(function));
     }
     return 0;

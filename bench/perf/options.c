@@ -47,7 +47,7 @@ static int parse_word(const char *text, const char *option, const char *zero, co
 static int parse_test(const char *text, struct parse *parse)
 {
     if (parse->test_given)
-        return perf_fail("there is one test to a run, and '%s' comes after one", text);
+        return perf_fail("a run has one test, but '%s' follows one", text);
     for (int i = 0; i < PERF_TEST_LAST; i++) {
         if (strcmp(perf_test_name((enum perf_test)i), text) == 0) {
             parse->options->test = (enum perf_test)i;
@@ -321,7 +321,7 @@ static int finish(struct parse *parse)
 
     if (options->job.batch_file != NULL && parse->line_from == 0) /* lines have the tests */
         return parse->test_given || options->startup
-                   ? perf_fail("with --batch the file's lines say what is measured")
+                   ? perf_fail("with --batch, the lines of the file set what is measured")
                    : 0;
     if (!parse->test_given && !options->startup)
         return perf_fail("no test is given; the tests are%s", test_list);
@@ -329,7 +329,7 @@ static int finish(struct parse *parse)
         options->depth = options->cuda.mem ? 4 : 16;
     if (options->run.forever) { /* a line a second: by time, and of the library alone */
         if (options->run.max_time_s == 0 && !parse->iters_given)
-            return perf_fail("--forever --max-time 0 needs --iters: a row would have no end");
+            return perf_fail("--forever --max-time 0 requires --iters: a row would have no end");
         options->no_floor = 1;
         if (!parse->iters_given)
             options->run.iters = MAX_ITERS;
@@ -337,16 +337,15 @@ static int finish(struct parse *parse)
     if (!parse->recv_given && options->cuda.mem)
         options->recv_each = 1;
     if (parse->stream_given && (options->cuda.graph_ops > 0 || !options->cuda.mem))
-        return perf_fail("--stream needs --mem cuda, and excludes --graph");
+        return perf_fail("--stream requires --mem cuda, and excludes --graph");
     if (parse->keys_given && !options->startup)
-        return perf_fail("--keys needs --startup");
+        return perf_fail("--keys requires --startup");
     if (perf_options_agree(options) != 0 || perf_options_name(options) != 0)
         return -1;
     if (options->startup && parse->of_tests != NULL)
-        return perf_fail("--startup measures no operations: --%s does not go with it",
-                         parse->of_tests);
+        return perf_fail("--startup measures no operations, and excludes --%s", parse->of_tests);
     if (options->startup && parse->test_given)
-        return perf_fail("--startup measures no operations: no test goes with it");
+        return perf_fail("--startup measures no operations, and excludes a test");
     return perf_rows_make(&parse->input, options);
 }
 

@@ -81,7 +81,7 @@ int perf_rows_make(const struct perf_row_input *input, struct perf_options *opti
     if (input->shapes.n > 0)
         return rows_of_shapes(input, options);
     if (options->route_topk > 0 || input->dtype_given)
-        return perf_fail("--push-dtype, --pull-dtype and --route-topk need --shape");
+        return perf_fail("--push-dtype, --pull-dtype and --route-topk require --shape");
     if (perf_sizes_parse("8:8M", &sweep) != 0)
         return -1;
     fallback = or_else(&input->size, fallback);
@@ -95,20 +95,18 @@ static int agree_on_gpu(const struct perf_options *options)
     if (!options->cuda.mem) {
         if (options->cuda.graph_ops > 0 || options->cuda.load ||
             options->baseline_nccl != PERF_NCCL_NONE)
-            return perf_fail("--graph, --load and --baseline nccl need --mem cuda");
+            return perf_fail("--graph, --load and --baseline nccl require --mem cuda");
         return 0;
     }
     if (options->test == PERF_PUSH_THEN_PULL || options->test == PERF_FLOOR)
         return perf_fail("--mem cuda has no test %s", perf_test_name(options->test));
     if (options->baseline_mpi || options->scatter || options->release_apart)
-        return perf_fail("--mem cuda goes with neither --baseline mpi, --scatter nor "
-                         "--release apart");
+        return perf_fail("--mem cuda excludes --baseline mpi, --scatter and --release apart");
     if (!options->recv_each && options->check)
-        return perf_fail(
-            "--mem cuda --recv any cannot be checked: whose batch it is, the host does "
-            "not know");
+        return perf_fail("--mem cuda --recv any cannot be checked: the host does not know the "
+                         "sender of a batch");
     if (options->output.trace_file != NULL || options->trace_cost || options->startup)
-        return perf_fail("--mem cuda goes with neither --trace, --trace-cost nor --startup");
+        return perf_fail("--mem cuda excludes --trace, --trace-cost and --startup");
     if (options->microbatches > 16)
         return perf_fail("--mem cuda has at most 16 microbatches: each is on a stream of its own");
     return 0;
@@ -121,14 +119,14 @@ static int agree_on_forever(const struct perf_options *options)
         (options->startup || options->trace_cost || options->answers > 0 ||
          options->output.json_file != NULL || options->output.samples_file != NULL ||
          options->output.trace_file != NULL))
-        return perf_fail("--forever goes with neither --startup, --trace-cost, --answers, --json, "
-                         "--samples nor --trace");
+        return perf_fail(
+            "--forever excludes --startup, --trace-cost, --answers, --json, --samples and --trace");
     if (options->run.forever && options->test == PERF_FLOOR)
         return perf_fail("--forever measures the library alone, which the test floor does not use");
     if (options->job.batch_file != NULL &&
         (options->run.forever || options->output.samples_file != NULL ||
          options->output.trace_file != NULL))
-        return perf_fail("--batch goes with neither --forever, --samples nor --trace");
+        return perf_fail("--batch excludes --forever, --samples and --trace");
     return 0;
 }
 
@@ -138,8 +136,7 @@ static int agree_on_report(const struct perf_options *options)
     if (options->output.report_file == NULL)
         return 0;
     if (options->startup || options->trace_cost || options->answers > 0 || options->run.forever)
-        return perf_fail(
-            "--report goes with neither --startup, --trace-cost, --answers nor --forever");
+        return perf_fail("--report excludes --startup, --trace-cost, --answers and --forever");
     return 0;
 }
 
@@ -151,26 +148,26 @@ int perf_options_agree(const struct perf_options *options)
     if (options->microbatches * options->depth > 1024)
         return perf_fail("--microbatches times --depth is more than 1024 operations in flight");
     if (options->scatter && (options->test == PERF_PULL || options->test == PERF_PUSH_THEN_PULL))
-        return perf_fail("--scatter needs a test whose operations push: not %s",
+        return perf_fail("--scatter requires a test whose operations push: not %s",
                          perf_test_name(options->test));
     if ((options->job.procs > 0) + (options->job.listen > 0) + (options->job.connect != NULL) > 1)
         return perf_fail("--procs, --listen and --connect exclude each other");
     if (options->baseline_mpi &&
         (options->job.procs > 0 || options->job.listen > 0 || options->job.connect != NULL))
-        return perf_fail("--baseline mpi needs MPI: start with mpirun instead of --procs, --listen "
-                         "and --connect");
+        return perf_fail("--baseline mpi requires MPI: start with mpirun instead of --procs, "
+                         "--listen and --connect");
     if (options->test == PERF_FLOOR &&
         (options->check || options->no_floor || options->output.trace_file != NULL ||
          options->trace_cost || options->startup))
-        return perf_fail("the test floor does not use the library: --check, --no-floor, --trace, "
-                         "--trace-cost and --startup do not go with it");
+        return perf_fail("the test floor does not use the library, and excludes --check, "
+                         "--no-floor, --trace, --trace-cost and --startup");
     if (options->corrupt > 0 && !options->check)
-        return perf_fail("--corrupt needs --check");
+        return perf_fail("--corrupt requires --check");
     if (options->trace_cost &&
         (options->startup || options->check || options->baseline_mpi ||
          options->output.json_file != NULL || options->output.trace_file != NULL))
-        return perf_fail("--trace-cost goes with neither --startup, --check, --baseline, --json "
-                         "nor --trace");
+        return perf_fail(
+            "--trace-cost excludes --startup, --check, --baseline, --json and --trace");
     if (options->answers > 0 &&
         (options->test != PERF_AF || options->cuda.mem || options->scatter || options->recv_each ||
          options->release_apart || options->trace_cost || options->startup || options->check ||
@@ -185,7 +182,7 @@ int perf_options_agree(const struct perf_options *options)
         return perf_fail("--startup and --trace-cost have no table for --csv, nor for --samples");
     if (options->startup &&
         (options->check || options->baseline_mpi || options->output.trace_file != NULL))
-        return perf_fail("--startup goes with neither --check, --baseline nor --trace");
+        return perf_fail("--startup excludes --check, --baseline and --trace");
     return 0;
 }
 

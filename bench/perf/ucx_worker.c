@@ -28,7 +28,7 @@ static int look_up(struct perf_ucx *ucx)
         void *function = dlsym(library, entries[i].name);
 
         if (function == NULL)
-            return perf_fail("plain UCX: it has no %s", entries[i].name);
+            return perf_fail("plain UCX: UCX has no %s", entries[i].name);
         memcpy((char *)&ucx->calls + entries[i].at, &function, sizeof(function));
     }
     return 0;

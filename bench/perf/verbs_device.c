@@ -67,7 +67,7 @@ static int choose_gid(struct perf_verbs *verbs)
         verbs->gid = entry.gid;
         verbs->gid_index = (uint8_t)i;
     }
-    return best > 0 ? 0 : perf_fail("plain verbs: the device has no such GID");
+    return best > 0 ? 0 : perf_fail("plain verbs: the device does not have this GID");
 }
 
 int perf_verbs_device_open(struct perf_verbs *verbs, const char *name)

@@ -141,7 +141,7 @@ checked="--check --json $directory/json $few"
     head -c 4000 /dev/zero >"$directory/batch"
     refuse 'is not a text' --procs 2 --batch "$directory/batch"
     refuse 'No such file' --procs 2 --batch "$directory/nothing"
-    refuse 'lines say what is measured' af --procs 2 --batch "$directory/batch"
+    refuse 'lines of the file set what is measured' af --procs 2 --batch "$directory/batch"
 
     # A stand-in for stepaf-report: what it is asked for, and what is said where it or its library is missing.
     mkdir "$directory/bin"
@@ -171,12 +171,12 @@ END
     expect 1 af --procs 2 --size 64 --report "$directory/it.html" $few
     has err "^stepaf_perf: --report: .* exit code 1; what was measured is in $directory/it.json"
     : >"$directory/bin/stepaf-report.lacks"
-    refuse '--report takes Python 3 with matplotlib, .*: install python3-matplotlib' af --procs 2 --report "$directory/it.html"
+    refuse '--report requires Python 3 with matplotlib, .*: install python3-matplotlib' af --procs 2 --report "$directory/it.html"
     setting=
     if ! command -v stepaf-report >/dev/null; then
         refuse '--report: stepaf-report is neither beside' af --procs 2 --report "$directory/it.html"
     fi
-    refuse 'report goes with neither' --startup --procs 2 --report "$directory/it.html"
+    refuse 'report excludes --startup' --startup --procs 2 --report "$directory/it.html"
     refuse 'name the same file' af --procs 2 --report "$directory/it" --json "$directory/it"
     refuse "--report '' names no file" af --procs 2 --report ''
 
@@ -201,7 +201,7 @@ END
     refuse 'names no host' af --connect ''
 
     # Until a signal comes, to the parent of the ranks.
-    refuse 'forever goes with neither' af --procs 2 --forever --json "$directory/json"
+    refuse 'forever excludes --startup' af --procs 2 --forever --json "$directory/json"
     "$perf" af --procs 2 --size 8 --iters 50 --forever --csv >"$directory/out" 2>"$directory/err" &
     pid=$!
     for _ in $(seq 300); do
@@ -213,7 +213,7 @@ END
     [ "$(grep -Ec '^8,8,[0-9]+,.*,[0-9.]+$' "$directory/out")" -ge 3 ] || fail "--forever has not gone on"
     # It ends in the row that it comes in, and what was measured of this is shown: of ten minutes' rows, no second one.
     refuse 'which the test floor does not use' floor --procs 2 --forever
-    refuse 'needs --iters' af --procs 2 --forever --max-time 0
+    refuse 'requires --iters' af --procs 2 --forever --max-time 0
     "$perf" af --procs 2 --size 1M,2M --max-time 600 --rounds 10000 --forever --csv >"$directory/out" 2>"$directory/err" &
     pid=$!
     await_ranks
@@ -250,7 +250,7 @@ END
     refuse 'samples and --trace name the same file' af --procs 2 --samples "$directory/it" --trace "$directory/it"
     refuse 'json and --samples name the same file' af --procs 2 --report "$directory/it" --samples "$directory/it.json"
     refuse 'name the same file' af --procs 2 --json "$directory/it" --trace "$directory/./it"
-    refuse 'mem cuda goes with neither' af --procs 2 --mem cuda --trace "$directory/it"
+    refuse 'mem cuda excludes' af --procs 2 --mem cuda --trace "$directory/it"
     expect 0 floor --procs 2 --size 64 --json "$directory/json" $few
     has json '"transport": "memcpy"'
     expect 0 af --procs 2 --size 64 --csv $few
@@ -426,7 +426,7 @@ fi
 refuse "no launcher" af
 refuse "no test" --procs 2
 refuse "'fast' is not a test" fast --procs 2
-refuse "one test to a run" af push --procs 2
+refuse "a run has one test" af push --procs 2
 refuse "unrecognized option" af --procs 2 --fast
 refuse "--procs '1'" af --procs 1
 refuse "list of sizes" af --procs 2 --size 8x
@@ -436,21 +436,21 @@ refuse "as many, or one" af --procs 2 --push-size 1,2 --pull-size 1,2,3
 refuse "list of shapes" af --procs 2 --shape 8x
 refuse "4294967295 bytes" af --procs 2 --shape 65536x65536
 refuse "exclude each other" af --procs 2 --shape 8x8 --size 8
-refuse "need --shape" af --procs 2 --route-topk 8
+refuse "require --shape" af --procs 2 --route-topk 8
 refuse "not an element type" af --procs 2 --shape 8x8 --push-dtype bf8
 refuse "--microbatches '0'" af --procs 2 -m 0
 refuse "--depth '33'" af --procs 2 -d 33
 refuse "1024 operations" af --procs 2 -m 256 -d 32
 refuse "neither 'any' nor 'each'" af --procs 2 --recv some
-refuse "needs a test whose operations push" pull --procs 2 --scatter
-refuse "needs MPI" af --procs 2 --baseline mpi
+refuse "requires a test whose operations push" pull --procs 2 --scatter
+refuse "requires MPI" af --procs 2 --baseline mpi
 refuse "not 'mpi'" af --procs 2 --baseline tcp
 refuse "neither 'host' nor 'cuda'" af --procs 2 --mem gpu
-refuse "need --mem cuda" af --procs 2 --graph
-refuse "need --mem cuda" af --procs 2 --baseline nccl
-refuse "needs --mem cuda, and excludes" af --procs 2 --mem cuda --stream=4 --graph=4
+refuse "require --mem cuda" af --procs 2 --graph
+refuse "require --mem cuda" af --procs 2 --baseline nccl
+refuse "requires --mem cuda, and excludes" af --procs 2 --mem cuda --stream=4 --graph=4
 refuse "--graph '0'" af --procs 2 --mem cuda --graph=0
-refuse "goes with neither" af --procs 2 --mem cuda --scatter
+refuse "--mem cuda excludes" af --procs 2 --mem cuda --scatter
 refuse "has no test" floor --procs 2 --mem cuda
 refuse "at most 16 microbatches" af --procs 2 --mem cuda -m 17
 refuse "cannot be checked" af --procs 2 --mem cuda --recv any --check
@@ -461,18 +461,18 @@ if ! ls /dev/nvidia[0-9]* >/dev/null 2>&1; then
 fi
 refuse "names no transport" af --procs 2 --transport ''
 refuse '"pigeon" is not a transport' af --procs 2 --transport pigeon
-refuse "--keys needs --startup" af --procs 2 --keys 5
+refuse "--keys requires --startup" af --procs 2 --keys 5
 # What --startup does not look at.
 for option in '--size 8' '--shape 8x8' '--iters 5' '-m 2' '--no-floor' '--mem host'; do
     # shellcheck disable=SC2086
-    refuse 'measures no operations: --' --startup --procs 2 $option
+    refuse 'measures no operations, and excludes --' --startup --procs 2 $option
 done
-refuse 'no test goes with it' af --startup --procs 2
+refuse 'excludes a test' af --startup --procs 2
 refuse "no table for --csv" --startup --procs 2 --csv
 refuse "no table for --csv" af --procs 2 --trace-cost --csv
 refuse "is for the test af" af --procs 3 --answers 1 --check
 refuse "is for the test af" bw --procs 3 --answers 1
-refuse "needs --check" af --procs 2 --corrupt 1
+refuse "requires --check" af --procs 2 --corrupt 1
 refuse "does not use the library" floor --procs 2 --check
 refuse "--json '' names no file" af --procs 2 --json ''
 refuse "--trace '' names no file" af --procs 2 --trace ''

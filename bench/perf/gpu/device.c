@@ -43,7 +43,7 @@ static int wait_more(struct perf_gpu *gpu, int64_t start_ns, stepaf_context_h ct
         return -1;
     if (now_ns - start_ns < gpu->timeout_us * 1000)
         return 0;
-    return perf_fail("%s: the GPU has not come to the end within %lld s", what,
+    return perf_fail("%s: the GPU has not finished within %lld s", what,
                      (long long)(gpu->timeout_us / 1000000));
 }
 

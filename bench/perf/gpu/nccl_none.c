@@ -4,7 +4,7 @@
 #include "perf/fail.h"
 #include "perf/gpu/nccl.h"
 
-static const char reason[] = "this build has no NCCL, which --baseline nccl needs";
+static const char reason[] = "--baseline nccl requires NCCL, which this build lacks";
 
 const char *perf_gpu_nccl_version(void)
 {

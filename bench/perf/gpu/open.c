@@ -15,7 +15,7 @@
 int perf_gpu_ask(const struct perf_options *options)
 {
     if (options->baseline_nccl != PERF_NCCL_NONE && perf_gpu_nccl_version() == NULL)
-        return perf_fail("this build has no NCCL, which --baseline nccl needs");
+        return perf_fail("--baseline nccl requires NCCL, which this build lacks");
     /* A kernel that is loaded at its first launch waits for the whole GPU, perhaps for a kernel
      * that waits for this very launch. */
     if (setenv("CUDA_MODULE_LOADING", "EAGER", 0) != 0)

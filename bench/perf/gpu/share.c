@@ -78,7 +78,7 @@ int perf_gpu_share(struct perf_gpu *gpu, unsigned n_sms)
 int perf_gpu_share(struct perf_gpu *gpu, unsigned n_sms)
 {
     (void)gpu;
-    return perf_fail("--load=%u needs CUDA 12.5 or later", n_sms);
+    return perf_fail("--load=%u requires CUDA 12.5 or later", n_sms);
 }
 
 #endif
