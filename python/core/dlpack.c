@@ -120,7 +120,7 @@ static bool can_export(const tensor_obj *self, PyObject *device, PyObject *copy)
         return false;
     }
     if (copies) {
-        PyErr_SetString(PyExc_BufferError, "the tensor is only exported as it is, not copied");
+        PyErr_SetString(PyExc_BufferError, "the tensor can only be exported without a copy");
         return false;
     }
     if (device == Py_None)
@@ -145,7 +145,8 @@ PyObject *stepaf_py_dlpack(PyObject *object, PyObject *args, PyObject *kwargs)
         !stepaf_py_hold_check(self->hold) || !can_export(self, device, copy))
         return NULL;
     if (self->readonly && major < 1)
-        return PyErr_Format(PyExc_BufferError, "the tensor is read-only, which needs DLPack 1.0");
+        return PyErr_Format(PyExc_BufferError,
+                            "the tensor is read-only, which requires DLPack 1.0");
     struct exported *exported = calloc(1, sizeof(*exported));
     if (!exported)
         return PyErr_NoMemory();

@@ -43,7 +43,7 @@ PyObject *stepaf_py_load(PyObject *module, PyObject *path)
     /* Subinterpreters would share the exception classes, which end with the interpreter that
      * made them. */
     if (PyInterpreterState_GetID(PyInterpreterState_Get()) != 0) {
-        PyErr_SetString(PyExc_ImportError, "stepaf is for the main interpreter alone");
+        PyErr_SetString(PyExc_ImportError, "stepaf supports only the main interpreter");
         return NULL;
     }
     if (!PyUnicode_FSConverter(path, &bytes))
@@ -55,7 +55,8 @@ PyObject *stepaf_py_load(PyObject *module, PyObject *path)
     for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
         found.symbols[i] = dlsym(library, names[i]);
         if (!found.symbols[i]) {
-            PyErr_Format(PyExc_OSError, "it has no %s: it belongs to another version", names[i]);
+            PyErr_Format(PyExc_OSError, "the library has no function %s: it is of another version",
+                         names[i]);
             dlclose(library);
             return NULL;
         }

@@ -79,7 +79,7 @@ PyObject *stepaf_py_no_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
     (void)type;
     (void)args;
     (void)kwargs;
-    PyErr_SetString(PyExc_TypeError, "objects of this type are made by contexts and plans alone");
+    PyErr_SetString(PyExc_TypeError, "only contexts and plans create objects of this type");
     return NULL;
 }
 

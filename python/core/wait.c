@@ -73,7 +73,7 @@ bool stepaf_py_number(PyObject *object, int *number_p)
     if (PyErr_Occurred())
         return false;
     if (number < -1 || number > INT_MAX) {
-        PyErr_Format(PyExc_OverflowError, "%ld is no number of a rank or tensor", number);
+        PyErr_Format(PyExc_OverflowError, "%ld is not the number of a rank or tensor", number);
         return false;
     }
     *number_p = (int)number;

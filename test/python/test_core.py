@@ -220,7 +220,7 @@ class Library(job.TestCase):
 
     def test_another(self):
         done = run("import stepaf", STEPAF_LIBRARY="libc.so.6")
-        self.assertIn("it belongs to another version", done.stderr)
+        self.assertIn("it is of another version", done.stderr)
 
     def test_nothing_else_is_imported(self):
         done = run("import stepaf, sys; print([name for name in ('torch', 'numpy', 'cupy', 'ctypes') "

@@ -44,7 +44,7 @@ def shapes(ctx):
     raises(stepaf.InvalidError, "size of -2", ctx.alloc, (-2, -3))
     raises(TypeError, "float", ctx.alloc, (2.5,))
     raises(TypeError, "float", ctx.push_key, 1.5, 4)
-    raises(stepaf.InvalidError, "Python's own", ctx.alloc, 8, float)
+    raises(stepaf.InvalidError, "a Python type", ctx.alloc, 8, float)
     raises(stepaf.InvalidError, "64 bits", ctx.withdraw, 2**64 + 7)
     raises(stepaf.InvalidError, "bytes", ctx.push_key, 3, (2**32 + 1,))
     raises(stepaf.InvalidError, "-1 records", ctx.trace, -1)

@@ -44,7 +44,7 @@ def init(plugin_path: Optional[str] = None) -> None:
     commit raise; then nothing is joined.
     """
     if plugin_path is not None:
-        raise NotImplementedError("plug-ins for accelerators are not taken: libstepaf has its own "
+        raise NotImplementedError("plug-ins for accelerators are not supported: libstepaf has its own "
                                   "(python -m stepaf says which)")
     _state.start()
 
@@ -126,7 +126,7 @@ def barrier(include_server: bool, include_client: Optional[bool] = None, instanc
     """Wait for all servers, all workers, or all of both. include_worker is another name of
     include_client. instance_barrier changes nothing: each rank is an instance."""
     if (include_client is None) == (include_worker is None):
-        raise TypeError("one of include_client and include_worker is needed")
+        raise TypeError("one of include_client and include_worker is required")
     workers = bool(include_worker if include_client is None else include_client)
     if _state.is_scheduler() or not (workers or include_server):
         return

@@ -79,7 +79,7 @@ def read(tensor: Any, source: bool) -> Memory:
 def _flat(memory: Memory) -> Any:
     torch = _torch()
     if torch is None:
-        raise error(stepaf.UnsupportedError, "tensors in GPU memory need torch")
+        raise error(stepaf.UnsupportedError, "tensors in GPU memory require torch")
     return memory.tensor.reshape(-1).view(torch.uint8)
 
 

@@ -107,7 +107,7 @@ class Worker:
         """Wait for an operation and copy its answers. Only a timeout is raised: other failures are kept
         for who waits for it."""
         if not operation.lock.acquire(timeout=timeout):
-            raise error(stepaf.TimeoutError, "another thread waits for this operation, in vain so far")
+            raise error(stepaf.TimeoutError, "another thread waits for this operation, which has not completed")
         try:
             if operation.done:
                 return

@@ -122,7 +122,7 @@ DType = Union[str, object]
 def dtype_name(dtype: DType) -> str:
     """The library's name of an element type: its own, torch's or numpy's (also as an object)."""
     if dtype is float or dtype is int:  # torch and numpy give them different sizes
-        raise _no_dtype(f"{dtype} is Python's own, of no size that all agree on")
+        raise _no_dtype(f"{dtype} is a Python type without a fixed size")
     text = dtype if isinstance(dtype, str) else getattr(dtype, "__name__", None) or str(dtype)
     text = text.rsplit(".", 1)[-1]
     name = _ALIASES.get(text, text)

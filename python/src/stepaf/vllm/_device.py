@@ -127,7 +127,7 @@ class FfnStages(_Stages):
                     raise
             return got, taken
         if counts is None:
-            raise error(StateError, "STATE", "the control plane has told no numbers of rows")
+            raise error(StateError, "STATE", "the control plane has sent no numbers of rows")
         self._known(stage)
         self._plans[stage].recv_on_stream()
         if compare:

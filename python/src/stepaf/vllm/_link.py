@@ -154,7 +154,7 @@ class Control:
                 raise ValueError("a count is out of range")
             return stages, bool(said["capturing"]), bool(said["warmup"])
         except (AttributeError, LookupError, RecursionError, TypeError, ValueError) as why:
-            raise ProtocolError(f"a control message that is none: {text[:80]!r} ({why})",
+            raise ProtocolError(f"a malformed control message: {text[:80]!r} ({why})",
                                 _core.STATUSES["STEPAF_ERR_PROTOCOL"]) from None
 
 
