@@ -227,9 +227,12 @@ tensor_obj *stepaf_py_from_capsule(PyObject *capsule)
     if (!is_in_one_piece(dl))
         return stepaf_py_refuse(STEPAF_ERR_INVALID, "the tensor is not contiguous: pass "
                                                     "tensor.contiguous(), or rows of one");
-    size_t bytes = ((size_t)dl->dtype.bits * dl->dtype.lanes + 7) / 8;
-    for (int i = 0; i < dl->ndim; i++)
-        bytes *= (size_t)dl->shape[i];
+    unsigned bits = (unsigned)dl->dtype.bits * dl->dtype.lanes;
+    if (!bits || bits % 8) /* nothing says whether they are packed */
+        return stepaf_py_refuse(STEPAF_ERR_UNSUPPORTED, "elements of %u bits", bits);
+    size_t bytes;
+    if (!stepaf_py_bytes(bits / 8, dl->ndim, dl->shape, &bytes))
+        return NULL;
     struct hold *hold = stepaf_py_hold(HOLD_FOREIGN, NULL);
     if (!hold)
         return NULL;
