@@ -126,9 +126,8 @@ struct stepaf_device_ops {
      * it. */
     stepaf_status_t (*pin)(struct stepaf_gpu *gpu, void *ptr, size_t bytes, bool *own_p);
     void (*unpin)(struct stepaf_gpu *gpu, void *ptr);
-    /* Write memory of the device; fill it with 0. Done on return, whatever streams wait for. */
+    /* Write memory of the device. Done on return, whatever streams wait for. */
     stepaf_status_t (*write)(struct stepaf_gpu *gpu, void *dst, const void *src, size_t bytes);
-    stepaf_status_t (*zero)(struct stepaf_gpu *gpu, void *dst, size_t bytes);
 
     /* ---- memory of other processes: set-up only ---- */
 

@@ -79,11 +79,6 @@ static inline stepaf_status_t stepaf_gpu_write(struct stepaf_gpu *gpu, void *dst
     return gpu->ops.write(gpu, dst, src, bytes);
 }
 
-static inline stepaf_status_t stepaf_gpu_zero(struct stepaf_gpu *gpu, void *dst, size_t bytes)
-{
-    return gpu->ops.zero(gpu, dst, bytes);
-}
-
 /* ---- memory of other processes: set-up only ---- */
 
 static inline stepaf_status_t stepaf_gpu_export(struct stepaf_gpu *gpu, const void *ptr,

@@ -120,14 +120,14 @@ static const struct {
     const char *name;
     size_t at;
 } required[] = {
-    OPERATION(probe),         OPERATION(open),           OPERATION(close),
-    OPERATION(classify),      OPERATION(alloc),          OPERATION(free),
-    OPERATION(alloc_host),    OPERATION(free_host),      OPERATION(pin),
-    OPERATION(unpin),         OPERATION(write),          OPERATION(zero),
-    OPERATION(launch),        OPERATION(launch_any),     OPERATION(copy),
-    OPERATION(store),         OPERATION(event_create),   OPERATION(event_destroy),
-    OPERATION(event_record),  OPERATION(event_await),    OPERATION(event_test),
-    OPERATION(stream_create), OPERATION(stream_destroy), OPERATION(stream_sync),
+    OPERATION(probe),          OPERATION(open),          OPERATION(close),
+    OPERATION(classify),       OPERATION(alloc),         OPERATION(free),
+    OPERATION(alloc_host),     OPERATION(free_host),     OPERATION(pin),
+    OPERATION(unpin),          OPERATION(write),         OPERATION(launch),
+    OPERATION(launch_any),     OPERATION(copy),          OPERATION(store),
+    OPERATION(event_create),   OPERATION(event_destroy), OPERATION(event_record),
+    OPERATION(event_await),    OPERATION(event_test),    OPERATION(stream_create),
+    OPERATION(stream_destroy), OPERATION(stream_sync),
 };
 #undef OPERATION
 

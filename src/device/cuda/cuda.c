@@ -259,7 +259,6 @@ const struct stepaf_device_ops stepaf_cuda_ops = {
     .pin = stepaf_cuda_pin,
     .unpin = stepaf_cuda_unpin,
     .write = stepaf_cuda_write,
-    .zero = stepaf_cuda_zero,
     .export = stepaf_cuda_export,
     .import = stepaf_cuda_import,
     .unimport = stepaf_cuda_unimport,

@@ -147,7 +147,6 @@ stepaf_status_t stepaf_cuda_pin(struct stepaf_gpu *self, void *ptr, size_t bytes
 void stepaf_cuda_unpin(struct stepaf_gpu *self, void *ptr);
 stepaf_status_t stepaf_cuda_write(struct stepaf_gpu *self, void *dst, const void *src,
                                   size_t bytes);
-stepaf_status_t stepaf_cuda_zero(struct stepaf_gpu *self, void *dst, size_t bytes);
 /* share.c */
 stepaf_status_t stepaf_cuda_export(struct stepaf_gpu *self, const void *ptr,
                                    struct stepaf_gpu_export *export_p);

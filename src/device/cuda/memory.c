@@ -211,17 +211,3 @@ stepaf_status_t stepaf_cuda_write(struct stepaf_gpu *self, void *dst, const void
     return stepaf_cuda_check(gpu->cuda, result, "cannot write %zu bytes to GPU %d", bytes,
                              gpu->base.facts.ordinal);
 }
-
-stepaf_status_t stepaf_cuda_zero(struct stepaf_gpu *self, void *dst, size_t bytes)
-{
-    struct stepaf_cuda_gpu *gpu = stepaf_cuda_gpu(self);
-    struct stepaf_cuda_scope scope;
-    stepaf_status_t status = stepaf_cuda_enter_setup(gpu, &scope);
-
-    if (status)
-        return status;
-    CUresult result = await_setup(gpu, gpu->cuda->set_async(device_of(dst), 0, bytes, gpu->stream));
-    stepaf_cuda_leave(gpu, &scope);
-    return stepaf_cuda_check(gpu->cuda, result, "cannot zero %zu bytes of GPU %d", bytes,
-                             gpu->base.facts.ordinal);
-}

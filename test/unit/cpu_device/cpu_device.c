@@ -114,7 +114,6 @@ const struct stepaf_device_ops stepaf_cpu_ops = {
     .pin = cpu_pin,
     .unpin = cpu_unpin,
     .write = cpu_write,
-    .zero = cpu_zero,
     .export = cpu_export,
     .import = cpu_import,
     .unimport = cpu_unimport,

@@ -109,7 +109,6 @@ void cpu_free_host(struct stepaf_gpu *gpu, void *ptr);
 stepaf_status_t cpu_pin(struct stepaf_gpu *gpu, void *ptr, size_t bytes, bool *own_p);
 void cpu_unpin(struct stepaf_gpu *gpu, void *ptr);
 stepaf_status_t cpu_write(struct stepaf_gpu *gpu, void *dst, const void *src, size_t bytes);
-stepaf_status_t cpu_zero(struct stepaf_gpu *gpu, void *dst, size_t bytes);
 /* share.c */
 stepaf_status_t cpu_export(struct stepaf_gpu *gpu, const void *ptr,
                            struct stepaf_gpu_export *export_p);

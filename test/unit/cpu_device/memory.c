@@ -171,13 +171,3 @@ stepaf_status_t cpu_write(struct stepaf_gpu *gpu, void *dst, const void *src, si
         memcpy(dst, src, bytes);
     return status;
 }
-
-stepaf_status_t cpu_zero(struct stepaf_gpu *gpu, void *dst, size_t bytes)
-{
-    stepaf_status_t status = cpu_device_step("cannot zero the device's memory");
-
-    (void)gpu;
-    if (!status)
-        memset(dst, 0, bytes);
-    return status;
-}

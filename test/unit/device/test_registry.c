@@ -84,12 +84,6 @@ static stepaf_status_t put(struct stepaf_gpu *gpu, void *dst, const void *src, s
     return STEPAF_OK;
 }
 
-static stepaf_status_t zero(struct stepaf_gpu *gpu, void *dst, size_t bytes)
-{
-    (void)gpu, (void)dst, (void)bytes;
-    return STEPAF_OK;
-}
-
 static stepaf_status_t launch(struct stepaf_gpu *gpu, enum stepaf_kernel kernel,
                               const struct stepaf_kernel_args *args, uint32_t blocks,
                               uint32_t threads, bool behind, void *stream)
@@ -153,7 +147,6 @@ static const struct stepaf_device_ops toy = {
     .pin = pin,
     .unpin = drop,
     .write = put,
-    .zero = zero,
     .launch = launch,
     .launch_any = launch_any,
     .copy = copy,
@@ -307,7 +300,7 @@ static void what_has_to_be_there_is_asked_for(void)
         UNIT_CONTAINS(stepaf_last_error()->text, "the device toy lacks an operation: ");
         n_refused++;
     }
-    CU_ASSERT(n_refused == 24 && n_optional == 12);
+    CU_ASSERT(n_refused == 23 && n_optional == 12);
     CU_ASSERT_EQUAL(opened, before);
     lame = toy;
     lame.unimport = drop; /* of three that belong together */
