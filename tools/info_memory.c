@@ -12,7 +12,6 @@
 
 /* One rank's result, in memory shared with the parent. */
 struct report {
-    int is_set;
     stepaf_role_t role;
     stepaf_memory_use_t use;
 };
@@ -111,7 +110,6 @@ static stepaf_status_t live(const struct run *run, int rank)
     /* No rank leaves while another one is still in its commit. */
     if (status == STEPAF_OK)
         status = stepaf_barrier(ctx, STEPAF_GROUP_WORLD, STEPAF_TIMEOUT_DEFAULT);
-    report->is_set = status == STEPAF_OK;
     stepaf_finalize(ctx);
     return status;
 }
