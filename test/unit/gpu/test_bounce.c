@@ -211,6 +211,72 @@ static void a_copy_that_fails_later_loses_the_peer(void)
     end();
 }
 
+/* The GPU fails while answers are copied in, at the n-th: the caller gets no status that says that
+ * they are there, and answers of the other peer are. */
+static void fail_arriving(int n)
+{
+    stepaf_request_h requests[DEPTH];
+
+    begin_attention(false);
+    commit();
+    for (int s = 0; s < DEPTH; s++)
+        requests[s] = start();
+    cpu_device.busy = true;
+    for (uint32_t s = 0; s < DEPTH; s++) {
+        answer(0, s, s % 2);
+        answer(1, s, s % 2);
+    }
+    CU_ASSERT_EQUAL(job->ctx->gpu.n_arriving, DEPTH * PEERS);
+    CU_ASSERT_EQUAL(stepaf_test(requests[0]), STEPAF_INPROGRESS);
+    cpu_device.busy = false;
+    cpu_device.n_calls = 0;
+    cpu_device.fail_at = n;
+    stepaf_progress(job->handle);
+    cpu_device.fail_at = 0;
+    CU_ASSERT_EQUAL(job->ctx->gpu.n_arriving, 0);
+    CU_ASSERT(job->ctx->peers[(n - 1) % PEERS].lost && !job->ctx->peers[n % PEERS].lost);
+    CU_ASSERT_EQUAL(job->n_severed, 1); /* it is alive, and might write */
+    for (int s = 0; s < DEPTH; s++) {
+        bool hit = s == (n - 1) / PEERS;
+        CU_ASSERT_EQUAL(stepaf_wait(requests[s], 0), hit ? STEPAF_ERR_PEER_LOST : STEPAF_OK);
+        if (!hit)
+            continue;
+        UNIT_CONTAINS(stepaf_last_error()->text, "cannot be brought to the GPU");
+        UNIT_CONTAINS(stepaf_last_error()->text, "GPU 0 has failed");
+        CU_ASSERT_EQUAL(stepaf_last_error()->peer_rank, (n - 1) % PEERS);
+        CU_ASSERT_EQUAL(stepaf_last_error()->phase, STEPAF_PHASE_RESPONSE);
+    }
+    end();
+}
+
+static void an_answer_that_fails_to_arrive_loses_the_peer(void)
+{
+    for (int n = 1; n <= DEPTH * PEERS; n++)
+        fail_arriving(n);
+}
+
+/* The peer has ended meanwhile, and then the GPU fails: the operation is told once. */
+static void a_lost_peers_answer_may_fail_to_arrive(void)
+{
+    begin_attention(false);
+    commit();
+    stepaf_request_h request = start();
+    cpu_device.busy = true;
+    answer(0, 0, true);
+    job->ctx->up.lost(&job->ctx->up, job->ctx->peers[0].link, "it has ended");
+    answer(1, 0, true);
+    CU_ASSERT_EQUAL(stepaf_test(request), STEPAF_INPROGRESS);
+    cpu_device.busy = false;
+    cpu_device.n_calls = 0;
+    cpu_device.fail_at = 1;
+    CU_ASSERT_EQUAL(stepaf_wait(request, 0), STEPAF_ERR_PEER_LOST);
+    cpu_device.fail_at = 0;
+    CU_ASSERT(job->ctx->gpu.n_arriving == 0 && job->n_severed == 0);
+    CU_ASSERT_EQUAL(stepaf_last_error()->peer_rank, 0);
+    UNIT_CONTAINS(stepaf_last_error()->text, "it has ended");
+    end();
+}
+
 static void other_tensors_may_be_started_with(void)
 {
     struct cpu_piece *other;
@@ -276,6 +342,9 @@ int main(void)
         {"a start that cannot copy changes nothing", a_start_that_cannot_copy_changes_nothing},
         {"nothing leaves before it is copied", nothing_leaves_before_it_is_copied},
         {"a copy that fails later loses the peer", a_copy_that_fails_later_loses_the_peer},
+        {"an answer that fails to arrive loses the peer",
+         an_answer_that_fails_to_arrive_loses_the_peer},
+        {"a lost peer's answer may fail to arrive", a_lost_peers_answer_may_fail_to_arrive},
         {"other tensors may be started with", other_tensors_may_be_started_with},
         {"a commit awaits what is arriving", a_commit_awaits_what_is_arriving},
         CU_TEST_INFO_NULL,

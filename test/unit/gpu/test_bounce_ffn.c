@@ -110,6 +110,31 @@ static void a_batch_that_the_gpu_cannot_have_is_none(void)
     end();
 }
 
+/* The GPU fails while a batch is copied in: nobody is given the batch, and the peer is lost. */
+static void a_batch_that_fails_to_arrive_is_none(void)
+{
+    begin_ffn(false);
+    struct stepaf_msg msg = fake_msg(job, STEPAF_MSG_START, PLAN, 0, 0);
+    stepaf_batch_h batch;
+    int n;
+    cpu_device.busy = true;
+    EXPECT_TAKEN(job, 0, &msg);
+    CU_ASSERT_EQUAL(stepaf_recv(job->handle, STEPAF_FROM_ANY, 0, 0, &batch, 1, &n),
+                    STEPAF_ERR_TIMEOUT);
+    CU_ASSERT_EQUAL(job->ctx->gpu.n_arriving, 1);
+    cpu_device.busy = false;
+    cpu_device.n_calls = 0;
+    cpu_device.fail_at = 1;
+    CU_ASSERT_EQUAL(stepaf_recv(job->handle, STEPAF_FROM_ANY, 0, 0, &batch, 1, &n),
+                    STEPAF_ERR_TIMEOUT);
+    cpu_device.fail_at = 0;
+    CU_ASSERT_EQUAL(job->ctx->gpu.n_arriving, 0);
+    CU_ASSERT(job->ctx->peers[0].lost && !job->ctx->peers[1].lost);
+    UNIT_CONTAINS(job->ctx->peers[0].reason, "cannot be brought to the GPU");
+    CU_ASSERT_EQUAL(job->n_severed, 1);
+    end();
+}
+
 /* Memory of keys that only streams use costs no registration and no bounce buffer. */
 static void keys_of_streams_are_left_alone(void)
 {
@@ -137,6 +162,7 @@ int main(void)
         {"batches are bounced", batches_are_bounced},
         {"batches are flushed", batches_are_flushed},
         {"a batch that the GPU cannot have is none", a_batch_that_the_gpu_cannot_have_is_none},
+        {"a batch that fails to arrive is none", a_batch_that_fails_to_arrive_is_none},
         {"keys of streams are left alone", keys_of_streams_are_left_alone},
         CU_TEST_INFO_NULL,
     };
