@@ -29,14 +29,21 @@ static int listen_as_host(void)
     return fd;
 }
 
-/* A connection to the job's name, as soon as there is somebody; then @a bytes of @a data. */
+/* A connection to the name, as soon as there is somebody. */
+static int call_name(const struct sockaddr_un *address, socklen_t bytes)
+{
+    int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
+    while (connect(fd, (const struct sockaddr *)address, bytes) != 0 && errno == ECONNREFUSED)
+        nanosleep(&(struct timespec){0, 100000}, NULL);
+    return fd;
+}
+
+/* The same to the job's name; then @a bytes of @a data. */
 static int call_as_guest(const void *data, size_t bytes)
 {
     struct sockaddr_un address;
     socklen_t address_bytes = address_of_job(&address);
-    int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
-    while (connect(fd, (struct sockaddr *)&address, address_bytes) != 0 && errno == ECONNREFUSED)
-        nanosleep(&(struct timespec){0, 100000}, NULL);
+    int fd = call_name(&address, address_bytes);
     if (bytes)
         CU_ASSERT_EQUAL(send(fd, data, bytes, MSG_NOSIGNAL), (ssize_t)bytes);
     return fd;
@@ -279,6 +286,36 @@ static void another_users_name(void)
     close(ready[1]);
 }
 
+/* Another user calls rank 0, with the right words: it is given nothing, and no rank's place. */
+static void another_user_calls(void)
+{
+    struct stepaf_join_hello hello = {
+        .magic = STEPAF_JOIN_MAGIC, .layout = STEPAF_JOIN_LAYOUT, .rank = 1, .size = 2};
+    struct rank ranks[2];
+    struct sockaddr_un address;
+    socklen_t bytes = address_of_job(&address); /* which differs between users */
+    int status;
+
+    if (geteuid() != 0)
+        return;
+    pid_t other = fork();
+    if (other == 0) {
+        char answer[sizeof(struct stepaf_join_answer)];
+        alarm(LONG_US / 1000000);
+        int fd = setuid(65534) ? -1 : call_name(&address, bytes);
+        (void)send(fd, &hello, sizeof hello, MSG_NOSIGNAL);
+        _exit(fd < 0 || recv(fd, answer, sizeof answer, 0) > 0);
+    }
+    prepare(ranks, 2, LONG_US);
+    start(ranks, 1);
+    CU_ASSERT_EQUAL(waitpid(other, &status, 0), other);
+    CU_ASSERT(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+    run(ranks + 1, 1);
+    finish(ranks, 1);
+    expect(&ranks[0], STEPAF_OK, "");
+    expect(&ranks[1], STEPAF_OK, "");
+}
+
 int main(void)
 {
     CU_TestInfo tests[] = {
@@ -291,6 +328,7 @@ int main(void)
         {"files are not trusted", files_are_not_trusted},
         {"ranks are not trusted", ranks_are_not_trusted},
         {"another user's name", another_users_name},
+        {"another user calls", another_user_calls},
         CU_TEST_INFO_NULL,
     };
     snprintf(job_name, sizeof job_name, "test-%d", (int)getpid());
