@@ -244,6 +244,44 @@ static void a_canceled_operation_waits_for_its_slot(void)
     end();
 }
 
+/* Of an operation that was complete without it, when its slot has others: impossible sizes free no
+ * slot, and right ones are counted. */
+static void what_is_owed_is_checked_too(void)
+{
+    stepaf_start_params_t all = {.field_mask = STEPAF_START_PARAM_ANSWERS, .n_answers = 2};
+    stepaf_request_h request;
+
+    begin();
+    CU_ASSERT_EQUAL(stepaf_plan_set_answers(plan, 1, 0), STEPAF_OK);
+    for (uint32_t seq = 0; seq <= DEPTH; seq++) {
+        request = start(plan);
+        struct stepaf_msg answer = response_msg(seq % DEPTH, seq);
+        answer.flags = STEPAF_MSG_RELEASED;
+        EXPECT_TAKEN(job, 0, &answer);
+        CU_ASSERT_EQUAL(stepaf_test(request), STEPAF_OK);
+    }
+    CU_ASSERT_EQUAL(stepaf_request_peer(request, 1), STEPAF_ERR_WOULD_BLOCK); /* it is left out */
+    struct stepaf_msg owed = response_msg(0, 0);
+    owed.flags = STEPAF_MSG_RELEASED;
+    owed.n = 2;
+    EXPECT_DROP(job, 1, &owed, DROP_MALFORMED);
+    owed.n = 1;
+    owed.word[STEPAF_MSG_SIZES] = 61; /* more than that rank's destination holds */
+    EXPECT_DROP(job, 1, &owed, DROP_MALFORMED);
+    CU_ASSERT_EQUAL(job->ctx->counters.late, 0);
+    owed.word[STEPAF_MSG_SIZES] = 20;
+    EXPECT_TAKEN(job, 1, &owed);
+    EXPECT_DROP(job, 1, &owed, DROP_STALE); /* twice */
+    CU_ASSERT_EQUAL(job->ctx->counters.late, 1);
+    CU_ASSERT_EQUAL(stepaf_core_counters(job->ctx).bytes_received, (DEPTH + 1) * BYTES + 20);
+    owed = response_msg(1, 1); /* of the other slot, which is next */
+    CU_ASSERT_EQUAL(stepaf_start_with(plan, &all, &request), STEPAF_ERR_WOULD_BLOCK);
+    owed.flags = STEPAF_MSG_RELEASED;
+    EXPECT_TAKEN(job, 1, &owed);
+    CU_ASSERT_EQUAL(stepaf_start_with(plan, &all, &request), STEPAF_OK);
+    end();
+}
+
 static void a_complete_operation_is_not_canceled(void)
 {
     begin();
@@ -320,6 +358,7 @@ int main(void)
         {"a release without an answer cancels", a_release_without_an_answer_cancels},
         {"without pulls the release is the answer", without_pulls_the_release_is_the_answer},
         {"a canceled operation waits for its slot", a_canceled_operation_waits_for_its_slot},
+        {"what is owed is checked too", what_is_owed_is_checked_too},
         {"a complete operation is not canceled", a_complete_operation_is_not_canceled},
         {"types that are not for an attention rank are dropped",
          types_that_are_not_for_an_attention_rank_are_dropped},
