@@ -175,6 +175,17 @@ static void judge_times(struct hs_job *job)
     HS_INT(back_ns / 1000000, <, bound_ms);
 }
 
+/* Before the first commit, where only the bootstrap knows who is there. */
+static bool meet_uncommitted(struct hs_job *job)
+{
+    stepaf_group_t own =
+        stepaf_role(job->ctx) == STEPAF_FFN ? STEPAF_GROUP_FFN : STEPAF_GROUP_ATTENTION;
+
+    hs_step("barriers before the commit");
+    return HS_OK(stepaf_barrier(job->ctx, STEPAF_GROUP_WORLD, STEPAF_TIMEOUT_DEFAULT)) &&
+           HS_OK(stepaf_barrier(job->ctx, own, STEPAF_TIMEOUT_DEFAULT));
+}
+
 static void be_rank(struct hs_job *job)
 {
     struct rank rank = {.job = job, .life = -1};
@@ -186,9 +197,9 @@ static void be_rank(struct hs_job *job)
     if (!HS_OK(hs_init(job, 0, &params, &job->ctx)))
         return;
     take_places(job);
-    if ((job->rank == 0 && !tell_address(&rank)) || !grow_prepare(&rank) ||
-        !HS_OK(stepaf_commit(job->ctx)) || !await_new(&rank, STEPAF_MEMBER_OUT) ||
-        !look_around(&rank, "has not joined"))
+    if ((job->rank == 0 && !tell_address(&rank)) || !meet_uncommitted(job) ||
+        !grow_prepare(&rank) || !HS_OK(stepaf_commit(job->ctx)) ||
+        !await_new(&rank, STEPAF_MEMBER_OUT) || !look_around(&rank, "has not joined"))
         return;
     for (int life = 0; life < LIVES; life++)
         if (!live_with(&rank, life))
