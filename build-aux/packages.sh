@@ -22,9 +22,10 @@ packages_browser="chromium"
 # packages_missing PACKAGE...: print those that are not installed.
 packages_missing()
 {
+    packages_there=" $(dpkg-query -W -f='${Status} ${Package}\n' "$@" 2>/dev/null | sed -n 's/.*ok installed //p' | tr '\n' ' ')"
     for package; do
-        case $(dpkg-query -W -f='${Status}' "$package" 2>/dev/null) in
-        *"ok installed") ;;
+        case $packages_there in
+        *" $package "*) ;;
         *) printf '%s ' "$package" ;;
         esac
     done
