@@ -16,18 +16,25 @@ if ! command -v valgrind >/dev/null; then
     exit 77
 fi
 
-# compile CXX STANDARD: the loops in C++, and their machine code as text.
+# compile CXX STANDARD: the loops in C++, and their machine code as text; false if they do not know the standard.
 compile()
 {
     # shellcheck disable=SC2086
-    $1 -std="$2" $flags -c "$sources/cost_cxx.cc" -o "$directory/cost_cxx.o" &&
-        $1 -std="$2" -fno-exceptions $flags -c "$sources/cost_try.cc" -o "$directory/cost_try.o" || exit 1
+    if ! {
+        $1 -std="$2" $flags -c "$sources/cost_cxx.cc" -o "$directory/cost_cxx.o" &&
+            $1 -std="$2" -fno-exceptions $flags -c "$sources/cost_try.cc" -o "$directory/cost_try.o"
+    } 2>"$directory/errors"; then
+        knows "$1" "$2" || return
+        cat "$directory/errors"
+        exit 1
+    fi
     for part in cxx try; do
         objdump -dr "$directory/cost_$part.o" || exit 1
     done >"$directory/code.$2"
 }
 
-# knows CXX STANDARD: also the library that comes with it, as clang 14 does not know that of gcc 13 beyond C++17.
+# knows CXX STANDARD: also the library that comes with it, as clang 14 does not know that of gcc 13 beyond C++17. Asked where
+# something does not compile: it takes as long as a program.
 knows() { printf '#include <%s>\n' chrono string | $1 -std="$2" -x c++ -fsyntax-only - 2>/dev/null; }
 
 # all_standards CC CXX: count C++17, and the later ones where their code is another.
@@ -38,11 +45,10 @@ all_standards()
     $1 $flags -c "$sources/cost_c.c" -o "$directory/cost_c.o" &&
         $1 $flags -c "$sources/cost_main.c" -o "$directory/cost_main.o" || exit 1
     for standard in c++17 c++20 c++2b; do
-        if ! knows "$2" $standard; then
+        if ! compile "$2" $standard; then
             echo "$2 $standard: it cannot be compiled"
             continue
         fi
-        compile "$2" $standard
         if [ $standard != c++17 ] && cmp -s "$directory/code.c++17" "$directory/code.$standard"; then
             echo "$2 $standard: the same machine code"
         else
