@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "exec.h"
 
-#include <errno.h>
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -128,6 +127,5 @@ int run_exec(int argc, char **argv)
     if (spec.bind != RUN_BIND_NONE || spec.devices)
         take_place(&spec, &rank);
     execvp(program[0], program);
-    fprintf(stderr, "stepaf-run: cannot run %s: %s\n", program[0], strerror(errno));
-    return errno == ENOENT ? RUN_EXIT_NOT_FOUND : RUN_EXIT_NOT_RUN;
+    return run_fail_program(program[0]);
 }

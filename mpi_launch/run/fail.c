@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "fail.h"
 
+#include <errno.h>
 #include <stdarg.h>
 #include <stdio.h>
+#include <string.h>
 
 static char fail_text[RUN_FAIL_MAX];
 
@@ -22,4 +24,12 @@ void run_fail_set(const char *format, ...)
 const char *run_fail_text(void)
 {
     return fail_text;
+}
+
+int run_fail_program(const char *name)
+{
+    int error = errno; /* printing may fail as well */
+
+    fprintf(stderr, "stepaf-run: cannot run %s: %s\n", name, strerror(error));
+    return error == ENOENT ? RUN_EXIT_NOT_FOUND : RUN_EXIT_NOT_RUN;
 }

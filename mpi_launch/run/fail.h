@@ -18,4 +18,7 @@ void run_fail_set(const char *format, ...) __attribute__((format(printf, 1, 2)))
 /* Return the last recorded sentence; "" if there is none. */
 const char *run_fail_text(void);
 
+/* Print that a program could not be run, for the reason in errno. Return the exit code. */
+int run_fail_program(const char *name);
+
 #endif

@@ -93,8 +93,7 @@ static int launch(struct run_command *command)
         putenv(command->env.word[i]);
     fflush(stderr);
     execvp(command->argv.word[0], command->argv.word);
-    fprintf(stderr, "stepaf-run: cannot run %s: %s\n", command->argv.word[0], strerror(errno));
-    return errno == ENOENT ? RUN_EXIT_NOT_FOUND : RUN_EXIT_NOT_RUN;
+    return run_fail_program(command->argv.word[0]);
 }
 
 int main(int argc, char **argv)

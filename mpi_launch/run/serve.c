@@ -66,8 +66,7 @@ static _Noreturn void become_rank(const struct service *service, int local, cons
     set_number("LOCAL_RANK", local);
     set_number("LOCAL_WORLD_SIZE", job->ranks);
     execvp(job->words.word[0], job->words.word);
-    fprintf(stderr, "stepaf-run: cannot run %s: %s\n", job->words.word[0], strerror(errno));
-    _exit(errno == ENOENT ? RUN_EXIT_NOT_FOUND : RUN_EXIT_NOT_RUN);
+    _exit(run_fail_program(job->words.word[0]));
 }
 
 static void signal_all(const struct service *service, int number)

@@ -131,6 +131,8 @@ has err 'SLURM_PROCID'
 expect 5 "$run" --exec bind=none sh -c 'exit 5'
 expect 127 "$run" --exec bind=none stepaf-no-such-program
 is err 'stepaf-run: cannot run stepaf-no-such-program: No such file or directory'
+# The code tells it even where the sentence cannot be written.
+expect 127 sh -c '"$0" --exec bind=none stepaf-no-such-program 2>/dev/full' "$run"
 expect 126 "$run" --exec bind=none /
 is err 'stepaf-run: cannot run /: Permission denied'
 expect 2 "$run" --exec
