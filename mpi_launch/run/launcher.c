@@ -151,7 +151,8 @@ static int ask_srun(const struct run_options *options, const char *job, int is_a
         code = run_probe(argv, PROBE_TIMEOUT_MS, said, sizeof(said));
     if (code < 0 && errno == ENOENT)
         return run_fail("%s%s, and there is no srun: install slurm-client",
-                        job ? "this process is in Slurm's job " : "Slurm is asked for", job ? job : "");
+                        job ? "this process is in Slurm's job " : "Slurm is asked for",
+                        job ? job : "");
     launcher_p->mpi[0] = '\0';
     if (code != 0) {
         run_fail_set("srun --mpi=list has failed (%s): %.300s",
