@@ -12,7 +12,7 @@
 
 #include "returns.h"
 
-enum { FIRST_PORT = 27150, LAST_PORT = 27169 };
+enum { FIRST_PORT = 27170, LAST_PORT = 27209 };
 
 static bool is_refused;
 
