@@ -20,6 +20,7 @@
 
 #include "base/interrupt.h"
 #include "base/log.h"
+#include "boot/member_net.h"
 #include "core/members.h"
 #include "wireup/agree_return.h"
 #include "wireup/connect.h"
@@ -203,6 +204,26 @@ static stepaf_status_t follow_peers(struct stepaf_agreement *a, const uint8_t *a
     return status;
 }
 
+/* Lose the returned ranks that report links which are not up, once the other ranks have waited for
+ * nothing else during half of the time that was left: such a link joins two of them. */
+static void lose_pending(struct stepaf_agreement *a, const uint8_t *all)
+{
+    struct stepaf_ctx_members *members = &a->ctx->job.members;
+    struct stepaf_agree_report report;
+
+    if (!a->pending_until_ns)
+        a->pending_until_ns = stepaf_halfway_ns(a->deadline_ns);
+    if (stepaf_monotonic_ns() < a->pending_until_ns || members->returned[a->ctx->job.boot.rank])
+        return;
+    for (int r = 0; r < a->ctx->job.boot.size; r++)
+        if (members->returned[r] && stepaf_agree_hears(a, r, all) &&
+            stepaf_agree_read(all + a->offsets[r], a->offsets[r + 1] - a->offsets[r], &report) &&
+            report.pending)
+            stepaf_member_net_lose(members->net, r,
+                                   "its links were not up in time in the commit in which it "
+                                   "returned");
+}
+
 /* What all have reported: every rank comes to the same outcome. STEPAF_INPROGRESS: they have to
  * meet again. */
 static stepaf_status_t check_all(struct stepaf_agreement *a, const uint8_t *all)
@@ -210,6 +231,7 @@ static stepaf_status_t check_all(struct stepaf_agreement *a, const uint8_t *all)
     bool is_news = a->patience_ns && stepaf_agree_note_absent(a, all);
     uint64_t sum = 0;
     uint32_t left_ms = UINT32_MAX;
+    bool others_wait = false; /* ranks that have not returned */
 
     if (is_news) /* in which nobody has waited for links */
         a->patience_ns = stepaf_halfway_ns(a->deadline_ns);
@@ -227,8 +249,10 @@ static stepaf_status_t check_all(struct stepaf_agreement *a, const uint8_t *all)
         if (report.pending && a->waits_for < 0)
             a->waits_for = r;
         sum += report.sum;
-        if (!a->ctx->job.members.returned[r] && report.left_ms < left_ms)
-            left_ms = report.left_ms;
+        if (a->ctx->job.members.returned[r])
+            continue;
+        others_wait = others_wait || report.pending;
+        left_ms = report.left_ms < left_ms ? report.left_ms : left_ms;
     }
     a->ctx->commit.members_deadline_ns = stepaf_deadline_ns(left_ms * 1000LL);
     stepaf_status_t reached = stepaf_agree_reaches(a, all);
@@ -240,6 +264,10 @@ static stepaf_status_t check_all(struct stepaf_agreement *a, const uint8_t *all)
     if (!sum) {
         int longer = a->wait_ms ? 2 * a->wait_ms : FIRST_WAIT_MS;
         a->wait_ms = longer < LONGEST_WAIT_MS ? longer : LONGEST_WAIT_MS;
+        if (a->patience_ns && a->waits_for >= 0 && !others_wait)
+            lose_pending(a, all);
+        else
+            a->pending_until_ns = 0;
         return a->waits_for < 0 ? STEPAF_OK : STEPAF_INPROGRESS;
     }
     if (a->n_disputes++ == DISPUTES_MAX)

@@ -22,6 +22,9 @@ struct stepaf_agreement {
     bool settled;  /* by the last reports both ends of each link have the same transport */
     int n_absent;  /* ranks without a report among the last: they are lost */
     int64_t patience_ns; /* until when members wait for who has returned; 0: nobody has */
+    /* until when they do where only ranks that have returned have links that are not up; 0: others
+     * have such links, or all links are up */
+    int64_t pending_until_ns;
 };
 
 /* Return whether ranks return in this commit. */

@@ -6,7 +6,8 @@
  *
  * --dead A,B: the world ranks that are killed. --halts A: the one whose next process stops.
  * --at asks: it stops while it waits to be admitted; agreed: once links are agreed on; ready: once it
- * has told a peer that it is ready; clock: while clocks are compared. --own S: the seconds that the
+ * has told a peer that it is ready; clock: while clocks are compared; apart: nobody stops, but the two
+ * cannot connect to each other, and the others lose both. --own S: the seconds that the
  * commits of the returning processes have; the others have STEPAF_COMMIT_TIMEOUT_US. */
 #include <signal.h>
 #include <stdio.h>
@@ -16,9 +17,10 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "halts.h"
 #include "returns.h"
 
-enum { STAMP_MEETINGS = 8, STAMP_WORKS = 20, N_DEAD = 2, OPS = 4 };
+enum { STAMP_MEETINGS = 8, STAMP_WORKS = 20, N_DEAD = 2, OPS = 4, APART_LIMIT_S = 8 };
 
 /* What the job is to do, by the command line. */
 struct plan {
@@ -49,6 +51,11 @@ static const char *line_of(const struct plan *plan)
         if (!strcmp(plan->at, lines[i][0]))
             return lines[i][1];
     return NULL;
+}
+
+static bool is_apart(const struct plan *plan)
+{
+    return !strcmp(plan->at, "apart");
 }
 
 static bool is_dead(const struct plan *plan, int world)
@@ -167,6 +174,24 @@ static bool go_on_without(struct rank *rank, const struct plan *plan)
     return returns_await_state(rank, plan->halts, STEPAF_MEMBER_ASKS) && meet(rank, 5, left);
 }
 
+/* The two that could not connect to each other are lost, well before the deadline of the commit, and
+ * their next processes ask. */
+static bool go_on_without_both(struct rank *rank, const struct plan *plan)
+{
+    int64_t most_ns = atomic_load(&rank->job->shared->stamp[STAMP_COMMIT]);
+
+    if (most_ns > APART_LIMIT_S * 1000000000LL * hs_slow())
+        return HS_FAILED("the commit has taken %lld ms", (long long)most_ns / 1000000);
+    for (int i = 0; i < N_DEAD; i++) {
+        stepaf_member_state_t state = returns_state_of(rank, plan->dead[i]);
+        if (state == STEPAF_MEMBER_IN || state == STEPAF_MEMBER_SLOW)
+            return HS_FAILED("world rank %d is %d", plan->dead[i], (int)state);
+    }
+    return returns_await_state(rank, plan->dead[0], STEPAF_MEMBER_ASKS) &&
+           returns_await_state(rank, plan->dead[1], STEPAF_MEMBER_ASKS) &&
+           meet(rank, 5, rank->job->size - N_DEAD);
+}
+
 static bool live(struct rank *rank, const struct plan *plan, int life)
 {
     int size = rank->job->size;
@@ -184,7 +209,7 @@ static bool live(struct rank *rank, const struct plan *plan, int life)
             return false;
         rank->epoch = stepaf_epoch(rank->job->ctx);
         rank->is_new = false;
-        if (!go_on_without(rank, plan))
+        if (!(is_apart(plan) ? go_on_without_both : go_on_without)(rank, plan))
             return false;
     }
     return returns_commit(rank, STEPAF_COMMIT_ADMIT) && look_at_states(rank, plan, -1) &&
@@ -217,6 +242,8 @@ static void be_rank(struct hs_job *job, int life)
         setenv("STEPAF_LOG_LEVEL", "trace", 1);
         stepaf_log_set_callback(halt_at, (void *)(uintptr_t)line_of(&plan));
     }
+    if (life == 1 && is_apart(&plan))
+        halts_be_apart();
     setenv("STEPAF_SECRET", returns_secret, 1);
     if (life == 0) {
         is_open = hs_open(job);
@@ -230,6 +257,12 @@ static void be_rank(struct hs_job *job, int life)
     rank.exchange.n_ops = (uint64_t)life * 1000000;
     if (!member_ops_prepare(&rank.exchange) || (!life && !HS_OK(stepaf_commit(job->ctx))))
         return;
+    if (life == 1 && is_apart(&plan)) {
+        HS_REFUSED(stepaf_commit(job->ctx), STEPAF_ERR_PEER_LOST);
+        stepaf_finalize(job->ctx);
+        fflush(NULL);
+        _exit(hs_failed() ? 1 : RETURNS_HAS_LEFT);
+    }
     if (live(&rank, &plan, life))
         hs_close(job);
 }
@@ -254,6 +287,8 @@ static void body(struct hs_job *job)
             return;
         if (WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL &&
             atomic_exchange(&job->shared->killed[job->rank], 0))
+            continue;
+        if (WIFEXITED(status) && WEXITSTATUS(status) == RETURNS_HAS_LEFT)
             continue;
         if (!WIFEXITED(status) || WEXITSTATUS(status))
             HS_FAILED("its process has ended with status %x", status);
