@@ -70,7 +70,7 @@ from_either()
     return $code
 }
 try "an address that nobody is at" \
-    "$(either_or_both 'no transport reaches FFN rank 0 (world rank 2): tcp: all are this host's own')" \
+    "$(either_or_both 'no transport reaches FFN rank 0 (world rank 2): tcp: all are this host'\''s own')" \
     from_either nobody_there
 # An address without a way to it, and one with a way on which all is lost.
 for index in 1 2 3; do

@@ -324,7 +324,7 @@ END
 
     # The formulas of docs/scale.md: 17 keys that are pushed and 16 that are pulled, one region.
     expect 0 --startup --procs 2 --keys 33 --transport shm --json "$directory/json"
-    one=$((20 + 4 + (4 + 3 + 4 + 40) + 12 + 33 * 44 + 4 + 12 + 16 + 12 + 16 + 24))
+    one=$((20 + 4 + (4 + 3 + 4 + 40) + 12 + 33 * 44 + 4 + 12 + 16 + 12 + 16 + 28))
     equal commit_bytes "$(field commit_bytes)" $((one + 17 * 32))
     equal commit_all_bytes "$(field commit_all_bytes)" $((2 * one + 17 * 32))
     for few_keys in 2 400; do

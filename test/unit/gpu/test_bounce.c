@@ -241,7 +241,7 @@ static void fail_arriving(int n)
         CU_ASSERT_EQUAL(stepaf_wait(requests[s], 0), hit ? STEPAF_ERR_PEER_LOST : STEPAF_OK);
         if (!hit)
             continue;
-        UNIT_CONTAINS(stepaf_last_error()->text, "cannot be brought to the GPU");
+        UNIT_CONTAINS(stepaf_last_error()->text, "cannot be copied to the GPU");
         UNIT_CONTAINS(stepaf_last_error()->text, "GPU 0 has failed");
         CU_ASSERT_EQUAL(stepaf_last_error()->peer_rank, (n - 1) % PEERS);
         CU_ASSERT_EQUAL(stepaf_last_error()->phase, STEPAF_PHASE_RESPONSE);

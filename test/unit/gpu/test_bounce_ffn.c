@@ -130,7 +130,7 @@ static void a_batch_that_fails_to_arrive_is_none(void)
     cpu_device.fail_at = 0;
     CU_ASSERT_EQUAL(job->ctx->gpu.n_arriving, 0);
     CU_ASSERT(job->ctx->peers[0].lost && !job->ctx->peers[1].lost);
-    UNIT_CONTAINS(job->ctx->peers[0].reason, "cannot be brought to the GPU");
+    UNIT_CONTAINS(job->ctx->peers[0].reason, "cannot be copied to the GPU");
     CU_ASSERT_EQUAL(job->n_severed, 1);
     end();
 }

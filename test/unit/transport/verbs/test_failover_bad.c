@@ -34,12 +34,12 @@ static void miscount(int more, const char *reason)
  * see it; the caller has its source back. */
 static void what_was_acknowledged_can_be_gone(void)
 {
-    miscount(-1, "a dead rail has acknowledged what the peer does not have");
+    miscount(-1, "a dead rail has acknowledged data that the peer does not have");
 }
 
 static void the_peer_may_have_counted_more_than_there_are(void)
 {
-    miscount(1, "it says that it has taken 4 messages, of 3");
+    miscount(1, "it reports that it has received 4 messages, of 3");
 }
 
 static void say(uint8_t type, uint8_t rails, uint8_t n_words)
