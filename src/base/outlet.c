@@ -15,7 +15,7 @@
 #include "base/fd.h"
 
 enum {
-    TTY_BYTES = 128 /* a pseudo-terminal that is ready has room for 256; a newline takes two */
+    TTY_BYTES = 1 /* a pseudo-terminal that is ready may have room for no more (Linux 6.18) */
 };
 
 /* Return whether to open @a rdev again opens the same terminal: /dev/tty and a pseudo-terminal's
