@@ -327,6 +327,9 @@ END
     one=$((20 + 4 + (4 + 3 + 4 + 40) + 12 + 33 * 44 + 4 + 12 + 16 + 12 + 16 + 28))
     equal commit_bytes "$(field commit_bytes)" $((one + 17 * 32))
     equal commit_all_bytes "$(field commit_all_bytes)" $((2 * one + 17 * 32))
+    # Only FFN ranks give addresses: what is left of both ranks' bytes is the attention rank's.
+    expect 0 --startup --procs 2 --keys 33 --transport shm,tcp --json "$directory/json"
+    equal attention_bytes $(($(field commit_all_bytes) - $(field commit_bytes))) $((one + 11 + 40 + 4))
     for few_keys in 2 400; do
         expect 0 --startup --procs 5 --split attn=2,ffn=3 --keys $few_keys --transport tcp \
             --json "$directory/json"
