@@ -229,7 +229,10 @@ tensor_obj *stepaf_py_from_capsule(PyObject *capsule)
                                                     "tensor.contiguous(), or rows of one");
     unsigned bits = (unsigned)dl->dtype.bits * dl->dtype.lanes;
     if (!bits || bits % 8) /* nothing says whether they are packed */
-        return stepaf_py_refuse(STEPAF_ERR_UNSUPPORTED, "elements of %u bits", bits);
+        return stepaf_py_refuse(STEPAF_ERR_UNSUPPORTED,
+                                "the tensor has elements of %u bits, and only whole bytes are "
+                                "supported",
+                                bits);
     size_t bytes;
     if (!stepaf_py_bytes(bits / 8, dl->ndim, dl->shape, &bytes))
         return NULL;

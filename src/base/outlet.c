@@ -15,7 +15,9 @@
 #include "base/fd.h"
 
 enum {
-    TTY_BYTES = 1 /* a pseudo-terminal that is ready may have room for no more (Linux 6.18) */
+    /* A pseudo-terminal that is ready may have room for no more (Linux 6.18). A newline that it turns
+     * into two bytes may still wait there. */
+    TTY_BYTES = 1
 };
 
 /* Return whether to open @a rdev again opens the same terminal: /dev/tty and a pseudo-terminal's
