@@ -179,11 +179,12 @@ struct stepaf_transport_ops {
     stepaf_status_t (*finish_connects)(struct stepaf_transport *transport, int64_t deadline_ns,
                                        int wait_ms, uint32_t *peer_p, char *reason);
 
-    /* Only in the first commit, after finish_connects: check that data gets through over each link,
-     * where connecting does not show that. Called repeatedly; never waits. Before @a begin, not all
-     * ranks have connected: then say only whether there is something to check. STEPAF_INPROGRESS:
-     * there is. STEPAF_ERR_NO_TRANSPORT: nothing gets through to *peer_p; @a reason says why. Then
-     * that link is disconnected, and both ends take another transport. */
+    /* In a commit that has made links, after finish_connects: check that data gets through over each
+     * of them, where connecting does not show that. Called repeatedly; never waits. Before @a begin,
+     * not all ranks have connected: then say only whether there is something to check.
+     * STEPAF_INPROGRESS: there is, for *peer_p. STEPAF_ERR_NO_TRANSPORT: nothing gets through to
+     * *peer_p; @a reason says why. Then that link is disconnected, and both ends take another
+     * transport; if there is none, a peer that has just returned is lost. */
     stepaf_status_t (*prove_links)(struct stepaf_transport *transport, bool begin, uint32_t *peer_p,
                                    char *reason);
 

@@ -20,7 +20,6 @@
 
 #include "base/interrupt.h"
 #include "base/log.h"
-#include "boot/member_net.h"
 #include "core/members.h"
 #include "wireup/agree_return.h"
 #include "wireup/connect.h"
@@ -104,22 +103,33 @@ static stepaf_status_t leave_link(const struct stepaf_agreement *a, unsigned t, 
     return status ? status : STEPAF_INPROGRESS;
 }
 
-/* See whether they work, once all ranks have connected. */
-static stepaf_status_t see_whether_links_work(const struct stepaf_agreement *a, bool late)
+/* See whether the links of one transport work, once all ranks have connected. Until then nothing is
+ * sent over them, and no peer is lost for that. */
+static stepaf_status_t prove_links(const struct stepaf_agreement *a, unsigned t, bool late)
 {
-    const struct stepaf_ctx *ctx = a->ctx;
-    stepaf_status_t all = STEPAF_OK;
+    struct stepaf_transport *transport = a->ctx->net.transports[t];
+    char reason[STEPAF_REASON_MAX] = "nothing has come through in time";
+    uint32_t peer = 0;
 
-    for (unsigned t = 0; t < ctx->net.n_transports; t++) {
-        struct stepaf_transport *transport = ctx->net.transports[t];
-        char reason[STEPAF_REASON_MAX] = "nothing has come through in time";
-        uint32_t peer = 0;
+    for (;;) {
         stepaf_status_t status = transport->ops->prove_links(transport, a->settled, &peer, reason);
+        bool is_over = status == STEPAF_INPROGRESS && a->settled && stepaf_agree_has_waited(a);
         if (status == STEPAF_ERR_NO_TRANSPORT)
             status = leave_link(a, t, peer, reason);
         else if (status < 0 || (status && late))
-            status = not_connected(ctx, status < 0 ? status : STEPAF_ERR_TIMEOUT,
+            status = not_connected(a->ctx, status < 0 ? status : STEPAF_ERR_TIMEOUT,
                                    transport->ops->name, peer, reason);
+        if ((status >= 0 && !is_over) || !stepaf_agree_give_up(a, peer, reason))
+            return status;
+    }
+}
+
+static stepaf_status_t see_whether_links_work(const struct stepaf_agreement *a, bool late)
+{
+    stepaf_status_t all = STEPAF_OK;
+
+    for (unsigned t = 0; t < a->ctx->net.n_transports; t++) {
+        stepaf_status_t status = prove_links(a, t, late);
         if (status < 0)
             return status;
         all = status ? status : all;
@@ -139,11 +149,11 @@ static stepaf_status_t step(const struct stepaf_agreement *a, int wait_ms, bool 
         char reason[STEPAF_REASON_MAX] = "it is not connected yet";
         uint32_t peer = 0;
         stepaf_status_t status;
-        bool is_over = a->patience_ns && stepaf_monotonic_ns() >= a->patience_ns;
         do
             status =
                 transport->ops->finish_connects(transport, a->deadline_ns, wait_ms, &peer, reason);
-        while ((status < 0 || (status && is_over)) && stepaf_agree_give_up(a, peer, reason));
+        while ((status < 0 || (status && stepaf_agree_has_waited(a))) &&
+               stepaf_agree_give_up(a, peer, reason));
         if (status < 0 || (status && late))
             return not_connected(ctx, status < 0 ? status : STEPAF_ERR_TIMEOUT,
                                  transport->ops->name, peer, reason);
@@ -204,26 +214,6 @@ static stepaf_status_t follow_peers(struct stepaf_agreement *a, const uint8_t *a
     return status;
 }
 
-/* Lose the returned ranks that report links which are not up, once the other ranks have waited for
- * nothing else during half of the time that was left: such a link joins two of them. */
-static void lose_pending(struct stepaf_agreement *a, const uint8_t *all)
-{
-    struct stepaf_ctx_members *members = &a->ctx->job.members;
-    struct stepaf_agree_report report;
-
-    if (!a->pending_until_ns)
-        a->pending_until_ns = stepaf_halfway_ns(a->deadline_ns);
-    if (stepaf_monotonic_ns() < a->pending_until_ns || members->returned[a->ctx->job.boot.rank])
-        return;
-    for (int r = 0; r < a->ctx->job.boot.size; r++)
-        if (members->returned[r] && stepaf_agree_hears(a, r, all) &&
-            stepaf_agree_read(all + a->offsets[r], a->offsets[r + 1] - a->offsets[r], &report) &&
-            report.pending)
-            stepaf_member_net_lose(members->net, r,
-                                   "its links were not up in time in the commit in which it "
-                                   "returned");
-}
-
 /* What all have reported: every rank comes to the same outcome. STEPAF_INPROGRESS: they have to
  * meet again. */
 static stepaf_status_t check_all(struct stepaf_agreement *a, const uint8_t *all)
@@ -260,12 +250,14 @@ static stepaf_status_t check_all(struct stepaf_agreement *a, const uint8_t *all)
         a->own = reached;
     if (is_news || reached) /* the sums may be from before it */
         return STEPAF_INPROGRESS;
+    if (!sum && !a->settled && a->patience_ns) /* peers that have returned can answer from now on */
+        a->patience_ns = stepaf_halfway_ns(a->deadline_ns);
     a->settled = !sum;
     if (!sum) {
         int longer = a->wait_ms ? 2 * a->wait_ms : FIRST_WAIT_MS;
         a->wait_ms = longer < LONGEST_WAIT_MS ? longer : LONGEST_WAIT_MS;
         if (a->patience_ns && a->waits_for >= 0 && !others_wait)
-            lose_pending(a, all);
+            stepaf_agree_lose_pending(a, all);
         else
             a->pending_until_ns = 0;
         return a->waits_for < 0 ? STEPAF_OK : STEPAF_INPROGRESS;

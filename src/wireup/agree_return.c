@@ -2,6 +2,7 @@
 /* Agreement on links after the first commit, with ranks that have returned. */
 #include "wireup/agree_return.h"
 
+#include "base/time.h"
 #include "boot/member_net.h"
 #include "core/peer.h"
 #include "core/peer_renew.h"
@@ -20,6 +21,11 @@ bool stepaf_agree_concerns(const struct stepaf_peer *peer)
     if (peer->ctx->epoch == 1)
         return !peer->is_out;
     return !peer->lost && stepaf_peer_is_new(peer);
+}
+
+bool stepaf_agree_has_waited(const struct stepaf_agreement *a)
+{
+    return a->patience_ns && stepaf_monotonic_ns() >= a->patience_ns;
 }
 
 bool stepaf_agree_give_up(const struct stepaf_agreement *a, uint32_t p, const char *reason)
@@ -85,4 +91,22 @@ bool stepaf_agree_note_absent(struct stepaf_agreement *a, const uint8_t *all)
             stepaf_peer_fail(peer, "the other ranks have lost it in the commit");
     }
     return a->n_absent != n_before;
+}
+
+void stepaf_agree_lose_pending(struct stepaf_agreement *a, const uint8_t *all)
+{
+    struct stepaf_ctx_members *members = &a->ctx->job.members;
+    struct stepaf_agree_report report;
+
+    if (!a->pending_until_ns)
+        a->pending_until_ns = stepaf_halfway_ns(a->deadline_ns);
+    if (stepaf_monotonic_ns() < a->pending_until_ns || members->returned[a->ctx->job.boot.rank])
+        return;
+    for (int r = 0; r < a->ctx->job.boot.size; r++)
+        if (members->returned[r] && stepaf_agree_hears(a, r, all) &&
+            stepaf_agree_read(all + a->offsets[r], a->offsets[r + 1] - a->offsets[r], &report) &&
+            report.pending)
+            stepaf_member_net_lose(members->net, r,
+                                   "its links were not up in time in the commit in which it "
+                                   "returned");
 }

@@ -31,6 +31,8 @@ struct stepaf_agreement {
 bool stepaf_agree_has_news(const struct stepaf_ctx *ctx);
 /* Return whether the link is one that ranks agree on. */
 bool stepaf_agree_concerns(const struct stepaf_peer *peer);
+/* Return whether members have waited long enough for links to ranks that have returned. */
+bool stepaf_agree_has_waited(const struct stepaf_agreement *a);
 /* Return whether members continue without a peer whose link fails, since the peer has only just
  * returned. The peer is cut then. */
 bool stepaf_agree_give_up(const struct stepaf_agreement *a, uint32_t peer, const char *reason);
@@ -42,5 +44,8 @@ bool stepaf_agree_note_absent(struct stepaf_agreement *a, const uint8_t *all);
 /* If this rank has only just returned, check that it reaches all ranks that count. If it does not,
  * this rank leaves, and not the one that the others reach. STEPAF_ERR_PEER_LOST. */
 stepaf_status_t stepaf_agree_reaches(const struct stepaf_agreement *a, const uint8_t *all);
+/* Lose the returned ranks that report links which are not up, once the other ranks have waited for
+ * nothing else during half of the time that was left: such a link joins two of them. */
+void stepaf_agree_lose_pending(struct stepaf_agreement *a, const uint8_t *all);
 
 #endif

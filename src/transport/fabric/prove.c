@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The proof of links, in the first commit: whether data get through. An endpoint of a fabric makes
+/* The proof of links, in the commit that makes them: whether data get through. An endpoint of a fabric makes
  * no connection before its first send, and errors would show only in the first operation. Each side
  * sends a hello. A link is proven once this side's hello is complete and the peer's has arrived. A
  * side that receives no hello takes another transport, and the other side follows. */
@@ -77,6 +77,7 @@ stepaf_status_t stepaf_fabric_prove_links(struct stepaf_transport *transport, bo
                      fabric->name, finding(fabric, link));
             return STEPAF_ERR_NO_TRANSPORT;
         } else {
+            *peer_p = p;
             status = STEPAF_INPROGRESS;
         }
     }

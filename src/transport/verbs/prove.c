@@ -61,6 +61,7 @@ stepaf_status_t stepaf_verbs_prove_links(struct stepaf_transport *transport, boo
                      link->paths[0].rail->name);
             return STEPAF_ERR_NO_TRANSPORT;
         } else {
+            *peer_p = p;
             status = STEPAF_INPROGRESS;
         }
     }
