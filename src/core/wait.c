@@ -268,12 +268,24 @@ static void pause_for(struct stepaf_ctx *ctx, uint64_t idle_ticks)
         ctx->up.polled = 0;
 }
 
+/* How long the wait that begins has idled already: a caller that waits again and again, each time
+ * for a moment, idles as long as in one wait. Not so if something has come since, or the caller was
+ * away for longer than it had idled. */
+static uint64_t idled_before(const struct stepaf_ctx *ctx, uint64_t now)
+{
+    uint64_t away = now - ctx->polling.timed_out;
+    bool has_come = (int64_t)(ctx->polling.came - ctx->polling.timed_out) > 0;
+
+    return has_come || away > ctx->polling.idle_for ? 0 : ctx->polling.idle_for;
+}
+
 /* Return whether the deadline, which counts from the first clock reading, has passed. */
 static bool deadline_passed(struct stepaf_ctx *ctx, struct stepaf_waiter *waiter,
                             int64_t timeout_us, uint64_t now)
 {
     if (!waiter->began) {
         waiter->began = now;
+        waiter->idle_since = now - idled_before(ctx, now);
         waiter->deadline = now + stepaf_ticks_of_us(ctx, stepaf_timeout_us(ctx, timeout_us));
     }
     return (int64_t)(now - waiter->deadline) >= 0;
@@ -309,9 +321,11 @@ bool stepaf_waiter_idle(struct stepaf_ctx *ctx, struct stepaf_waiter *waiter, in
         find_dead_peers(ctx, now);
     if (over) {
         ctx->up.polled = 0;
+        ctx->polling.timed_out = now;
+        ctx->polling.idle_for = now - waiter->idle_since;
         return false;
     }
-    pause_for(ctx, now - waiter->began);
+    pause_for(ctx, now - waiter->idle_since);
     return true;
 }
 

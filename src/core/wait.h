@@ -9,10 +9,11 @@
 struct stepaf_ctx;
 
 struct stepaf_waiter {
-    uint64_t began;    /* ticks; 0: not started */
-    uint64_t deadline; /* ticks */
-    uint32_t polls;    /* vain polls */
-    uint32_t busy;     /* polls that brought something else */
+    uint64_t began;      /* ticks; 0: not started */
+    uint64_t deadline;   /* ticks */
+    uint64_t idle_since; /* ticks: began, or earlier by the waits that have timed out before */
+    uint32_t polls;      /* vain polls */
+    uint32_t busy;       /* polls that brought something else */
 };
 static inline struct stepaf_waiter stepaf_waiter_begin(void)
 {

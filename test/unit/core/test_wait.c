@@ -326,6 +326,46 @@ static void without_a_crowd_it_spins_first(void)
     fake_close(job);
 }
 
+/* A caller that waits again and again, each time for a moment, idles as long as in one wait. */
+static void waits_that_time_out_add_up(void)
+{
+    struct fake_job *job = begin("auto");
+    uint64_t a_wait = stepaf_ticks_of_us(job->ctx, 2000);
+
+    for (unsigned n = 1; n <= 3; n++) {
+        CU_ASSERT(idle_until_end(job, &(struct stepaf_waiter){0}, 2000) < MANY);
+        CU_ASSERT(job->ctx->polling.idle_for >= n * a_wait);
+    }
+    fake_close(job);
+}
+
+/* Return how often a thread that begins to wait sleeps immediately, having idled for @a idle_s until
+ * @a away_s ago. */
+static unsigned count_sleeps(struct fake_job *job, unsigned idle_s, unsigned away_s, bool has_come)
+{
+    uint64_t now = stepaf_ticks(), second = stepaf_ticks_of_us(job->ctx, 1000000);
+    unsigned before = job->n_armed;
+
+    job->ctx->polling.timed_out = now - away_s * second;
+    job->ctx->polling.idle_for = idle_s * second;
+    job->ctx->polling.came = has_come ? now : now - (away_s + 1) * second;
+    CU_ASSERT_TRUE(stepaf_waiter_idle(job->ctx, &(struct stepaf_waiter){.polls = 1000}, 1000000));
+    return job->n_armed - before;
+}
+
+static void who_has_idled_for_long_sleeps_at_once(void)
+{
+    struct fake_job *job = begin("auto");
+
+    job->ctx->env.sleep_after_us = 2000000;
+    CU_ASSERT_EQUAL(count_sleeps(job, 3, 0, false), 1);
+    CU_ASSERT_EQUAL(count_sleeps(job, 3, 2, false), 1);
+    CU_ASSERT_EQUAL(count_sleeps(job, 1, 0, false), 0);
+    CU_ASSERT_EQUAL(count_sleeps(job, 3, 1, true), 0);
+    CU_ASSERT_EQUAL(count_sleeps(job, 3, 4, false), 0); /* the caller did something else */
+    fake_close(job);
+}
+
 /* The lock is free while a thread idles, and its own again afterwards. */
 static void the_lock_is_left_and_taken(void)
 {
@@ -387,6 +427,8 @@ int main(void)
         {"spinning keeps the core", spinning_keeps_the_core},
         {"a crowd yields at once", a_crowd_yields_at_once},
         {"without a crowd it spins first", without_a_crowd_it_spins_first},
+        {"waits that time out add up", waits_that_time_out_add_up},
+        {"who has idled for long sleeps at once", who_has_idled_for_long_sleeps_at_once},
         {"the lock is left and taken", the_lock_is_left_and_taken},
         {"receiving times out", receiving_times_out},
         CU_TEST_INFO_NULL,
