@@ -136,7 +136,8 @@ static void watch_ranks(struct service *service, int signals)
             service->at_ms = serve_now_ms() + KILL_MS;
             left_ms = KILL_MS;
         }
-        (void)poll(polls, 2, (int)left_ms);
+        if (poll(polls, 2, (int)left_ms) < 0)
+            polls[0].revents = polls[1].revents = 0;
         if (polls[0].revents && read(STDIN_FILENO, sink, sizeof(sink)) <= 0) {
             polls[0].fd = -1;
             end_service(service, SIGNALED + SIGTERM);

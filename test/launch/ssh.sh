@@ -107,6 +107,20 @@ rank 2 of 3: attention" ] || fail "not two programs"
         [ "$(grep -c done "$directory/out")" -eq 3 ] || fail "SIG$signal, which it is to ignore, has ended ranks"
     done
 
+    # Ranks that ignore SIGTERM are killed.
+    : >"$directory/out"
+    env --default-signal timeout -s KILL 30 "$run" $both --bind none -a 2 -f 1 \
+        sh -c 'trap "" TERM; echo "up $$"; exec sleep 1000' >"$directory/out" 2>"$directory/err" &
+    pid=$!
+    await_ranks
+    kill -s TERM $pid
+    wait $pid
+    code=$?
+    [ $code -eq 143 ] || fail "with ranks that ignore SIGTERM the exit code is $code"
+    for left in $(sed -n 's/^up //p' "$directory/out"); do
+        ! kill -s KILL "$left" 2>/dev/null || fail "a rank that ignores SIGTERM is left"
+    done
+
     # More hosts than the soft limit of descriptors lets it have, and than the hard one does.
     many=localhost:1$(seq -f ',127.0.1.%.0f:1' -s '' 19)
     (ulimit -S -n 40 && "$run" --launcher ssh --hosts "$many" --bind none -a 10 -f 10 true) >"$directory/out" 2>&1 ||
