@@ -126,13 +126,13 @@ struct stepaf_ctx_net {
 
 /* How the threads of a context poll and wait. */
 struct stepaf_ctx_polling {
-    uint32_t at_once;    /* polls that a waiting thread makes in one call */
-    uint64_t came;       /* when a poll last brought something, ticks */
-    uint64_t vain_since; /* about when vain polls began, if later than came; ticks */
-    uint64_t look_at;    /* the first poll at or after this checks that peers are alive, ticks */
-    uint64_t checked;    /* when the transports last looked for dead peers, ticks */
-    uint64_t timed_out;  /* when a wait last timed out, ticks */
-    uint64_t idle_for; /* ticks: how long that wait, and those that timed out just before, idled */
+    uint32_t at_once;      /* polls that a waiting thread makes in one call */
+    uint64_t came;         /* when a poll last brought something, ticks */
+    uint64_t vain_since;   /* about when vain polls began, if later than came; ticks */
+    uint64_t look_at;      /* the first poll at or after this checks that peers are alive, ticks */
+    uint64_t checked;      /* when the transports last looked for dead peers, ticks */
+    uint64_t timed_out_at; /* when a wait last timed out, ticks */
+    uint64_t idle_for; /* ticks that it had idled, and those that had timed out just before it */
     struct stepaf_op *hint_op;      /* operation of a waiting thread, likely the next to complete */
     struct stepaf_watch *watch;     /* of operations and polls; NULL: not watched */
     struct stepaf_metrics *metrics; /* what tools see, written between polls; NULL: off */

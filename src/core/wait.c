@@ -27,6 +27,7 @@ enum {
     LOOK_BUSY_US = 100000, /* the same while other peers keep this rank busy */
     BUSY_POLLS_MASK = 63,  /* non-vain polls check the deadline this often */
     SLEEP_NS = 50000,
+    SLEEP_LEFT_US = 100,     /* a wait that ends sooner does not sleep: the kernel wakes late */
     SLEEP_LONG_NS = 1000000, /* where all transports wake the sleeper */
     WAKE_FDS = 16,
     REPORTS = 16 /* lost ranks taken from the bootstrap at a time */
@@ -207,24 +208,34 @@ static void step_in(struct stepaf_ctx *ctx, bool has_left)
 
 /* Return the length of a sleep that nothing can end: the shortest that pays. A commit that has
  * already waited is not in a hurry: its sleeps grow, and add at most an eighth to its wait. */
-static long sleep_ns(const struct stepaf_ctx *ctx, uint64_t idle_ticks)
+static long sleep_ns(const struct stepaf_ctx *ctx, uint64_t waited)
 {
     long most_ns = SLEEP_NS;
 
     if (ctx->commit.exclusive)
-        while (most_ns < SLEEP_LONG_NS && idle_ticks > stepaf_ticks_of_us(ctx, most_ns / 1000 * 16))
+        while (most_ns < SLEEP_LONG_NS && waited > stepaf_ticks_of_us(ctx, most_ns / 1000 * 16))
             most_ns *= 2;
     return most_ns < SLEEP_LONG_NS ? most_ns : SLEEP_LONG_NS;
+}
+
+/* Shorten a sleep that would end after the deadline. */
+static long until_deadline_ns(const struct stepaf_ctx *ctx, const struct stepaf_waiter *waiter,
+                              uint64_t now, long sleep_ns)
+{
+    double left_ns = (double)(waiter->deadline - now) / ctx->clock.own.ticks_per_us * 1000;
+
+    return left_ns < (double)sleep_ns ? (long)left_ns : sleep_ns;
 }
 
 /* Sleep without the lock, until a transport wakes this thread, but not for long. Only one thread
  * arms the transports; others that sleep at the same time only sleep. If another thread consumed
  * the wake-up of this one, this one would sleep on. */
-__attribute__((noinline)) static void sleep_for(struct stepaf_ctx *ctx, uint64_t idle_ticks)
+__attribute__((noinline)) static void sleep_for(struct stepaf_ctx *ctx,
+                                                const struct stepaf_waiter *waiter, uint64_t now)
 {
     struct pollfd polls[WAKE_FDS];
     bool all = false;
-    long for_ns = sleep_ns(ctx, idle_ticks);
+    long for_ns = sleep_ns(ctx, now - waiter->began);
     unsigned n = ctx->polling.asleep ? 0 : arm(ctx, polls, &all);
 
     ctx->up.polled = 0; /* arming takes system calls: new arrivals are later than the last stamp */
@@ -232,9 +243,10 @@ __attribute__((noinline)) static void sleep_for(struct stepaf_ctx *ctx, uint64_t
         return; /* something arrived before the transports were armed */
     if (n)
         ctx->polling.asleep = true;
+    for_ns = until_deadline_ns(ctx, waiter, now, n && all ? SLEEP_LONG_NS : for_ns);
     bool has_left = step_out(ctx);
     if (n)
-        (void)ppoll(polls, n, &(struct timespec){0, all ? SLEEP_LONG_NS : for_ns}, NULL);
+        (void)ppoll(polls, n, &(struct timespec){0, for_ns}, NULL);
     else
         nanosleep(&(struct timespec){0, for_ns}, NULL);
     step_in(ctx, has_left);
@@ -242,20 +254,21 @@ __attribute__((noinline)) static void sleep_for(struct stepaf_ctx *ctx, uint64_t
         ctx->polling.asleep = false;
 }
 
-/* Do nothing for a moment, without the lock. */
-static void pause_for(struct stepaf_ctx *ctx, uint64_t idle_ticks)
+/* Do nothing for a moment, without the lock. What is left of a short wait is no time to sleep. */
+static void pause_for(struct stepaf_ctx *ctx, const struct stepaf_waiter *waiter, uint64_t now)
 {
     const struct stepaf_env *env = &ctx->env;
-    bool spins =
-        env->backoff == STEPAF_ENV_BACKOFF_spin ||
-        (!ctx->polling.oversubscribed && idle_ticks < stepaf_ticks_of_us(ctx, env->spin_us));
+    bool spins = env->backoff == STEPAF_ENV_BACKOFF_spin ||
+                 (!ctx->polling.oversubscribed &&
+                  now - waiter->began < stepaf_ticks_of_us(ctx, env->spin_us));
     bool sleeps = env->backoff != STEPAF_ENV_BACKOFF_yield &&
-                  idle_ticks >= stepaf_ticks_of_us(ctx, env->sleep_after_us);
+                  now - waiter->idle_since >= stepaf_ticks_of_us(ctx, env->sleep_after_us) &&
+                  waiter->deadline - now > stepaf_ticks_of_us(ctx, SLEEP_LEFT_US);
 
     if (!spins)
         ctx->counters.yields++;
     if (!spins && sleeps) {
-        sleep_for(ctx, idle_ticks);
+        sleep_for(ctx, waiter, now);
     } else {
         bool has_left = step_out(ctx);
         if (spins)
@@ -268,15 +281,24 @@ static void pause_for(struct stepaf_ctx *ctx, uint64_t idle_ticks)
         ctx->up.polled = 0;
 }
 
-/* How long the wait that begins has idled already: a caller that waits again and again, each time
- * for a moment, idles as long as in one wait. Not so if something has come since, or the caller was
- * away for longer than it had idled. */
+/* Return how long the wait that begins has idled already: a caller that waits again and again, each
+ * time for a moment, idles as long as in one wait. Not so if something has come since the last one
+ * timed out, or the caller was away for longer than it had idled. */
 static uint64_t idled_before(const struct stepaf_ctx *ctx, uint64_t now)
 {
-    uint64_t away = now - ctx->polling.timed_out;
-    bool has_come = (int64_t)(ctx->polling.came - ctx->polling.timed_out) > 0;
+    uint64_t away = now - ctx->polling.timed_out_at;
+    bool has_come = (int64_t)(ctx->polling.came - ctx->polling.timed_out_at) > 0;
 
     return has_come || away > ctx->polling.idle_for ? 0 : ctx->polling.idle_for;
+}
+
+/* Note how long a wait that times out has idled: since something has last come. */
+static void note_time_out(struct stepaf_ctx *ctx, const struct stepaf_waiter *waiter, uint64_t now)
+{
+    bool has_come = (int64_t)(ctx->polling.came - waiter->idle_since) > 0;
+
+    ctx->polling.timed_out_at = now;
+    ctx->polling.idle_for = now - (has_come ? ctx->polling.came : waiter->idle_since);
 }
 
 /* Return whether the deadline, which counts from the first clock reading, has passed. */
@@ -321,11 +343,10 @@ bool stepaf_waiter_idle(struct stepaf_ctx *ctx, struct stepaf_waiter *waiter, in
         find_dead_peers(ctx, now);
     if (over) {
         ctx->up.polled = 0;
-        ctx->polling.timed_out = now;
-        ctx->polling.idle_for = now - waiter->idle_since;
+        note_time_out(ctx, waiter, now);
         return false;
     }
-    pause_for(ctx, now - waiter->idle_since);
+    pause_for(ctx, waiter, now);
     return true;
 }
 

@@ -181,10 +181,11 @@ struct stepaf_transport_ops {
 
     /* In a commit that has made links, after finish_connects: check that data gets through over each
      * of them, where connecting does not show that. Called repeatedly; never waits. Before @a begin,
-     * not all ranks have connected: then say only whether there is something to check.
-     * STEPAF_INPROGRESS: there is, for *peer_p. STEPAF_ERR_NO_TRANSPORT: nothing gets through to
-     * *peer_p; @a reason says why. Then that link is disconnected, and both ends take another
-     * transport; if there is none, a peer that has just returned is lost. */
+     * not all ranks have connected: then say only whether there is something to check. Every other
+     * status than STEPAF_OK comes with *peer_p. STEPAF_INPROGRESS: there is something to check.
+     * STEPAF_ERR_NO_TRANSPORT: nothing gets through to the peer; @a reason says why. That link is
+     * disconnected then, and both ends take another transport. If there is none, a peer that has
+     * just returned is lost. Both happen to such a peer also when its time is over. */
     stepaf_status_t (*prove_links)(struct stepaf_transport *transport, bool begin, uint32_t *peer_p,
                                    char *reason);
 

@@ -21,6 +21,7 @@
 #include "base/interrupt.h"
 #include "base/log.h"
 #include "core/members.h"
+#include "core/peer_renew.h"
 #include "wireup/agree_return.h"
 #include "wireup/connect.h"
 
@@ -36,7 +37,7 @@ enum {
 static stepaf_status_t refuse_malformed(const struct stepaf_ctx *ctx, int rank)
 {
     return stepaf_error_set_peer(STEPAF_ERR_PROTOCOL, STEPAF_PHASE_COMMIT, stepaf_who_is(ctx, rank),
-                                 "world rank %d: what it says of its links is malformed", rank);
+                                 "world rank %d: its report on its links is malformed", rank);
 }
 
 /* Which of the peer's transports has been taken, as the peer counts them. */
@@ -89,7 +90,7 @@ static stepaf_status_t not_connected(const struct stepaf_ctx *ctx, stepaf_status
 }
 
 /* A link over which nothing gets through: take the transport that is the next best. */
-static stepaf_status_t leave_link(const struct stepaf_agreement *a, unsigned t, uint32_t peer,
+static stepaf_status_t leave_link(struct stepaf_agreement *a, unsigned t, uint32_t peer,
                                   const char *reason)
 {
     struct stepaf_ctx *ctx = a->ctx;
@@ -100,31 +101,34 @@ static stepaf_status_t leave_link(const struct stepaf_agreement *a, unsigned t, 
                              reason);
     stepaf_status_t status = stepaf_peer_fall_back(ctx, it, &a->adverts[it->who.world_rank],
                                                    ctx->net.transports[t + 1], reason);
+    a->settled = false; /* the peer has to follow */
     return status ? status : STEPAF_INPROGRESS;
 }
 
 /* See whether the links of one transport work, once all ranks have connected. Until then nothing is
  * sent over them, and no peer is lost for that. */
-static stepaf_status_t prove_links(const struct stepaf_agreement *a, unsigned t, bool late)
+static stepaf_status_t prove_links(struct stepaf_agreement *a, unsigned t, bool late)
 {
     struct stepaf_transport *transport = a->ctx->net.transports[t];
-    char reason[STEPAF_REASON_MAX] = "nothing has come through in time";
-    uint32_t peer = 0;
 
     for (;;) {
+        char reason[STEPAF_REASON_MAX] = "no data has got through in time";
+        uint32_t peer = 0;
         stepaf_status_t status = transport->ops->prove_links(transport, a->settled, &peer, reason);
-        bool is_over = status == STEPAF_INPROGRESS && a->settled && stepaf_agree_has_waited(a);
-        if (status == STEPAF_ERR_NO_TRANSPORT)
+        bool is_over = status == STEPAF_INPROGRESS && stepaf_agree_has_waited(a) &&
+                       stepaf_agree_may_give_up(a, peer);
+        if (status == STEPAF_ERR_NO_TRANSPORT || is_over)
             status = leave_link(a, t, peer, reason);
         else if (status < 0 || (status && late))
-            status = not_connected(a->ctx, status < 0 ? status : STEPAF_ERR_TIMEOUT,
-                                   transport->ops->name, peer, reason);
-        if ((status >= 0 && !is_over) || !stepaf_agree_give_up(a, peer, reason))
+            return not_connected(a->ctx, status < 0 ? status : STEPAF_ERR_TIMEOUT,
+                                 transport->ops->name, peer, reason);
+        if (status >= 0 || !stepaf_agree_may_give_up(a, peer))
             return status;
+        stepaf_peer_cut(&a->ctx->peers[peer], stepaf_last_error()->text);
     }
 }
 
-static stepaf_status_t see_whether_links_work(const struct stepaf_agreement *a, bool late)
+static stepaf_status_t see_whether_links_work(struct stepaf_agreement *a, bool late)
 {
     stepaf_status_t all = STEPAF_OK;
 
@@ -139,7 +143,7 @@ static stepaf_status_t see_whether_links_work(const struct stepaf_agreement *a, 
 
 /* Go on with all links that were begun. STEPAF_INPROGRESS: some are not up, which is a failure when
  * @a late. */
-static stepaf_status_t step(const struct stepaf_agreement *a, int wait_ms, bool late)
+static stepaf_status_t step(struct stepaf_agreement *a, int wait_ms, bool late)
 {
     const struct stepaf_ctx *ctx = a->ctx;
     stepaf_status_t all = STEPAF_OK;
@@ -149,11 +153,10 @@ static stepaf_status_t step(const struct stepaf_agreement *a, int wait_ms, bool 
         char reason[STEPAF_REASON_MAX] = "it is not connected yet";
         uint32_t peer = 0;
         stepaf_status_t status;
-        do
-            status =
-                transport->ops->finish_connects(transport, a->deadline_ns, wait_ms, &peer, reason);
-        while ((status < 0 || (status && stepaf_agree_has_waited(a))) &&
-               stepaf_agree_give_up(a, peer, reason));
+        while ((status = transport->ops->finish_connects(transport, a->deadline_ns, wait_ms, &peer,
+                                                         reason)) &&
+               (status < 0 || stepaf_agree_has_waited(a)) && stepaf_agree_may_give_up(a, peer))
+            stepaf_peer_cut(&ctx->peers[peer], reason);
         if (status < 0 || (status && late))
             return not_connected(ctx, status < 0 ? status : STEPAF_ERR_TIMEOUT,
                                  transport->ops->name, peer, reason);
@@ -166,7 +169,7 @@ static stepaf_status_t step(const struct stepaf_agreement *a, int wait_ms, bool 
 }
 
 /* Wait for links, but not for long. */
-static stepaf_status_t await_links(const struct stepaf_agreement *a)
+static stepaf_status_t await_links(struct stepaf_agreement *a)
 {
     int64_t until_ns = stepaf_monotonic_ns() + a->wait_ms * 1000000LL;
     stepaf_status_t status;
@@ -250,8 +253,10 @@ static stepaf_status_t check_all(struct stepaf_agreement *a, const uint8_t *all)
         a->own = reached;
     if (is_news || reached) /* the sums may be from before it */
         return STEPAF_INPROGRESS;
-    if (!sum && !a->settled && a->patience_ns) /* peers that have returned can answer from now on */
+    if (!sum && !a->settled && a->patience_ns) { /* returned peers can answer from now on */
         a->patience_ns = stepaf_halfway_ns(a->deadline_ns);
+        a->pending_until_ns = 0;
+    }
     a->settled = !sum;
     if (!sum) {
         int longer = a->wait_ms ? 2 * a->wait_ms : FIRST_WAIT_MS;
@@ -264,7 +269,7 @@ static stepaf_status_t check_all(struct stepaf_agreement *a, const uint8_t *all)
     }
     if (a->n_disputes++ == DISPUTES_MAX)
         return stepaf_error_set(STEPAF_ERR_PROTOCOL, STEPAF_PHASE_COMMIT,
-                                "ranks do not come to agree on the transports of their links");
+                                "the ranks cannot agree on the transports of their links");
     if (a->in_full)
         a->own = follow_peers(a, all);
     a->in_full = true;
@@ -353,7 +358,7 @@ static void say_links(const struct stepaf_ctx *ctx)
             stepaf_log_debug(
                 STEPAF_WHO_FORMAT " is connected by %s%s%s, %s%s", STEPAF_WHO_ARGS(peer->who),
                 peer->link->name, peer->link->address[0] ? " at " : "", peer->link->address,
-                peer->refused[0] ? "since better ones cannot be used: " : "the best one there is",
+                peer->refused[0] ? "since better ones cannot be used: " : "the best one available",
                 peer->refused);
     }
 }

@@ -25,18 +25,16 @@ bool stepaf_agree_concerns(const struct stepaf_peer *peer)
 
 bool stepaf_agree_has_waited(const struct stepaf_agreement *a)
 {
-    return a->patience_ns && stepaf_monotonic_ns() >= a->patience_ns;
+    return a->settled && a->patience_ns && stepaf_monotonic_ns() >= a->patience_ns;
 }
 
-bool stepaf_agree_give_up(const struct stepaf_agreement *a, uint32_t p, const char *reason)
+bool stepaf_agree_may_give_up(const struct stepaf_agreement *a, uint32_t p)
 {
     const struct stepaf_ctx_job *job = &a->ctx->job;
-    struct stepaf_peer *peer = &a->ctx->peers[p];
+    const struct stepaf_peer *peer = &a->ctx->peers[p];
 
-    if (job->members.returned[job->boot.rank] || !job->members.returned[peer->who.world_rank])
-        return false;
-    stepaf_peer_cut(peer, reason);
-    return true;
+    return !peer->lost && job->members.returned[peer->who.world_rank] &&
+           !job->members.returned[job->boot.rank];
 }
 
 bool stepaf_agree_hears(const struct stepaf_agreement *a, int rank, const uint8_t *all)

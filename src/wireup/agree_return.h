@@ -31,11 +31,12 @@ struct stepaf_agreement {
 bool stepaf_agree_has_news(const struct stepaf_ctx *ctx);
 /* Return whether the link is one that ranks agree on. */
 bool stepaf_agree_concerns(const struct stepaf_peer *peer);
-/* Return whether members have waited long enough for links to ranks that have returned. */
+/* Return whether members have waited long enough for links to ranks that have returned. That time
+ * begins when both ends of each link have the same transport. */
 bool stepaf_agree_has_waited(const struct stepaf_agreement *a);
 /* Return whether members continue without a peer whose link fails, since the peer has only just
- * returned. The peer is cut then. */
-bool stepaf_agree_give_up(const struct stepaf_agreement *a, uint32_t peer, const char *reason);
+ * returned. */
+bool stepaf_agree_may_give_up(const struct stepaf_agreement *a, uint32_t peer);
 /* Return whether the rank's report among @a all counts. A rank that has just returned and reports a
  * failure is lost to the members, who all see the same report. */
 bool stepaf_agree_hears(const struct stepaf_agreement *a, int rank, const uint8_t *all);

@@ -326,30 +326,41 @@ static void without_a_crowd_it_spins_first(void)
     fake_close(job);
 }
 
-/* A caller that waits again and again, each time for a moment, idles as long as in one wait. */
+/* A caller that waits again and again, each time for a moment, idles as long as in one wait, unless
+ * something comes: then it has idled since. */
 static void waits_that_time_out_add_up(void)
 {
     struct fake_job *job = begin("auto");
-    uint64_t a_wait = stepaf_ticks_of_us(job->ctx, 2000);
+    struct stepaf_ctx_polling *polling = &job->ctx->polling;
+    uint64_t a_wait = stepaf_ticks_of_us(job->ctx, 10000);
 
     for (unsigned n = 1; n <= 3; n++) {
-        CU_ASSERT(idle_until_end(job, &(struct stepaf_waiter){0}, 2000) < MANY);
-        CU_ASSERT(job->ctx->polling.idle_for >= n * a_wait);
+        CU_ASSERT(idle_until_end(job, &(struct stepaf_waiter){0}, 10000) < MANY);
+        CU_ASSERT(polling->idle_for >= n * a_wait);
+        polling->timed_out_at = stepaf_ticks();
     }
+    struct stepaf_waiter waiter = stepaf_waiter_begin();
+    CU_ASSERT_TRUE(stepaf_waiter_idle(job->ctx, &waiter, 1000000));
+    CU_ASSERT(waiter.began - waiter.idle_since >= 3 * a_wait);
+    polling->came = stepaf_ticks();
+    waiter.deadline = polling->came;
+    CU_ASSERT_FALSE(stepaf_waiter_idle(job->ctx, &waiter, 1000000));
+    CU_ASSERT_EQUAL(polling->idle_for, polling->timed_out_at - polling->came);
     fake_close(job);
 }
 
 /* Return how often a thread that begins to wait sleeps immediately, having idled for @a idle_s until
  * @a away_s ago. */
-static unsigned count_sleeps(struct fake_job *job, unsigned idle_s, unsigned away_s, bool has_come)
+static unsigned count_sleeps(struct fake_job *job, unsigned idle_s, unsigned away_s, bool has_come,
+                             int64_t timeout_us)
 {
     uint64_t now = stepaf_ticks(), second = stepaf_ticks_of_us(job->ctx, 1000000);
     unsigned before = job->n_armed;
 
-    job->ctx->polling.timed_out = now - away_s * second;
+    job->ctx->polling.timed_out_at = now - away_s * second;
     job->ctx->polling.idle_for = idle_s * second;
     job->ctx->polling.came = has_come ? now : now - (away_s + 1) * second;
-    CU_ASSERT_TRUE(stepaf_waiter_idle(job->ctx, &(struct stepaf_waiter){.polls = 1000}, 1000000));
+    (void)stepaf_waiter_idle(job->ctx, &(struct stepaf_waiter){.polls = 1000}, timeout_us);
     return job->n_armed - before;
 }
 
@@ -358,11 +369,15 @@ static void who_has_idled_for_long_sleeps_at_once(void)
     struct fake_job *job = begin("auto");
 
     job->ctx->env.sleep_after_us = 2000000;
-    CU_ASSERT_EQUAL(count_sleeps(job, 3, 0, false), 1);
-    CU_ASSERT_EQUAL(count_sleeps(job, 3, 2, false), 1);
-    CU_ASSERT_EQUAL(count_sleeps(job, 1, 0, false), 0);
-    CU_ASSERT_EQUAL(count_sleeps(job, 3, 1, true), 0);
-    CU_ASSERT_EQUAL(count_sleeps(job, 3, 4, false), 0); /* the caller did something else */
+    job->ctx->env.spin_us = 0;
+    CU_ASSERT_EQUAL(count_sleeps(job, 3, 0, false, 1000000), 1);
+    CU_ASSERT_EQUAL(count_sleeps(job, 3, 2, false, 1000000), 1);
+    CU_ASSERT_EQUAL(count_sleeps(job, 1, 0, false, 1000000), 0);
+    CU_ASSERT_EQUAL(count_sleeps(job, 3, 1, true, 1000000), 0);
+    CU_ASSERT_EQUAL(count_sleeps(job, 3, 4, false, 1000000), 0); /* the caller did something else */
+    CU_ASSERT_EQUAL(count_sleeps(job, 3, 0, false, 50), 0);      /* a sleep would take longer */
+    job->ctx->env.spin_us = 200;
+    CU_ASSERT_EQUAL(count_sleeps(job, 3, 0, false, 1000000), 0); /* it spins first */
     fake_close(job);
 }
 

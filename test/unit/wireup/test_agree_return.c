@@ -5,13 +5,14 @@
 
 #include <stepaf/stepaf.h>
 
+#include "base/interrupt.h"
 #include "base/time.h"
 #include "core/ctx.h"
 #include "fake.h"
 #include "unit.h"
 #include "wireup/agree.h"
 
-enum { SOON_MS = 200, SLOW_MS = 2000, LATE_MS = 60000, SIZE = 3 };
+enum { SOON_MS = 2000, LATE_MS = 60000, SIZE = 3 };
 
 /* The test's transport: what it says of each peer's link, and when. */
 static struct {
@@ -22,6 +23,7 @@ static struct {
 static struct fake_job *job;
 static stepaf_boot_t real;
 static int64_t others_take_ns; /* until they come to the first exchange */
+static int is_interrupted_in;  /* so many exchanges; 0: no */
 
 static stepaf_status_t prove_links(struct stepaf_transport *transport, bool begin, uint32_t *peer_p,
                                    char *reason)
@@ -48,9 +50,16 @@ static stepaf_status_t prove_links(struct stepaf_transport *transport, bool begi
     return status;
 }
 
-static void disconnect(struct stepaf_link *link)
+static int stop(void *arg)
 {
-    (void)link;
+    (void)arg;
+    return 1;
+}
+
+static void interrupt(void)
+{
+    stepaf_set_interrupt(stop, NULL);
+    stepaf_interrupt_begin();
 }
 
 static stepaf_status_t exchange(void *self, const void *data, size_t bytes, void **all_p,
@@ -60,6 +69,8 @@ static stepaf_status_t exchange(void *self, const void *data, size_t bytes, void
 
     others_take_ns = 0;
     (void)nanosleep(&pause, NULL);
+    if (is_interrupted_in && !--is_interrupted_in)
+        interrupt();
     return real.allgather(self, data, bytes, all_p, offsets_p, timeout_us);
 }
 
@@ -79,7 +90,6 @@ static void begin(bool has_returned_itself)
     memset(ctx->job.members.present, 1, SIZE);
     ops = *ctx->net.transports[0]->ops;
     ops.prove_links = prove_links;
-    ops.disconnect = disconnect;
     ctx->net.transports[0]->ops = &ops;
     real = ctx->job.boot;
     ctx->job.boot.allgather = exchange;
@@ -126,11 +136,29 @@ static void a_member_is_slow(void)
 {
     begin(false);
     links.status[1] = STEPAF_INPROGRESS;
-    links.takes_ns = SLOW_MS / 100 * 1000000LL;
-    others_take_ns = SLOW_MS / 2 * 1000000LL;
-    CU_ASSERT_EQUAL(agree(SLOW_MS), STEPAF_OK);
+    links.takes_ns = SOON_MS / 100 * 1000000LL;
+    others_take_ns = SOON_MS / 2 * 1000000LL;
+    CU_ASSERT_EQUAL(agree(SOON_MS), STEPAF_OK);
     CU_ASSERT(!is_lost(0) && !is_lost(1));
     fake_close(job);
+}
+
+/* Neither before all have connected nor later. */
+static void an_interrupt_loses_nobody(void)
+{
+    for (int i = 0; i < 2; i++) {
+        begin(false);
+        links.status[1] = STEPAF_INPROGRESS;
+        if (i)
+            is_interrupted_in = 1; /* exchanges */
+        else
+            interrupt();
+        CU_ASSERT_EQUAL(stepaf_interrupt_end(agree(LATE_MS), STEPAF_PHASE_COMMIT),
+                        STEPAF_ERR_CANCELED);
+        stepaf_set_interrupt(NULL, NULL);
+        CU_ASSERT(!is_lost(0) && !is_lost(1));
+        fake_close(job);
+    }
 }
 
 static void check_failure(int peer)
@@ -160,6 +188,7 @@ int main(void)
         {"nothing gets through to a peer that has returned", nothing_gets_through_to_it},
         {"nothing is heard of it", nothing_is_heard_of_it},
         {"a member is slow", a_member_is_slow},
+        {"an interrupt loses nobody", an_interrupt_loses_nobody},
         {"nothing gets through to a member", nothing_gets_through_to_a_member},
         {"nothing gets through, and this rank has returned", this_rank_has_returned},
         CU_TEST_INFO_NULL,
