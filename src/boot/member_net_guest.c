@@ -161,7 +161,7 @@ static bool hear_state(struct stepaf_member_net *net, const struct stepaf_contro
     bool is_lost = stepaf_consensus_has_lost(consensus, consensus->rank);
     net->returns->admission = become_member(net, number, key, &unpack) ? STEPAF_MEMBER_ADMITTED
                                                                        : STEPAF_MEMBER_TURNED_AWAY;
-    snprintf(net->returns->text, sizeof net->returns->text, "it was admitted, and %s",
+    snprintf(net->returns->text, sizeof net->returns->text, "it was admitted, but %s",
              is_lost ? "the members have lost it since"
                      : "cannot take part: out of memory or descriptors");
     return true;
@@ -293,7 +293,7 @@ static stepaf_status_t call_place(struct stepaf_member_net *net, const char *pla
     int n = stepaf_control_resolve(host, addresses, limit_ns, &error);
     if (!n)
         snprintf(net->returns->text, sizeof net->returns->text, "%s",
-                 error == STEPAF_CONTROL_NO_ANSWER ? "name service has not answered"
+                 error == STEPAF_CONTROL_NO_ANSWER ? "the name service has not answered"
                                                    : "the name has no address");
     for (int i = 0; i < n && !call_once(net, place, &addresses[i], port, deadline_ns, round); i++)
         continue;
@@ -305,7 +305,7 @@ static stepaf_status_t refuse_other_size(const struct stepaf_member_net *net,
 {
     return stepaf_error_set(STEPAF_ERR_BOOT, STEPAF_PHASE_INIT,
                             "rank %d cannot return by STEPAF_JOIN: %.64s: the job there has %u "
-                            "ranks, and this process says %d (STEPAF_SIZE, STEPAF_ROOM_ATTENTION, "
+                            "ranks, but this process has %d (STEPAF_SIZE, STEPAF_ROOM_ATTENTION, "
                             "STEPAF_ROOM_FFN)",
                             net->consensus.rank, round->other_place, round->other_size,
                             net->consensus.size);

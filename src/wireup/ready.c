@@ -50,7 +50,7 @@ static stepaf_status_t fail_refused(const struct stepaf_peer *peer)
 {
     if (peer->ready_status == STEPAF_ERR_TIMEOUT)
         return stepaf_error_set(STEPAF_ERR_TIMEOUT, STEPAF_PHASE_COMMIT,
-                                STEPAF_WHO_FORMAT " has waited in vain for another rank",
+                                STEPAF_WHO_FORMAT " timed out waiting for another rank",
                                 STEPAF_WHO_ARGS(peer->who));
     return stepaf_error_set_peer(peer->ready_status, STEPAF_PHASE_COMMIT, peer->who,
                                  STEPAF_WHO_FORMAT " failed in the commit",
@@ -133,6 +133,6 @@ stepaf_status_t stepaf_commit_handshake(struct stepaf_ctx *ctx, int64_t deadline
     while (!status && !stepaf_list_empty(&ctx->net.queued))
         if (!stepaf_core_advance(ctx, &waiter, deadline_ns))
             status = stepaf_error_set(STEPAF_ERR_TIMEOUT, STEPAF_PHASE_COMMIT,
-                                      "a peer does not take what it is told");
+                                      "a peer does not accept messages");
     return status;
 }

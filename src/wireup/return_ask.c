@@ -31,7 +31,7 @@ static stepaf_status_t read_cards(const struct stepaf_ctx *ctx, const struct ste
         if (!stepaf_return_card_read(card->data, card->bytes, &words, &hello, &role) ||
             (hello.is_vacant && stepaf_member_net_consensus(ctx->job.members.net)->is_member[r]))
             return stepaf_error_set(STEPAF_ERR_PROTOCOL, STEPAF_PHASE_INIT,
-                                    "what a member tells of world rank %d is malformed", r);
+                                    "what a member reports about world rank %d is malformed", r);
         if (r == ctx->job.boot.rank)
             words = stepaf_unpack_from(own->data, own->bytes);
         roles_p[r] = (uint8_t)role;
@@ -73,7 +73,8 @@ stepaf_status_t stepaf_return_look(struct stepaf_ctx *ctx, const struct stepaf_b
 
     if (!net)
         return stepaf_error_set(STEPAF_ERR_BOOT, STEPAF_PHASE_INIT,
-                                "this process cannot call members: %.200s", ctx->job.members.mute);
+                                "this process cannot connect to members: %.200s",
+                                ctx->job.members.mute);
     if (!stepaf_member_net_be_guest(net, returns->key))
         return stepaf_error_no_memory(STEPAF_PHASE_INIT);
     stepaf_status_t status =
@@ -118,7 +119,7 @@ static stepaf_status_t turned_away(const struct stepaf_ctx *ctx)
     if (status != STEPAF_ERR_BOOT)
         return stepaf_error_set(status, STEPAF_PHASE_COMMIT, "%s", answer);
     return stepaf_error_set(STEPAF_ERR_BOOT, STEPAF_PHASE_COMMIT,
-                            "the members do not let this process take the place of world rank %d: "
+                            "the members have rejected this process as world rank %d: "
                             "%.200s",
                             ctx->job.boot.rank, answer);
 }
@@ -134,11 +135,10 @@ static stepaf_status_t not_admitted(const struct stepaf_ctx *ctx)
     if (stepaf_member_net_admission(ctx->job.members.net) == STEPAF_MEMBER_TURNED_AWAY)
         return turned_away(ctx);
     if (why_over)
-        return stepaf_error_set(
-            STEPAF_ERR_PEER_LOST, STEPAF_PHASE_COMMIT,
-            "no member is there any more that could admit this process as world "
-            "rank %d: %.160s",
-            ctx->job.boot.rank, why_over);
+        return stepaf_error_set(STEPAF_ERR_PEER_LOST, STEPAF_PHASE_COMMIT,
+                                "no member is left that could admit this process as world "
+                                "rank %d: %.160s",
+                                ctx->job.boot.rank, why_over);
     return stepaf_error_set(STEPAF_ERR_TIMEOUT, STEPAF_PHASE_COMMIT,
                             "no commit of the members has admitted this process as world rank %d%s"
                             "%.160s: they have to commit with STEPAF_COMMIT_ADMIT, or "

@@ -94,7 +94,7 @@ static stepaf_status_t check_hello(const struct stepaf_ctx *ctx, int rank, struc
     if (!stepaf_return_card_read(guest->card.at, bytes, &words, &guest->hello, &guest->role) ||
         guest->hello.wire != STEPAF_WIRE_VERSION || !guest->hello.contact.addresses.port)
         return stepaf_error_set(STEPAF_ERR_PROTOCOL, STEPAF_PHASE_COMMIT,
-                                "what it says of itself is malformed");
+                                "its advert is malformed");
     if (guest->hello.status)
         return stepaf_error_set(guest->hello.status, STEPAF_PHASE_COMMIT, "%s", guest->hello.text);
     if (guest->role != ctx->job.ranks[rank].role ||
@@ -123,10 +123,11 @@ static bool has_moved(const struct stepaf_ctx *ctx, const struct stepaf_advert *
 static stepaf_status_t refuse_way(bool has_lived)
 {
     if (has_lived)
-        return stepaf_error_set(STEPAF_ERR_MISMATCH, STEPAF_PHASE_COMMIT,
-                                "there are stream plans, and their tensors went another way to the "
-                                "process that had the place: it was on another host, or only one "
-                                "of both has a GPU, or STEPAF_CUDA_PROXY=always");
+        return stepaf_error_set(
+            STEPAF_ERR_MISMATCH, STEPAF_PHASE_COMMIT,
+            "there are stream plans, and their tensors took another path to the "
+            "process that had the place: it was on another host, or only one "
+            "of both has a GPU, or STEPAF_CUDA_PROXY=always");
     return stepaf_error_set(STEPAF_ERR_MISMATCH, STEPAF_PHASE_COMMIT,
                             "stream plans expect a new rank on the only host of the job, by GPU "
                             "memory; in a job on several hosts, STEPAF_CUDA_PROXY=always there");
@@ -161,7 +162,7 @@ static stepaf_status_t read_guest(const struct stepaf_ctx *ctx, int rank, struct
     adverts[rank] = advert;
     if (advert.asks)
         return stepaf_error_set(STEPAF_ERR_STATE, STEPAF_PHASE_COMMIT,
-                                "it asks whose GPUs reach each other, which the others do not "
+                                "it asks which GPUs reach each other, which the others do not "
                                 "ask again");
     if (has_moved(ctx, adverts, &before, &advert))
         return refuse_way(ctx->job.ranks[rank].pid);
@@ -174,13 +175,13 @@ static void turn_guest_away(struct stepaf_ctx *ctx, int rank, const struct guest
 {
     stepaf_error_t why = *stepaf_last_error();
 
-    stepaf_log_warn("a process that wants the place of world rank %d is turned away: %s", rank,
+    stepaf_log_warn("a process that asks for the place of world rank %d is rejected: %s", rank,
                     why.text);
     if (!guest->is_compared &&
         why.status != STEPAF_ERR_BOOT) /* to BOOT the guest adds this itself */
         snprintf(why.text, sizeof(why.text),
-                 "the members do not let this process take the place of world rank %d: %.200s",
-                 rank, stepaf_last_error()->text);
+                 "the members have rejected this process as world rank %d: %.200s", rank,
+                 stepaf_last_error()->text);
     if (ctx->epoch)
         stepaf_member_net_turn_away(ctx->job.members.net, rank, guest->id, &why);
 }
@@ -263,7 +264,7 @@ static stepaf_status_t adopt_guest(struct stepaf_ctx *ctx, const struct stepaf_a
                    find_words(&adverts[r], rank, &guest);
     if (!is_found || check_hello(ctx, rank, &guest))
         return stepaf_error_set(STEPAF_ERR_PROTOCOL, STEPAF_PHASE_COMMIT,
-                                "what world rank %d has said is gone", rank);
+                                "the advert of world rank %d is missing", rank);
     if (!has_come && !stepaf_member_net_admit(members->net, rank, guest.id, guest.card.at,
                                               (size_t)(guest.card.end - guest.card.at)))
         return stepaf_error_no_memory(STEPAF_PHASE_COMMIT);

@@ -85,7 +85,7 @@ began=$(date +%s)
 STEPAF_MEET=node.example:27000 STEPAF_INIT_TIMEOUT_US=1000000 ranks unshare --mount sh -c '[ $STEPAF_RANK != 0 ] || exit 0
     mount --bind /run/resolv /etc/resolv.conf; mount --bind /run/nsswitch /etc/nsswitch.conf; exec "$0"' "$rank"
 check "no answer by name service" "1 1 0" "" "\
-start: tcp bootstrap: node.example:27000: rank 0 did not arrive in time: name service has not answered: STEPAF_INIT_TIMEOUT_US is 1000000 us"
+start: tcp bootstrap: node.example:27000: rank 0 did not arrive in time: the name service has not answered: STEPAF_INIT_TIMEOUT_US is 1000000 us"
 [ $(($(date +%s) - began)) -le 4 ] || { echo "FAILED: name service was waited for"; failed=1; }
 # A name of two addresses, at the first of which somebody takes connections and says nothing.
 echo "$hosts_net4.2 twin

@@ -126,7 +126,7 @@ events = json.load(open(sys.argv[1], encoding="utf-8"))
 assert {e["pid"] for e in events if e["name"] == "operation"} == {0, 1}
 assert {e["pid"] for e in events if e["name"] == "batch"} == {2}' "$directory/at.json.$n" || fail "signal $n"
 done
-grep -q 'FFN rank 0 (world rank 2) is connected by shm;[a-z]*.*, the best one there is' "$directory/err" ||
+grep -q 'FFN rank 0 (world rank 2) is connected by shm;[a-z]*.*, the best one available' "$directory/err" ||
     fail "it is not said by what ranks are connected"
 kill "$job"
 wait "$job"

@@ -249,7 +249,7 @@ static bool ask_the_wrong_way(struct rank *rank)
         return false;
     hs_step("to be turned away");
     HS_REFUSED(stepaf_commit(job->ctx), STEPAF_ERR_MISMATCH);
-    if (!strstr(stepaf_last_error()->text, rank->life ? "went another way" : "expect a new rank"))
+    if (!strstr(stepaf_last_error()->text, rank->life ? "took another path" : "expect a new rank"))
         HS_FAILED("%s", stepaf_last_error()->text);
     stepaf_finalize(job->ctx);
     job->ctx = NULL;

@@ -151,7 +151,7 @@ static void look_up_host(const char *host, int64_t limit_ns, struct call *call)
     call->n = stepaf_control_resolve(host, call->addresses, limit_ns, &error);
     call->resolve_ns = stepaf_monotonic_ns() + RESOLVE_NS;
     if (error == STEPAF_CONTROL_NO_ANSWER)
-        snprintf(call->why, sizeof call->why, "name service has not answered");
+        snprintf(call->why, sizeof call->why, "the name service has not answered");
     else if (call->n == 0)
         snprintf(call->why, sizeof call->why, "the name has no address: %s",
                  error ? gai_strerror(error) : "no usable address");

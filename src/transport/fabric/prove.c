@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The proof of links, in the commit that makes them: whether data get through. An endpoint of a fabric makes
- * no connection before its first send, and errors would show only in the first operation. Each side
- * sends a hello. A link is proven once this side's hello is complete and the peer's has arrived. A
- * side that receives no hello takes another transport, and the other side follows. */
+/* The proof of links, in the commit that makes them: whether data get through. An endpoint of a
+ * fabric makes no connection before its first send, and errors would show only in the first
+ * operation. Each side sends a hello. A link is proven once this side's hello is complete and the
+ * peer's has arrived. A side that receives no hello takes another transport, and the other side
+ * follows. */
 #include <time.h>
 
 #include "base/fd.h"

@@ -66,7 +66,7 @@ bool stepaf_ofi_gpu_attr(struct stepaf_ofi *ofi, const struct stepaf_mem *mem,
     const char *why = ofi->gpu.never;
 
     if (!why[0] && rdma->two_ways)
-        why = "the GPU has two ways to its memory, which cannot be flushed";
+        why = "the GPU has two paths to its memory, which cannot be flushed";
     else if (!why[0])
         why = rdma->no_flush;
     snprintf(ofi->gpu.why, sizeof(ofi->gpu.why), "%s", why);

@@ -37,10 +37,11 @@ static const char *why_never_gpu(struct stepaf_ucx *ucx)
         return "STEPAF_UCX_GPU=staged";
     if (ucx->calls->context_query(ucx->context, &attr) != UCS_OK ||
         !(attr.memory_types & 1u << UCS_MEMORY_TYPE_CUDA))
-        return "this UCX has no CUDA, or UCX_TLS leaves it out";
+        return "this UCX is built without CUDA, or UCX_TLS excludes CUDA";
     ucx->gpu.has_rdma = stepaf_ucx_has_rdma(ucx);
     if (setting == STEPAF_ENV_UCX_GPU_auto && !ucx->gpu.has_rdma)
-        return "UCX has no RDMA here: it would copy by CUDA calls (STEPAF_UCX_GPU=direct)";
+        return "UCX has no RDMA device here: UCX would copy with CUDA calls "
+               "(STEPAF_UCX_GPU=direct)";
     return "";
 }
 
@@ -76,11 +77,11 @@ static const char *why_not_this_gpu(const struct stepaf_ucx *ucx, const struct s
     if (ucx->gpu.never[0])
         return ucx->gpu.never;
     if (rdma->two_ways)
-        return "the GPU has two ways to its memory, and nothing here flushes them";
+        return "the GPU has two paths to its memory, and nothing here flushes them";
     if (rdma->no_flush[0])
         return rdma->no_flush;
     if (ucx->shared.base.up->env->ucx_gpu == STEPAF_ENV_UCX_GPU_auto && !cards_reach(ucx, rdma))
-        return "no network card of UCX's reaches GPU memory (STEPAF_UCX_GPU=direct)";
+        return "no NIC of UCX reaches GPU memory (STEPAF_UCX_GPU=direct)";
     return "";
 }
 
@@ -134,7 +135,7 @@ bool stepaf_ucx_map_gpu(struct stepaf_ucx *ucx, const struct stepaf_mem *mem,
         return is_mapped;
     }
     if (!why[0])
-        snprintf(ucx->gpu.why, sizeof(ucx->gpu.why), "UCX knows no memory of %.40s",
+        snprintf(ucx->gpu.why, sizeof(ucx->gpu.why), "UCX has no memory type for %.40s",
                  mem->gpu->ops.name);
     return false;
 }
@@ -171,7 +172,7 @@ stepaf_status_t stepaf_ucx_note_gpu(struct stepaf_ucx *ucx, const struct stepaf_
     if (ucx->shared.base.up->env->ucx_gpu == STEPAF_ENV_UCX_GPU_direct)
         return stepaf_error_set(STEPAF_ERR_UNSUPPORTED, STEPAF_PHASE_COMMIT,
                                 "STEPAF_UCX_GPU=direct: %s: %.160s", ucx->version, ucx->gpu.why);
-    stepaf_log_info("ucx: GPU memory goes by bounce buffers: %s", ucx->gpu.why);
+    stepaf_log_info("ucx: GPU memory goes through bounce buffers: %s", ucx->gpu.why);
     return STEPAF_OK;
 }
 
@@ -184,5 +185,5 @@ void stepaf_ucx_describe_gpu(const struct stepaf_transport *transport, char *tex
         snprintf(text, STEPAF_REASON_MAX, "staged: %s: %.150s", ucx->version, ucx->gpu.why);
     else if (ucx->gpu.way == STEPAF_UCX_GPU_DIRECT)
         snprintf(text, STEPAF_REASON_MAX, "UCX memory type %s%s", ucx->gpu.device->ops.name,
-                 ucx->gpu.has_rdma ? "" : " (STEPAF_UCX_GPU=direct: by CUDA calls of UCX's)");
+                 ucx->gpu.has_rdma ? "" : " (STEPAF_UCX_GPU=direct: UCX copies with CUDA calls)");
 }

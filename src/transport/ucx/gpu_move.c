@@ -12,7 +12,7 @@
 #include "device/gpu.h"
 #include "transport/ucx/ucx.h"
 
-static const char *const gone = "this rank's GPU has no context any more";
+static const char *const gone = "this rank's GPU no longer has a context";
 
 /* The context is gone, so transfers of GPU memory never complete: lose all links. */
 static __attribute__((noinline, cold)) void give_gpu_up(struct stepaf_ucx *ucx)

@@ -129,7 +129,7 @@ static void warn_of_gpu(const struct stepaf_ucx_link *link)
 
     if (ucx->gpu.device && !link->by_card &&
         ucx->shared.base.up->env->ucx_gpu == STEPAF_ENV_UCX_GPU_auto)
-        stepaf_log_warn("ucx: peer %u: UCX takes no network card (%s), and copies GPU memory by "
+        stepaf_log_warn("ucx: peer %u: UCX uses no NIC (%s) and copies GPU memory with "
                         "CUDA calls, which may wait for streams (STEPAF_UCX_GPU=staged)",
                         link->shared.base.peer, link->shared.base.name);
 }

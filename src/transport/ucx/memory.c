@@ -124,7 +124,7 @@ stepaf_status_t stepaf_ucx_import_mem(struct stepaf_link *base, uint32_t id, uin
 
     if (kind != STEPAF_MEM_HOST && kind != STEPAF_MEM_CUDA)
         return stepaf_error_set(STEPAF_ERR_PROTOCOL, STEPAF_PHASE_COMMIT,
-                                "ucx: its memory is of no known kind (%u)", kind);
+                                "ucx: its memory type %u is unknown", kind);
     struct stepaf_ucx_rmem *rmem = calloc(1, sizeof(*rmem));
     if (!rmem)
         return stepaf_error_no_memory(STEPAF_PHASE_COMMIT);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Test in the first commit whether data gets through. Two queue pairs are connected without a
+/* Test, in the commit that makes a link, whether data gets through. Two queue pairs are connected without a
  * packet on the wire, so a network that blocks RDMA would show only in the first operation. A word
  * is written on each path, as check_peers does later; a live peer acknowledges it. A connection
  * through librdmacm has already crossed the network. */

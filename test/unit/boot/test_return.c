@@ -256,7 +256,7 @@ static void all_members_end(void)
     ctx->job.boot.rank = LOST;
     CU_ASSERT_EQUAL(stepaf_return_ask(ctx, "my words", 8, NULL, NULL, INT64_MAX),
                     STEPAF_ERR_PEER_LOST);
-    CU_ASSERT_PTR_NOT_NULL(strstr(stepaf_last_error()->text, "no member is there any more"));
+    CU_ASSERT_PTR_NOT_NULL(strstr(stepaf_last_error()->text, "no member is left"));
     stepaf_member_net_close(guest);
     free(ctx);
 }

@@ -394,9 +394,9 @@ static void who_says_another_size_hears_both(void)
     static const struct {
         int rank, size;
         const char *text;
-    } cases[] = {{LOST, RANKS + 1, "the job there has 3 ranks, and this process says 4 "},
-                 {RANKS, RANKS + 1, "the job there has 3 ranks, and this process says 4 "},
-                 {RANKS - 2, RANKS - 1, "the job there has 3 ranks, and this process says 2 "}};
+    } cases[] = {{LOST, RANKS + 1, "the job there has 3 ranks, but this process has 4 "},
+                 {RANKS, RANKS + 1, "the job there has 3 ranks, but this process has 4 "},
+                 {RANKS - 2, RANKS - 1, "the job there has 3 ranks, but this process has 2 "}};
 
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         struct look look;

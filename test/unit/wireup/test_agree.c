@@ -282,7 +282,8 @@ static void reports_are_not_trusted(void)
 
     for (size_t i = 0; i < sizeof(of) / sizeof(of[0]); i++) {
         of[i].status = STEPAF_ERR_PROTOCOL;
-        of[i].text = of[i].cut ? "what it says of its links is malformed" : "do not come to agree";
+        of[i].text =
+            of[i].cut ? "its report on its links is malformed" : "cannot agree on the transports";
         ranks_expect_processes(RANKS, fail, &of[i]);
     }
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Agreement on links to ranks that have returned, over a transport whose links have to be proven: who
- * is lost where no data gets through, and when. */
+/* Agreement on links to ranks that have returned, over a transport whose links have to be proven:
+ * who is lost where no data gets through, and when. */
 #include <time.h>
 
 #include <stepaf/stepaf.h>

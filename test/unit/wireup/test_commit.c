@@ -324,7 +324,7 @@ static void a_peer_that_has_waited_in_vain_is_not_to_blame(void)
     begin();
     commit_refused_by_one(STEPAF_ERR_TIMEOUT);
     UNIT_STRING(stepaf_last_error()->text,
-                "FFN rank 1 (world rank 3) has waited in vain for another rank");
+                "FFN rank 1 (world rank 3) timed out waiting for another rank");
     CU_ASSERT_EQUAL(stepaf_last_error()->peer_rank, -1);
     CU_ASSERT_EQUAL(stepaf_last_error()->peer_world_rank, -1);
     expect_broken(attention);

@@ -129,7 +129,7 @@ static void the_rest_is_staged_and_the_reason_is_told(void)
     expect_staged("cannot flush");
     begin("auto");
     cuda_fake.two_ways = true;
-    expect_staged("two ways to its memory");
+    expect_staged("two paths to its memory");
     begin("staged");
     expect_staged("STEPAF_OFI_GPU=staged");
     CU_ASSERT_EQUAL(ofi_gpu.n_options, 0);
@@ -151,7 +151,7 @@ static void direct_takes_it_or_fails(void)
     expect_refused("cannot register GPU memory: Invalid argument");
     begin("direct");
     cuda_fake.two_ways = true;
-    expect_refused("two ways");
+    expect_refused("two paths");
     begin("direct");
     cuda_fake.flush_options = 0;
     expect_refused("cannot flush");

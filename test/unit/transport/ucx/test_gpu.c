@@ -81,7 +81,7 @@ static void what_cards_reach_is_registered(void)
     expect_direct("UCX memory type cuda");
     gpu_case_begin("direct");
     ucx_fabric.resources = by_tcp;
-    expect_direct("UCX memory type cuda (STEPAF_UCX_GPU=direct: by CUDA calls of UCX's)");
+    expect_direct("UCX memory type cuda (STEPAF_UCX_GPU=direct: UCX copies with CUDA calls)");
 }
 
 static void the_rest_is_staged_and_the_reason_is_told(void)
@@ -90,20 +90,20 @@ static void the_rest_is_staged_and_the_reason_is_told(void)
     expect_staged("STEPAF_UCX_GPU=staged");
     gpu_case_begin("auto");
     ucx_gpu.has_cuda = false;
-    expect_staged("this UCX has no CUDA, or UCX_TLS leaves it out");
+    expect_staged("this UCX is built without CUDA, or UCX_TLS excludes CUDA");
     gpu_case_begin("auto");
     ucx_fabric.resources = by_tcp;
-    expect_staged("UCX has no RDMA here");
+    expect_staged("UCX has no RDMA device here");
     gpu_case_begin(
         "auto"); /* which gives no dma-buf to cards yet, and the GPU offers no other way */
     ucx_fabric.minor = 13;
-    expect_staged("no network card of UCX's reaches GPU memory");
+    expect_staged("no NIC of UCX reaches GPU memory");
     gpu_case_begin("auto");
     cuda_fake.has_dmabuf = false;
-    expect_staged("no network card of UCX's reaches GPU memory");
+    expect_staged("no NIC of UCX reaches GPU memory");
     gpu_case_begin("auto");
     cuda_fake.two_ways = true;
-    expect_staged("two ways to its memory");
+    expect_staged("two paths to its memory");
     gpu_case_begin("auto");
     cuda_fake.flush_options = 0;
     expect_staged("cannot flush");
@@ -116,13 +116,13 @@ static void direct_takes_it_or_fails(void)
 {
     gpu_case_begin("direct");
     ucx_gpu.has_cuda = false;
-    expect_refused("this UCX has no CUDA");
+    expect_refused("this UCX is built without CUDA");
     gpu_case_begin("direct");
     ucx_gpu.refuse = UCS_ERR_IO_ERROR;
     expect_refused("cannot register GPU memory: an error");
     gpu_case_begin("direct");
     cuda_fake.two_ways = true;
-    expect_refused("two ways");
+    expect_refused("two paths");
     gpu_case_begin("direct");
     cuda_fake.flush_options = 0;
     expect_refused("cannot flush");
@@ -157,7 +157,7 @@ static void a_try_says_the_same(void)
     UNIT_STRING(text, "UCX memory type cuda");
     ucx_gpu.has_cuda = false;
     stepaf_ucx_ops.probe_gpu(&env, gpu_case, text);
-    UNIT_CONTAINS(text, "staged: UCX 1.18.0: this UCX has no CUDA");
+    UNIT_CONTAINS(text, "staged: UCX 1.18.0: this UCX is built without CUDA");
     ucx_fabric.refuse_call = 1;
     stepaf_ucx_ops.probe_gpu(&env, gpu_case, text);
     UNIT_CONTAINS(text, "ucx: cannot open");

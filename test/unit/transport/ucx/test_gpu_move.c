@@ -231,7 +231,7 @@ static void memory_of_no_known_kind_is_refused(void)
     pack.data[0] ^= 0x40;
     struct stepaf_unpack unpack = stepaf_unpack_from(pack.data, pack.bytes);
     CU_ASSERT_EQUAL(side_ops->import_mem(a.links[0], 7, ROOM, &unpack, &rmem), STEPAF_ERR_PROTOCOL);
-    UNIT_CONTAINS(stepaf_last_error()->text, "ucx: its memory is of no known kind (65)");
+    UNIT_CONTAINS(stepaf_last_error()->text, "ucx: its memory type 65 is unknown");
     free(pack.data);
     end_three();
 }
@@ -366,7 +366,7 @@ static void without_its_context_links_are_lost(void)
     cuda_fake.fail_at = cuda_fake.n_calls + 1;
     (void)side_progress(&a);
     CU_ASSERT_EQUAL(a.n_lost, 2);
-    UNIT_STRING(a.lost_reason, "this rank's GPU has no context any more");
+    UNIT_STRING(a.lost_reason, "this rank's GPU no longer has a context");
     cuda_fake.fail_at = cuda_fake.n_calls + 1;
     struct stepaf_post more = post, *posts[] = {&more};
     CU_ASSERT_EQUAL(side_ops->post(posts, 1), 0);

@@ -141,7 +141,7 @@ static int meet_a_liar(const stepaf_boot_t *boot, void *arg)
     RANK_CHECK(boot, stepaf_commit(ctx) == STEPAF_ERR_PROTOCOL);
     if (boot->rank != LIAR)
         RANK_CHECK(boot, strstr(stepaf_last_error()->text,
-                                "world rank 1: what it says of its links is malformed"));
+                                "world rank 1: its report on its links is malformed"));
     stepaf_finalize(ctx);
     return 0;
 }
