@@ -101,30 +101,40 @@ static stepaf_status_t leave_link(struct stepaf_agreement *a, unsigned t, uint32
                              reason);
     stepaf_status_t status = stepaf_peer_fall_back(ctx, it, &a->adverts[it->who.world_rank],
                                                    ctx->net.transports[t + 1], reason);
+    if (status)
+        return status;
     a->settled = false; /* the peer has to follow */
-    return status ? status : STEPAF_INPROGRESS;
+    return STEPAF_INPROGRESS;
 }
 
 /* See whether the links of one transport work, once all ranks have connected. Until then nothing is
- * sent over them, and no peer is lost for that. */
+ * sent over them, and no peer is lost for that. All links that do not work are left in one go: the
+ * ranks then have to settle once. */
 static stepaf_status_t prove_links(struct stepaf_agreement *a, unsigned t, bool late)
 {
     struct stepaf_transport *transport = a->ctx->net.transports[t];
+    bool begin = a->settled, has_waited = stepaf_agree_has_waited(a) && !late;
+    stepaf_status_t all = STEPAF_OK;
 
     for (;;) {
         char reason[STEPAF_REASON_MAX] = "no data has got through in time";
         uint32_t peer = 0;
-        stepaf_status_t status = transport->ops->prove_links(transport, a->settled, &peer, reason);
-        bool is_over = status == STEPAF_INPROGRESS && stepaf_agree_has_waited(a) &&
-                       stepaf_agree_may_give_up(a, peer);
-        if (status == STEPAF_ERR_NO_TRANSPORT || is_over)
-            status = leave_link(a, t, peer, reason);
-        else if (status < 0 || (status && late))
-            return not_connected(a->ctx, status < 0 ? status : STEPAF_ERR_TIMEOUT,
-                                 transport->ops->name, peer, reason);
-        if (status >= 0 || !stepaf_agree_may_give_up(a, peer))
+        stepaf_status_t status = transport->ops->prove_links(transport, begin, &peer, reason);
+        bool leaves =
+            status == STEPAF_ERR_NO_TRANSPORT ||
+            (status == STEPAF_INPROGRESS && has_waited && stepaf_agree_may_give_up(a, peer));
+        bool goes_on = status >= 0 && !leaves;
+        if (goes_on && !(status && late))
+            return status ? status : all;
+        status = leaves ? leave_link(a, t, peer, reason)
+                        : not_connected(a->ctx, status < 0 ? status : STEPAF_ERR_TIMEOUT,
+                                        transport->ops->name, peer, reason);
+        if (status == STEPAF_INPROGRESS)
+            all = status;
+        else if (goes_on || !stepaf_agree_may_give_up(a, peer))
             return status;
-        stepaf_peer_cut(&a->ctx->peers[peer], stepaf_last_error()->text);
+        else
+            stepaf_peer_cut(&a->ctx->peers[peer], stepaf_last_error()->text);
     }
 }
 
@@ -213,6 +223,10 @@ static stepaf_status_t follow_peers(struct stepaf_agreement *a, const uint8_t *a
         if (mine < taken)
             status = stepaf_peer_fall_back(ctx, peer, &a->adverts[rank], ctx->net.transports[taken],
                                            "the other end cannot use it");
+        if (status && stepaf_agree_may_give_up(a, p)) {
+            stepaf_peer_cut(peer, stepaf_last_error()->text);
+            status = STEPAF_OK;
+        }
     }
     return status;
 }

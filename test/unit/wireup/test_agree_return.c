@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Agreement on links to ranks that have returned, over a transport whose links have to be proven:
  * who is lost where no data gets through, and when. */
+#include <stdio.h>
+#include <string.h>
 #include <time.h>
 
 #include <stepaf/stepaf.h>
@@ -10,7 +12,7 @@
 #include "core/ctx.h"
 #include "fake.h"
 #include "unit.h"
-#include "wireup/agree.h"
+#include "wireup/connect.h"
 
 enum { SOON_MS = 2000, LATE_MS = 60000, SIZE = 3 };
 
@@ -23,7 +25,8 @@ static struct {
 static struct fake_job *job;
 static stepaf_boot_t real;
 static int64_t others_take_ns; /* until they come to the first exchange */
-static int is_interrupted_in;  /* so many exchanges; 0: no */
+static int n_exchanges;
+static int is_interrupted_in; /* so many exchanges; 0: no */
 
 static stepaf_status_t prove_links(struct stepaf_transport *transport, bool begin, uint32_t *peer_p,
                                    char *reason)
@@ -68,6 +71,7 @@ static stepaf_status_t exchange(void *self, const void *data, size_t bytes, void
     struct timespec pause = {others_take_ns / 1000000000, others_take_ns % 1000000000};
 
     others_take_ns = 0;
+    n_exchanges++;
     (void)nanosleep(&pause, NULL);
     if (is_interrupted_in && !--is_interrupted_in)
         interrupt();
@@ -94,6 +98,7 @@ static void begin(bool has_returned_itself)
     real = ctx->job.boot;
     ctx->job.boot.allgather = exchange;
     memset(&links, 0, sizeof(links));
+    n_exchanges = 0;
 }
 
 static stepaf_status_t agree(int ms)
@@ -116,6 +121,18 @@ static void nothing_gets_through_to_it(void)
     CU_ASSERT_EQUAL(agree(LATE_MS), STEPAF_OK);
     CU_ASSERT(!is_lost(0) && is_lost(1));
     CU_ASSERT_PTR_NOT_NULL(strstr(job->ctx->peers[1].reason, "nothing gets through"));
+    fake_close(job);
+}
+
+/* Both are lost in one go. */
+static void nothing_gets_through_to_two(void)
+{
+    begin(false);
+    job->ctx->job.members.returned[1] = 1;
+    links.status[0] = links.status[1] = STEPAF_ERR_NO_TRANSPORT;
+    CU_ASSERT_EQUAL(agree(LATE_MS), STEPAF_OK);
+    CU_ASSERT(is_lost(0) && is_lost(1));
+    CU_ASSERT_EQUAL(n_exchanges, 2); /* before it, and after it */
     fake_close(job);
 }
 
@@ -186,6 +203,7 @@ int main(void)
 {
     CU_TestInfo tests[] = {
         {"nothing gets through to a peer that has returned", nothing_gets_through_to_it},
+        {"nothing gets through to two", nothing_gets_through_to_two},
         {"nothing is heard of it", nothing_is_heard_of_it},
         {"a member is slow", a_member_is_slow},
         {"an interrupt loses nobody", an_interrupt_loses_nobody},
