@@ -93,8 +93,7 @@ static stepaf_status_t check_hello(const struct stepaf_ctx *ctx, int rank, struc
 
     if (!stepaf_return_card_read(guest->card.at, bytes, &words, &guest->hello, &guest->role) ||
         guest->hello.wire != STEPAF_WIRE_VERSION || !guest->hello.contact.addresses.port)
-        return stepaf_error_set(STEPAF_ERR_PROTOCOL, STEPAF_PHASE_COMMIT,
-                                "its advert is malformed");
+        return stepaf_error_set(STEPAF_ERR_PROTOCOL, STEPAF_PHASE_COMMIT, "its hello is malformed");
     if (guest->hello.status)
         return stepaf_error_set(guest->hello.status, STEPAF_PHASE_COMMIT, "%s", guest->hello.text);
     if (guest->role != ctx->job.ranks[rank].role ||
@@ -264,7 +263,7 @@ static stepaf_status_t adopt_guest(struct stepaf_ctx *ctx, const struct stepaf_a
                    find_words(&adverts[r], rank, &guest);
     if (!is_found || check_hello(ctx, rank, &guest))
         return stepaf_error_set(STEPAF_ERR_PROTOCOL, STEPAF_PHASE_COMMIT,
-                                "the advert of world rank %d is missing", rank);
+                                "the hello of world rank %d is missing or malformed", rank);
     if (!has_come && !stepaf_member_net_admit(members->net, rank, guest.id, guest.card.at,
                                               (size_t)(guest.card.end - guest.card.at)))
         return stepaf_error_no_memory(STEPAF_PHASE_COMMIT);

@@ -132,8 +132,8 @@ void hs_sleep_us(int64_t us)
     nanosleep(&time, NULL);
 }
 
-/* Ranks that only yield to each other, millions of times, keep a process of another session from the
- * core for up to a minute (Linux 6.18). */
+/* Ranks that mostly yielded to each other, millions of times, were seen to keep a third one from its
+ * core for a minute (Linux 6.18). */
 void hs_yield(void)
 {
     static _Thread_local unsigned turns;

@@ -327,21 +327,25 @@ static void without_a_crowd_it_spins_first(void)
 }
 
 /* A caller that waits again and again, each time for a moment, idles as long as in one wait, unless
- * something comes: then it has idled since. */
+ * something comes: then it has idled since. It has idled for so long already that it may lose its
+ * core between two waits. */
 static void waits_that_time_out_add_up(void)
 {
     struct fake_job *job = begin("auto");
     struct stepaf_ctx_polling *polling = &job->ctx->polling;
-    uint64_t a_wait = stepaf_ticks_of_us(job->ctx, 10000);
+    uint64_t before = stepaf_ticks_of_us(job->ctx, 100000000);
+    uint64_t a_wait = stepaf_ticks_of_us(job->ctx, 1000);
 
+    polling->came = stepaf_ticks() - 2 * before;
+    polling->timed_out_at = stepaf_ticks();
+    polling->idle_for = before;
     for (unsigned n = 1; n <= 3; n++) {
-        CU_ASSERT(idle_until_end(job, &(struct stepaf_waiter){0}, 10000) < MANY);
-        CU_ASSERT(polling->idle_for >= n * a_wait);
-        polling->timed_out_at = stepaf_ticks();
+        CU_ASSERT(idle_until_end(job, &(struct stepaf_waiter){0}, 1000) < MANY);
+        CU_ASSERT(polling->idle_for >= before + n * a_wait);
     }
     struct stepaf_waiter waiter = stepaf_waiter_begin();
     CU_ASSERT_TRUE(stepaf_waiter_idle(job->ctx, &waiter, 1000000));
-    CU_ASSERT(waiter.began - waiter.idle_since >= 3 * a_wait);
+    CU_ASSERT(waiter.began - waiter.idle_since >= before + 3 * a_wait);
     polling->came = stepaf_ticks();
     waiter.deadline = polling->came;
     CU_ASSERT_FALSE(stepaf_waiter_idle(job->ctx, &waiter, 1000000));
