@@ -347,6 +347,7 @@ static stepaf_status_t exchange_reports(struct stepaf_agreement *a)
         pack_report(a, &pack);
     }
     stepaf_error_t own = *stepaf_last_error();
+    int64_t since_ns = stepaf_monotonic_ns();
     if (pack.failed)
         status = stepaf_error_no_memory(STEPAF_PHASE_COMMIT);
     else
@@ -356,8 +357,10 @@ static stepaf_status_t exchange_reports(struct stepaf_agreement *a)
                                                           &all, a->offsets, report_us(a));
     if (a->own < 0)
         status = stepaf_error_raise(&own);
-    else if (!status)
+    else if (!status) {
+        stepaf_agree_allow_for(a, stepaf_monotonic_ns() - since_ns);
         status = check_all(a, all);
+    }
     free(pack.data);
     free(all);
     return status;

@@ -91,6 +91,25 @@ bool stepaf_agree_note_absent(struct stepaf_agreement *a, const uint8_t *all)
     return a->n_absent != n_before;
 }
 
+/* Move a time by @a more_ns, but leave half of what is left. */
+static void allow_more(const struct stepaf_agreement *a, int64_t *until_ns, int64_t more_ns)
+{
+    int64_t latest_ns = stepaf_halfway_ns(a->deadline_ns), moved_ns = *until_ns + more_ns;
+
+    if (*until_ns && *until_ns < latest_ns)
+        *until_ns = moved_ns < latest_ns ? moved_ns : latest_ns;
+}
+
+void stepaf_agree_allow_for(struct stepaf_agreement *a, int64_t took_ns)
+{
+    int64_t more_ns = took_ns - a->wait_ms * 1000000LL;
+
+    if (more_ns <= 0)
+        return;
+    allow_more(a, &a->patience_ns, more_ns);
+    allow_more(a, &a->pending_until_ns, more_ns);
+}
+
 void stepaf_agree_lose_pending(struct stepaf_agreement *a, const uint8_t *all)
 {
     struct stepaf_ctx_members *members = &a->ctx->job.members;

@@ -14,7 +14,7 @@
 #include "unit.h"
 #include "wireup/connect.h"
 
-enum { SOON_MS = 2000, LATE_MS = 60000, SIZE = 3 };
+enum { SOON_MS = 2000, LATE_MS = 60000, SIZE = 3, FIRST_WAIT_MS = 50 /* as agree.c has it */ };
 
 /* The test's transport: what it says of each peer's link, and when. */
 static struct {
@@ -24,7 +24,8 @@ static struct {
 } links;
 static struct fake_job *job;
 static stepaf_boot_t real;
-static int64_t others_take_ns; /* until they come to the first exchange */
+static int64_t others_take_ns; /* until they come to one exchange, ... */
+static int held_up_at;         /* ... which is this one */
 static int n_exchanges;
 static int is_interrupted_in; /* so many exchanges; 0: no */
 
@@ -68,11 +69,10 @@ static void interrupt(void)
 static stepaf_status_t exchange(void *self, const void *data, size_t bytes, void **all_p,
                                 size_t *offsets_p, int64_t timeout_us)
 {
-    struct timespec pause = {others_take_ns / 1000000000, others_take_ns % 1000000000};
+    const struct timespec pause = {others_take_ns / 1000000000, others_take_ns % 1000000000};
 
-    others_take_ns = 0;
-    n_exchanges++;
-    (void)nanosleep(&pause, NULL);
+    if (n_exchanges++ == held_up_at)
+        (void)nanosleep(&pause, NULL);
     if (is_interrupted_in && !--is_interrupted_in)
         interrupt();
     return real.allgather(self, data, bytes, all_p, offsets_p, timeout_us);
@@ -99,6 +99,8 @@ static void begin(bool has_returned_itself)
     ctx->job.boot.allgather = exchange;
     memset(&links, 0, sizeof(links));
     n_exchanges = 0;
+    others_take_ns = 0;
+    held_up_at = 0;
 }
 
 static stepaf_status_t agree(int ms)
@@ -160,6 +162,21 @@ static void a_member_is_slow(void)
     fake_close(job);
 }
 
+/* The same when all have connected, and have waited for the link once: it is proven a moment after
+ * the member has come. */
+static void a_member_is_held_up(void)
+{
+    begin(false);
+    links.status[1] = STEPAF_INPROGRESS;
+    others_take_ns = SOON_MS / 2 * 1000000LL + FIRST_WAIT_MS * 1000000LL;
+    links.takes_ns = others_take_ns + 2 * FIRST_WAIT_MS * 1000000LL;
+    held_up_at = 1;
+    CU_ASSERT_EQUAL(agree(SOON_MS), STEPAF_OK);
+    CU_ASSERT(!is_lost(0) && !is_lost(1));
+    CU_ASSERT(n_exchanges > 2);
+    fake_close(job);
+}
+
 /* Neither before all have connected nor later. */
 static void an_interrupt_loses_nobody(void)
 {
@@ -206,6 +223,7 @@ int main(void)
         {"nothing gets through to two", nothing_gets_through_to_two},
         {"nothing is heard of it", nothing_is_heard_of_it},
         {"a member is slow", a_member_is_slow},
+        {"a member is held up", a_member_is_held_up},
         {"an interrupt loses nobody", an_interrupt_loses_nobody},
         {"nothing gets through to a member", nothing_gets_through_to_a_member},
         {"nothing gets through, and this rank has returned", this_rank_has_returned},
