@@ -132,6 +132,8 @@ mount -t tmpfs -o mode=755 tmpfs "$D" || skip "no permission to mount"
 # Another cluster has nodes, jobs and steps of the same names, by which Open MPI calls its shared memory.
 mount -t tmpfs -o mode=1777 tmpfs /dev/shm || skip "no permission to mount"
 mkdir "$D/etc" "$D/log" "$D/munge" "$D/pid" "$D/spool" "$D/state" "$D/tmp"
+# So does it call its files there: those of all clusters are of n1, n2, n3, and process ids are the same.
+export TMPDIR="$D/tmp"
 for i in $(seq "$nodes"); do
     mkdir "$D/spool/n$i" "$D/tmp/n$i"
 done
