@@ -42,6 +42,22 @@ void stepaf_verbs_sends_note(struct stepaf_verbs *verbs)
     verbs->due = verbs->due || aside->n;
 }
 
+void stepaf_verbs_aside_take_of(struct stepaf_verbs_link *link)
+{
+    struct stepaf_verbs *verbs = stepaf_verbs_of(link);
+    struct stepaf_verbs_aside *aside = &verbs->aside;
+    unsigned kept = 0;
+
+    for (unsigned i = 0; i < aside->n; i++) {
+        const struct ibv_wc wc = aside->wc[i];
+        if (stepaf_verbs_peer_of(wc.wr_id) == link->base.peer)
+            (void)stepaf_verbs_take(verbs, &wc);
+        else
+            aside->wc[kept++] = wc;
+    }
+    aside->n = kept;
+}
+
 unsigned stepaf_verbs_aside_take(struct stepaf_verbs *verbs)
 {
     struct stepaf_verbs_aside aside = verbs->aside;

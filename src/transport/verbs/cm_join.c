@@ -76,8 +76,10 @@ static void call_ended(struct stepaf_verbs_call *call, const struct stepaf_verbs
         return;
     if (event->type == STEPAF_VERBS_CM_DISCONNECTED)
         verbs->provider->cm->disconnect(call->id); /* it waits for an answer */
-    while (stepaf_verbs_progress(&verbs->base, 1))
-        ;
+    /* What the peer has sent before is delivered; what others have sent is not, since it may be of
+     * the next epoch. */
+    stepaf_verbs_sends_note(verbs);
+    stepaf_verbs_aside_take_of(call->link);
     stepaf_verbs_path_lost(call->link, path, "%s, status %d", event->text, event->status);
 }
 

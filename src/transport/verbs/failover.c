@@ -32,7 +32,8 @@ static uint32_t arrived(const struct stepaf_verbs_link *link, const struct stepa
 }
 
 /* Stop all traffic on these paths, however late. Returns false if the device does not ensure
- * that. */
+ * that. A device that has been removed is told nothing any more: the kernel has destroyed its queue
+ * pairs before it says DEVICE_FATAL, and answers EIO. */
 static bool close_paths(struct stepaf_verbs_link *link, unsigned rail)
 {
     const struct stepaf_verbs *verbs = stepaf_verbs_of(link);
@@ -45,7 +46,8 @@ static bool close_paths(struct stepaf_verbs_link *link, unsigned rail)
             continue;
         path->closed = true;
         path->wr.done = path->wr.asked = path->wr.posted;
-        all = !verbs->provider->modify_qp(path->qp, &attr, IBV_QP_STATE) && all;
+        int error = verbs->provider->modify_qp(path->qp, &attr, IBV_QP_STATE);
+        all = (!error || (error == EIO && path->rail->fatal)) && all;
     }
     return all;
 }

@@ -117,16 +117,22 @@ static const struct stepaf_verbs_memory *gpu_memory(const struct stepaf_verbs *v
     return NULL;
 }
 
-static stepaf_status_t fail_read(const struct stepaf_verbs_rail *rail, const char *what)
+/* The queue pair does nothing after a failure, and may still report it: the next read has another. */
+static stepaf_status_t fail_read(const struct stepaf_verbs *verbs, struct stepaf_verbs_rail *rail,
+                                 const char *what)
 {
+    stepaf_verbs_flush_end(verbs, rail);
     return stepaf_error_set(STEPAF_ERR_TRANSPORT, STEPAF_PHASE_NONE,
                             "verbs: %s: the read that flushes what was written to the GPU: %s",
                             rail->name, what);
 }
 
-static stepaf_status_t read_back(const struct stepaf_verbs *verbs,
-                                 const struct stepaf_verbs_rail *rail, const void *at, uint32_t key)
+static stepaf_status_t read_back(const struct stepaf_verbs *verbs, struct stepaf_verbs_rail *rail,
+                                 const void *at, uint32_t key)
 {
+    int made = stepaf_verbs_flush_make(verbs, rail);
+    if (made)
+        return fail_read(verbs, rail, strerror(made));
     const struct stepaf_verbs_flush *flush = rail->flush;
     int64_t deadline_ns = stepaf_deadline_ns(verbs->base.up->env->verbs_peer_timeout_us);
     struct ibv_sge place = {.addr = (uintptr_t)&flush->word, .length = 1, .lkey = flush->mr->lkey};
@@ -139,14 +145,15 @@ static stepaf_status_t read_back(const struct stepaf_verbs *verbs,
     int got, error = verbs->provider->post_send(flush->qp, &read, &bad);
 
     if (error)
-        return fail_read(rail, strerror(error));
+        return fail_read(verbs, rail, strerror(error));
     while (!(got = verbs->provider->poll_cq(flush->cq, 1, &wc)))
         if (stepaf_monotonic_ns() > deadline_ns)
-            return fail_read(rail, "it does not complete");
+            return fail_read(verbs, rail, "it does not complete");
     return got == 1 && wc.status == IBV_WC_SUCCESS
                ? STEPAF_OK
-               : fail_read(rail, got < 0 ? "the completion queue has failed"
-                                         : verbs->provider->status_text(wc.status));
+               : fail_read(verbs, rail,
+                           got < 0 ? "the completion queue has failed"
+                                   : verbs->provider->status_text(wc.status));
 }
 
 stepaf_status_t stepaf_verbs_flush_gpu(struct stepaf_link *base)

@@ -34,7 +34,7 @@ void stepaf_verbs_lost(struct stepaf_verbs_link *link, const char *format, ...)
     char reason[STEPAF_REASON_MAX];
     va_list arguments;
 
-    if (link->base.dead)
+    if (link->base.dead || link->proof == STEPAF_VERBS_REFUTED)
         return;
     if (link->proof == STEPAF_VERBS_ASKED) { /* another transport may work */
         link->proof = STEPAF_VERBS_REFUTED;

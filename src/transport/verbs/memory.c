@@ -14,17 +14,24 @@
 
 enum { PAGE = 4096 };
 
+void stepaf_verbs_hint_at_limit(int error, char hint[STEPAF_VERBS_HINT])
+{
+    struct rlimit limit;
+
+    hint[0] = '\0';
+    if ((error == ENOMEM || error == EAGAIN) && !getrlimit(RLIMIT_MEMLOCK, &limit) &&
+        limit.rlim_cur != RLIM_INFINITY)
+        snprintf(hint, STEPAF_VERBS_HINT,
+                 ": at most %llu KiB may be locked: raise this limit (ulimit -l unlimited)",
+                 (unsigned long long)limit.rlim_cur / 1024);
+}
+
 stepaf_status_t stepaf_verbs_refuse(stepaf_status_t status, const struct stepaf_verbs_rail *rail,
                                     size_t bytes, int error)
 {
-    struct rlimit limit;
-    char hint[120] = "";
+    char hint[STEPAF_VERBS_HINT];
 
-    if ((error == ENOMEM || error == EAGAIN) && !getrlimit(RLIMIT_MEMLOCK, &limit) &&
-        limit.rlim_cur != RLIM_INFINITY)
-        snprintf(hint, sizeof(hint),
-                 ": at most %llu KiB may be locked: raise this limit (ulimit -l unlimited)",
-                 (unsigned long long)limit.rlim_cur / 1024);
+    stepaf_verbs_hint_at_limit(error, hint);
     return stepaf_error_set(status, STEPAF_PHASE_NONE, "verbs: %s cannot register %zu bytes: %s%s",
                             rail->name, bytes, strerror(error), hint);
 }

@@ -44,7 +44,7 @@ stepaf_status_t stepaf_verbs_prove_links(struct stepaf_transport *transport, boo
     stepaf_status_t status = STEPAF_OK;
 
     if (begin)
-        stepaf_verbs_sends_poll(verbs);
+        stepaf_verbs_sends_note(verbs); /* links that were proven before may have messages */
     for (uint32_t p = 0; p < verbs->n_peers; p++) {
         struct stepaf_verbs_link *link = verbs->links[p];
         if (!link || link->base.dead || link->proof == STEPAF_VERBS_PROVEN)

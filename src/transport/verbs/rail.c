@@ -17,6 +17,18 @@ static stepaf_status_t refuse_rail(const struct stepaf_verbs_rail *rail, const c
                             rail->name, what, strerror(error));
 }
 
+/* A completion queue is locked memory: often the first that a device needs. */
+static stepaf_status_t refuse_queue(const struct stepaf_verbs_rail *rail, int64_t entries,
+                                    int error)
+{
+    char hint[STEPAF_VERBS_HINT];
+
+    stepaf_verbs_hint_at_limit(error, hint);
+    return stepaf_error_set(STEPAF_ERR_NO_TRANSPORT, STEPAF_PHASE_COMMIT,
+                            "verbs: %s: no completion queue of %lld entries: %s%s", rail->name,
+                            (long long)entries, strerror(error), hint);
+}
+
 /* Choose how the port is addressed: by LID, by a GID, or by an IP address that librdmacm connects
  * to. */
 static stepaf_status_t take_address(struct stepaf_verbs *verbs, struct stepaf_verbs_rail *rail,
@@ -114,7 +126,7 @@ static stepaf_status_t make_queues(const struct stepaf_verbs *verbs, struct step
     rail->cq =
         provider->create_cq(rail->context, (int)entries, rail->channel, vector_of(verbs, rail));
     if (!rail->cq)
-        return refuse_rail(rail, "no completion queue", errno);
+        return refuse_queue(rail, entries, errno);
     return STEPAF_OK;
 }
 

@@ -42,6 +42,7 @@ struct stepaf_verbs_rail {
     bool cm;     /* librdmacm connects them, and the port's GID is an IP address */
     bool global; /* packets have a global header, with GIDs */
     bool v2;     /* RoCE version 2: packets are UDP */
+    bool fatal;  /* the device has said that it does nothing any more */
     struct {
         uint8_t ports; /* queue pairs use them round-robin; 0: they do not */
         uint8_t port;  /* port of all queue pairs; 0: none in particular */

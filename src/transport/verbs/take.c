@@ -55,7 +55,7 @@ __attribute__((noinline)) unsigned stepaf_verbs_take(struct stepaf_verbs *verbs,
                                                      const struct ibv_wc *wc)
 {
     bool is_receive = wc->wr_id & stepaf_verbs_is_receive;
-    uint64_t peer = (wc->wr_id & ~stepaf_verbs_is_receive) >> STEPAF_VERBS_PEER_SHIFT;
+    uint64_t peer = stepaf_verbs_peer_of(wc->wr_id);
     unsigned index = (unsigned)(wc->wr_id >> STEPAF_VERBS_PATH_SHIFT & 0xff);
     struct stepaf_verbs_link *link = peer < verbs->n_peers ? verbs->links[peer] : NULL;
 

@@ -274,6 +274,11 @@ static inline uint64_t stepaf_verbs_wr_id(uint32_t peer, unsigned path, uint32_t
            count;
 }
 
+static inline uint64_t stepaf_verbs_peer_of(uint64_t wr_id)
+{
+    return (wr_id & ~stepaf_verbs_is_receive) >> STEPAF_VERBS_PEER_SHIFT;
+}
+
 static inline struct stepaf_verbs *stepaf_verbs_of(const struct stepaf_verbs_link *link)
 {
     return (struct stepaf_verbs *)link->base.transport;
@@ -328,6 +333,9 @@ int stepaf_verbs_lag_apply(const struct stepaf_verbs *verbs, const struct stepaf
 /* memory.c */
 stepaf_status_t stepaf_verbs_control_make(struct stepaf_verbs *verbs);
 void stepaf_verbs_control_free(struct stepaf_verbs *verbs);
+/* Describe, as text, the limit of locked memory, if that may be the reason of @a error; else "". */
+enum { STEPAF_VERBS_HINT = 120 };
+void stepaf_verbs_hint_at_limit(int error, char hint[STEPAF_VERBS_HINT]);
 /* Report why a device does not register memory, and the remedy where it is known. */
 stepaf_status_t stepaf_verbs_refuse(stepaf_status_t status, const struct stepaf_verbs_rail *rail,
                                     size_t bytes, int error);
@@ -405,6 +413,8 @@ void stepaf_verbs_arrived(struct stepaf_verbs_link *link, struct stepaf_verbs_pa
 void stepaf_verbs_sends_note(struct stepaf_verbs *verbs);
 /* Process the completions set aside; return how many events there were. */
 unsigned stepaf_verbs_aside_take(struct stepaf_verbs *verbs);
+/* The same for those of one link; the others stay, in order. */
+void stepaf_verbs_aside_take_of(struct stepaf_verbs_link *link);
 
 /* take.c */
 /* Process any completion; return how many events there were. */

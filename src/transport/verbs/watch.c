@@ -80,6 +80,9 @@ static void take_event(struct stepaf_verbs *verbs, unsigned index,
         lose_pair(verbs, event->element.qp, true, what);
         break;
     case IBV_EVENT_DEVICE_FATAL:
+        verbs->rails[index].fatal = true;
+        lose_rail(verbs, index, true, what);
+        break;
     case IBV_EVENT_CQ_ERR:
         lose_rail(verbs, index, true, what);
         break;

@@ -117,6 +117,10 @@ static void too_little_locked_memory_is_named(void)
     verbs_device.refuse_mr = 1;
     expect_refused("", STEPAF_ERR_NO_TRANSPORT,
                    "at most 8 KiB may be locked: raise this limit (ulimit -l unlimited)");
+    verbs_device_reset();
+    verbs_device.refuse_cq = 1;
+    expect_refused("NET_DEVICES=fake0", STEPAF_ERR_NO_TRANSPORT,
+                   "entries: Cannot allocate memory: at most 8 KiB");
     CU_ASSERT_EQUAL(setrlimit(RLIMIT_MEMLOCK, &limit), 0);
 }
 

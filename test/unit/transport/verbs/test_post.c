@@ -212,6 +212,31 @@ static void an_answer_costs_as_little(void)
     end();
 }
 
+/* As where a peer has disconnected during a commit: what the others have sent is not read. */
+static void messages_of_one_link_can_be_taken(void)
+{
+    struct stepaf_verbs *verbs;
+
+    begin(PIECE);
+    verbs = (struct stepaf_verbs *)a.transport;
+    for (int i = 0; i < 4; i++) {
+        struct stepaf_post post = vside_post(i % 2 ? &b : &c, 0, xfers, 0, 0, NULL);
+        post.msg.seq = (uint32_t)i;
+        post.msg.n = i % 2; /* some by the ring */
+        (void)vside_send(&post);
+    }
+    stepaf_verbs_sends_note(verbs);
+    CU_ASSERT_EQUAL(a.n_messages, 0);
+    stepaf_verbs_aside_take_of(vside_link(&a, 0));
+    CU_ASSERT_EQUAL_FATAL(a.n_messages, 2);
+    CU_ASSERT(a.messages[0].seq == 1 && a.messages[1].seq == 3);
+    vside_progress(&a);
+    CU_ASSERT_EQUAL_FATAL(a.n_messages, 4);
+    CU_ASSERT(a.messages[2].seq == 0 && a.messages[3].seq == 2);
+    CU_ASSERT_EQUAL(a.up.dropped_malformed, 0);
+    end();
+}
+
 int main(void)
 {
     CU_TestInfo tests[] = {
@@ -220,6 +245,7 @@ int main(void)
         {"an empty tensor has no form", an_empty_tensor_has_no_form},
         {"a post follows one without room", a_post_follows_one_without_room},
         {"an answer costs as little", an_answer_costs_as_little},
+        {"messages of one link can be taken", messages_of_one_link_can_be_taken},
         CU_TEST_INFO_NULL,
     };
     return unit_run(tests);

@@ -77,6 +77,38 @@ static void what_the_device_gives_up_is_no_lost_peer(void)
     end();
 }
 
+/* Two queue pairs of one rail report it one after the other. */
+static void what_two_queue_pairs_report_is_no_lost_peer(void)
+{
+    begin("VERBS_QPS=2 VERBS_PEER_TIMEOUT_US=600000000");
+    verbs_device.dead = 1;
+    CU_ASSERT_EQUAL(prove_long(&a), STEPAF_ERR_NO_TRANSPORT);
+    UNIT_CONTAINS(reason, "no data gets through");
+    end();
+}
+
+/* A proof of later links leaves what has come over others to the next progress. */
+static void messages_over_other_links_stay(void)
+{
+    struct stepaf_xfer none;
+
+    begin("");
+    CU_ASSERT_EQUAL(prove_long(&a), STEPAF_OK);
+    CU_ASSERT_EQUAL(prove_long(&b), STEPAF_OK);
+    for (uint32_t i = 0; i < 3; i++) {
+        struct stepaf_post post = vside_post(&b, 0, &none, 0, 0, NULL);
+        post.msg.seq = i;
+        post.msg.n = i == 1; /* one of them through the ring */
+        (void)vside_send(&post);
+        CU_ASSERT_EQUAL(prove(&a, true), STEPAF_OK);
+    }
+    CU_ASSERT_EQUAL(a.n_messages, 0);
+    vside_progress(&a);
+    CU_ASSERT_EQUAL(a.n_messages, 3);
+    CU_ASSERT_EQUAL(a.up.dropped_malformed, 0);
+    end();
+}
+
 static void one_rail_is_enough(void)
 {
     begin("NET_DEVICES=fake0,fake1 VERBS_PEER_TIMEOUT_US=600000000");
@@ -92,6 +124,9 @@ int main(void)
         {"where nothing does another transport is taken",
          where_nothing_does_another_transport_is_taken},
         {"what the device gives up is no lost peer", what_the_device_gives_up_is_no_lost_peer},
+        {"what two queue pairs report is no lost peer",
+         what_two_queue_pairs_report_is_no_lost_peer},
+        {"messages over other links stay", messages_over_other_links_stay},
         {"one rail is enough", one_rail_is_enough},
         CU_TEST_INFO_NULL,
     };

@@ -43,6 +43,27 @@ static void a_mistake_is_no_dead_rail(void)
     end();
 }
 
+/* The kernel answers EIO for its queue pairs, which it has destroyed. */
+static void a_removed_device_is_a_dead_rail(void)
+{
+    begin(two);
+    verbs_device.refuse_error = EIO;
+    verbs_device_event(IBV_EVENT_DEVICE_FATAL, 0);
+    look(&a);
+    verbs_device.refuse_error = 0;
+    CU_ASSERT_EQUAL(a.n_lost, 0);
+    struct stepaf_post post = vside_post(&a, 0, xfers, 1, PIECE, at_b);
+    (void)vside_send(&post);
+    settle();
+    if (post.state == STEPAF_POST_QUEUED)
+        (void)vside_send(&post);
+    settle();
+    CU_ASSERT_EQUAL(post.state, STEPAF_POST_SENT);
+    CU_ASSERT_EQUAL(b.n_messages, 1);
+    CU_ASSERT_EQUAL(a.n_lost + b.n_lost, 0);
+    end();
+}
+
 /* As long as the device may still write, nothing is sent again over another rail. */
 static void a_rail_that_cannot_be_closed_ends_the_link(void)
 {
@@ -264,6 +285,7 @@ int main(void)
         {"each rail says what it has sent", each_rail_says_what_it_has_sent},
         {"a forgotten post is not sent again", a_forgotten_post_is_not_sent_again},
         {"a mistake is no dead rail", a_mistake_is_no_dead_rail},
+        {"a removed device is a dead rail", a_removed_device_is_a_dead_rail},
         {"a rail that cannot be closed ends the link", a_rail_that_cannot_be_closed_ends_the_link},
         {"a refused piece goes another way", a_refused_piece_goes_another_way},
         {"closing does not wait for a peer to agree", closing_does_not_wait_for_a_peer_to_agree},

@@ -286,8 +286,11 @@ static int arm_cq(struct ibv_cq *cq)
 static struct ibv_cq *create_cq(struct ibv_context *context, int n_entries,
                                 struct ibv_comp_channel *channel, int vector)
 {
+    if (verbs_device.refuse_cq && !--verbs_device.refuse_cq) {
+        errno = ENOMEM;
+        return NULL;
+    }
     struct queue *queue = calloc(1, sizeof(*queue) + (size_t)n_entries * sizeof(queue->wc[0]));
-
     if (!made(queue))
         return NULL;
     queue->cq.context = context;

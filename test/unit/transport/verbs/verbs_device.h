@@ -41,6 +41,7 @@ struct verbs_device {
     unsigned refuse_device; /* devices that have no protection domain, a bit each */
     int refuse_qp;          /* creating the n-th from now fails, by ENOMEM; 0: none does */
     int refuse_mr;          /* registering likewise */
+    int refuse_cq;          /* making a completion queue likewise */
     int refuse_access;      /* and these flags, */
     int refuse_access_by;   /* by this errno */
     int refuse_dmabuf;      /* errno of registering a dma-buf */
