@@ -40,6 +40,31 @@ void stepaf_boot_wait_begin(struct stepaf_ctx *ctx)
     stepaf_boot_set_advance(advance_in_boot, ctx);
 }
 
+int64_t stepaf_boot_wait_flush(struct stepaf_ctx *ctx, int64_t timeout_us, stepaf_phase_t phase)
+{
+    struct stepaf_waiter waiter = stepaf_waiter_begin();
+    int64_t began_ns = stepaf_monotonic_ns();
+    bool more = true;
+
+    while (more && !stepaf_list_empty(&ctx->net.queued) && !stepaf_interrupted()) {
+        unsigned n = stepaf_core_progress(ctx);
+        if (!ctx->threads.runs && ctx->inbox.handler && !stepaf_list_empty(&ctx->inbox.ready)) {
+            stepaf_waiter_away(ctx, &waiter, timeout_us);
+            stepaf_lock_leave(&ctx->lock);
+            stepaf_core_dispatch(ctx);
+            stepaf_lock_enter(&ctx->lock);
+        }
+        more = n ? stepaf_waiter_busy(ctx, &waiter, timeout_us)
+                 : stepaf_waiter_idle(ctx, &waiter, timeout_us);
+    }
+    if (stepaf_interrupted()) {
+        (void)stepaf_error_set(STEPAF_ERR_CANCELED, phase, "the program has interrupted the call");
+        return -1;
+    }
+    int64_t left_us = timeout_us - (stepaf_monotonic_ns() - began_ns) / 1000;
+    return left_us > 0 ? left_us : 0;
+}
+
 stepaf_status_t stepaf_boot_wait_end(stepaf_status_t status, stepaf_phase_t phase)
 {
     stepaf_boot_set_advance(NULL, NULL);
@@ -71,19 +96,19 @@ stepaf_status_t stepaf_barrier(stepaf_context_h handle, stepaf_group_t group, in
         stepaf_leave(ctx);
         return status;
     }
-    int64_t began_ns = stepaf_monotonic_ns();
-    timeout_us = stepaf_timeout_us(ctx, timeout_us);
-    stepaf_core_flush(ctx, timeout_us);
+    stepaf_boot_wait_begin(ctx);
+    int64_t left_us =
+        stepaf_boot_wait_flush(ctx, stepaf_timeout_us(ctx, timeout_us), STEPAF_PHASE_BARRIER);
     bool is_among_members = stepaf_members_gather_is_due(ctx);
     stepaf_lock_leave(&ctx->lock);
-    int64_t left_us = timeout_us - (stepaf_monotonic_ns() - began_ns) / 1000;
-    left_us = left_us > 0 ? left_us : 0;
-    stepaf_boot_wait_begin(ctx);
-    status = is_among_members
-                 ? stepaf_members_gather(ctx, STEPAF_GATHER_BARRIER + (int)group, NULL, 0, NULL,
-                                         NULL, left_us)
-                 : ctx->job.boot.barrier(ctx->job.boot.self, group, ctx->job.groups[group],
-                                         ctx->job.group_size[group], left_us);
+    if (left_us < 0)
+        status = STEPAF_ERR_CANCELED;
+    else if (is_among_members)
+        status = stepaf_members_gather(ctx, STEPAF_GATHER_BARRIER + (int)group, NULL, 0, NULL, NULL,
+                                       left_us);
+    else
+        status = ctx->job.boot.barrier(ctx->job.boot.self, group, ctx->job.groups[group],
+                                       ctx->job.group_size[group], left_us);
     status = stepaf_boot_wait_end(status, STEPAF_PHASE_BARRIER);
     stepaf_members_dispatch(ctx);
     stepaf_lock_enter(&ctx->lock);

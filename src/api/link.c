@@ -97,12 +97,13 @@ stepaf_status_t stepaf_map_check(stepaf_context_h handle, int64_t timeout_us, ch
         stepaf_leave(ctx);
         return stepaf_error_set(STEPAF_ERR_STATE, STEPAF_PHASE_NONE, "no commit, or a failed one");
     }
-    timeout_us = stepaf_timeout_us(ctx, timeout_us);
-    stepaf_core_flush(ctx, timeout_us);
+    stepaf_boot_wait_begin(ctx);
+    int64_t left_us =
+        stepaf_boot_wait_flush(ctx, stepaf_timeout_us(ctx, timeout_us), STEPAF_PHASE_NONE);
     stepaf_map_part_make(ctx, true, &op_peer);
     stepaf_lock_leave(&ctx->lock);
-    stepaf_boot_wait_begin(ctx);
-    status = stepaf_map_exchange(ctx, &op_peer, true, timeout_us, text_p ? &text : NULL);
+    status = left_us < 0 ? STEPAF_ERR_CANCELED
+                         : stepaf_map_exchange(ctx, &op_peer, true, left_us, text_p ? &text : NULL);
     status = stepaf_boot_wait_end(status, STEPAF_PHASE_NONE);
     stepaf_map_part_free(&op_peer);
     if (text_p && (!status || status == STEPAF_ERR_TRANSPORT))

@@ -374,7 +374,7 @@ void stepaf_core_flush(struct stepaf_ctx *ctx, int64_t timeout_us)
     struct stepaf_waiter waiter = stepaf_waiter_begin();
     bool more = true;
 
-    while (more && !stepaf_list_empty(&ctx->net.queued))
+    while (more && !stepaf_list_empty(&ctx->net.queued) && !stepaf_interrupted())
         more = stepaf_core_progress(ctx) ? stepaf_waiter_busy(ctx, &waiter, timeout_us)
                                          : stepaf_waiter_idle(ctx, &waiter, timeout_us);
 }

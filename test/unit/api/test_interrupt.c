@@ -16,14 +16,14 @@ static const int64_t SOON_NS = 10000000000;
 struct asker {
     int n, n_after; /* n_after: behind that answer */
     int64_t ends_ns;
+    int ends_n; /* or by which question; 0: by none */
 };
 
 static int ask(void *arg)
 {
     struct asker *asker = arg;
-    int ends = stepaf_monotonic_ns() >= asker->ends_ns;
-
     asker->n++;
+    int ends = stepaf_monotonic_ns() >= asker->ends_ns || asker->n == asker->ends_n;
     asker->n_after += asker->n_after || ends;
     return ends;
 }
@@ -102,11 +102,26 @@ static stepaf_status_t call_map_check(const struct pair_rank *rank)
     return stepaf_map_check(rank->ctx, STEPAF_TIMEOUT_DEFAULT, NULL);
 }
 
+enum { LARGE_KEY = 9, LARGE_BYTES = 64 << 20 };
+
 struct call {
     stepaf_status_t (*call)(const struct pair_rank *rank);
     stepaf_phase_t phase;
     bool is_first; /* before the first commit */
+    bool sends;    /* something that the other rank does not read meanwhile */
 };
+
+/* Start an operation of which most stays queued. */
+static int push_large(const struct pair_rank *rank)
+{
+    stepaf_tensor_t tensor = {.key = LARGE_KEY, .bytes = LARGE_BYTES};
+    stepaf_request_h request;
+
+    RANK_CHECK(rank->boot, stepaf_alloc(rank->ctx, LARGE_BYTES, STEPAF_MEM_HOST,
+                                        (void **)&tensor.data) == STEPAF_OK);
+    RANK_CHECK(rank->boot, stepaf_push_pull(rank->ctx, &tensor, 1, NULL, 0, &request) == STEPAF_OK);
+    return 0;
+}
 
 /* Of two ranks one does not come to a call. */
 static int interrupt_call(const stepaf_boot_t *boot, void *arg)
@@ -114,19 +129,30 @@ static int interrupt_call(const stepaf_boot_t *boot, void *arg)
     const struct call *call = arg;
     struct pair_rank rank;
 
+    if (call->sends)
+        setenv("STEPAF_TRANSPORTS", "tcp", 1);
     if (pair_open(&rank, boot, "inline"))
         return 1;
+    if (call->sends)
+        RANK_CHECK(boot, stepaf_key_declare(rank.ctx, LARGE_KEY, STEPAF_PUSH, LARGE_BYTES, NULL) ==
+                             STEPAF_OK);
     if (!call->is_first) {
         struct asker asker = {.ends_ns = INT64_MAX};
         stepaf_set_interrupt(ask, &asker);
         RANK_CHECK(boot, stepaf_commit(rank.ctx) == STEPAF_OK); /* it goes on */
         RANK_CHECK(boot, !asker.n_after);
-        RANK_CHECK(boot, stepaf_key_declare(rank.ctx, 9, STEPAF_PUSH, 64, NULL) == STEPAF_OK);
+        RANK_CHECK(boot, stepaf_key_declare(rank.ctx, 10, STEPAF_PUSH, 64, NULL) == STEPAF_OK);
     }
-    if (rank.ffn) {
-        nanosleep(&(struct timespec){0, 600000000}, NULL);
+    if (call->sends && !rank.ffn && push_large(&rank))
+        return 1;
+    if (rank.ffn) { /* when it is gone, nothing is queued any more */
+        nanosleep(&(struct timespec){call->sends ? 2 : 0, 600000000}, NULL);
     } else {
         struct asker asker = begin_asking();
+        if (call->sends) {
+            asker.ends_n = 3;
+            asker.ends_ns = stepaf_monotonic_ns() + SOON_NS / 2;
+        }
         stepaf_set_interrupt(ask, &asker);
         RANK_CHECK(boot, ended_well(&asker, call->call(&rank), call->phase));
     }
@@ -137,26 +163,35 @@ static int interrupt_call(const stepaf_boot_t *boot, void *arg)
 
 static void a_first_commit_ends(void)
 {
-    struct call call = {call_commit, STEPAF_PHASE_COMMIT, true};
+    struct call call = {call_commit, STEPAF_PHASE_COMMIT, true, false};
     ranks_expect_processes(2, interrupt_call, &call);
 }
 
 static void a_later_commit_ends(void)
 {
-    struct call call = {call_commit, STEPAF_PHASE_COMMIT, false};
+    struct call call = {call_commit, STEPAF_PHASE_COMMIT, false, false};
     ranks_expect_processes(2, interrupt_call, &call);
 }
 
 static void a_barrier_ends(void)
 {
-    struct call call = {call_barrier, STEPAF_PHASE_BARRIER, false};
+    struct call call = {call_barrier, STEPAF_PHASE_BARRIER, false, false};
     ranks_expect_processes(2, interrupt_call, &call);
 }
 
 static void a_check_of_the_map_ends(void)
 {
-    struct call call = {call_map_check, STEPAF_PHASE_NONE, false};
+    struct call call = {call_map_check, STEPAF_PHASE_NONE, false, false};
     ranks_expect_processes(2, interrupt_call, &call);
+}
+
+/* Also while they send what is queued. */
+static void calls_that_flush_end(void)
+{
+    struct call calls[] = {{call_barrier, STEPAF_PHASE_BARRIER, false, true},
+                           {call_map_check, STEPAF_PHASE_NONE, false, true}};
+    ranks_expect_processes(2, interrupt_call, &calls[0]);
+    ranks_expect_processes(2, interrupt_call, &calls[1]);
 }
 
 int main(void)
@@ -167,6 +202,7 @@ int main(void)
         {"a later commit ends", a_later_commit_ends},
         {"a barrier ends", a_barrier_ends},
         {"a check of the map ends", a_check_of_the_map_ends},
+        {"calls that flush end", calls_that_flush_end},
         CU_TEST_INFO_NULL,
     };
     return unit_run(tests);
