@@ -41,7 +41,9 @@ typedef void (*stepaf_batch_cb_t)(stepaf_batch_h batch, void *arg);
 /** Receive batches of any attention rank, or one batch of each.
  *  @param flags      STEPAF_RECV_*, or 0.
  *  @param batches_p  STEPAF_FROM_ANY: the batches that have arrived, at least one and at most
- *  @a capacity. STEPAF_FROM_EACH: one batch for each peer, in the order of stepaf_peer_rank.
+ *  @a capacity. STEPAF_FROM_EACH: one batch for each peer, in the order of stepaf_peer_rank; NULL
+ *  for a peer that the epoch is without (stepaf_commit_with, STEPAF_ROOM_ATTENTION), whatever the
+ *  flags.
  *  @param capacity   entries of @a batches_p: 1 or more; with STEPAF_FROM_EACH, stepaf_n_peers or
  *                    more.
  *  @param n_p        number of batches.

@@ -163,7 +163,33 @@ static void ffn(stepaf_boot_t *boot)
     ctx.barrier(STEPAF_GROUP_WORLD);
 }
 
+/* A place that nobody has taken has no batch. */
+static void attention_with_room(stepaf_boot_t *boot)
+{
+    buffers[0].resize(BYTES);
+    auto ctx = join(boot, STEPAF_ATTENTION);
+    auto held = ctx.register_memory(buffers[0].data(), BYTES);
+    ctx.commit();
+    AFTensorWorker worker(ctx);
+    worker.Wait(worker.ZBatchPushPull({{X, {buffers[0].data(), 4}}}, {}));
+}
+
+static void ffn_with_room(stepaf_boot_t *boot)
+{
+    auto ctx = join(boot, STEPAF_FFN);
+    ctx.commit();
+    AFTensorServer server(ctx);
+    CHECK(ctx.n_peers() == 2);
+    auto metas = server.GetBatch();
+    CHECK(metas.size() == 1 && metas[0].sender_rank == 0);
+    server.Response(metas[0]);
+}
+
 int main()
 {
-    return run_pair(attention, ffn);
+    if (run_pair(attention, ffn))
+        return 1;
+    (void)setenv("STEPAF_ROOM_ATTENTION", "1", 1);
+    (void)setenv("STEPAF_SECRET", "of the test", 1);
+    return run_pair(attention_with_room, ffn_with_room);
 }

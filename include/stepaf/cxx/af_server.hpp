@@ -30,8 +30,9 @@ class AFTensorServer
     AFTensorServer &operator=(const AFTensorServer &) = delete;
     ~AFTensorServer()
     {
-        if (handle_)
-            (void)stepaf_batch_set_handler(ctx_.get(), nullptr, nullptr);
+        /* TIMEOUT: the callback is removed, and still runs in another thread. */
+        while (handle_ && stepaf_batch_set_handler(ctx_.get(), nullptr, nullptr) == STEPAF_ERR_TIMEOUT)
+            ;
     }
 
     /** Call @a handle for every batch from now on; an empty @a handle returns to GetBatch.
@@ -61,7 +62,7 @@ class AFTensorServer
         }
     }
 
-    /** Return one batch of each worker, in rank order. Throws timeout_error, peer_lost_error, or as
+    /** Return one batch of each worker of the epoch, in rank order. Throws timeout_error, peer_lost_error, or as
      *  stepaf_recv fails. Blocks for at most @a timeout_ms. */
     std::vector<AFTensorMeta> GetBatch(std::uint64_t timeout_ms = 10000)
     {
@@ -69,8 +70,9 @@ class AFTensorServer
         int n = ctx_.recv(STEPAF_FROM_EACH, batches, detail::milliseconds(timeout_ms));
         std::vector<AFTensorMeta> metas;
         metas.reserve(static_cast<std::size_t>(n));
-        for (int i = 0; i < n; i++)
-            metas.push_back(describe(batches[static_cast<std::size_t>(i)]));
+        for (int i = 0; i < n; i++) /* none of a worker that the epoch continues without */
+            if (batches[static_cast<std::size_t>(i)])
+                metas.push_back(describe(batches[static_cast<std::size_t>(i)]));
         for (batch &one : batches)
             (void)one.detach();
         return metas;
