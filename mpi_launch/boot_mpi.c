@@ -31,12 +31,15 @@ static void leave(struct stepaf_mpi *mpi)
     pthread_mutex_unlock(&members_lock);
 }
 
+/* Return what belongs to a context, for use until let_go(); NULL: nothing does. */
 static struct stepaf_mpi *find(stepaf_context_h ctx)
 {
     pthread_mutex_lock(&members_lock);
     struct stepaf_mpi *mpi = members;
     while (mpi && mpi->ctx != ctx)
         mpi = mpi->next;
+    if (mpi)
+        mpi->n_users++;
     pthread_mutex_unlock(&members_lock);
     return mpi;
 }
@@ -81,15 +84,25 @@ static void free_comms(struct stepaf_mpi *mpi)
         MPI_Errhandler_free(&mpi->user_handler);
 }
 
-static void close_mpi(void *self)
+/* The last user frees it: another thread may finalize the context while one is in stepaf_comm. */
+static void let_go(struct stepaf_mpi *mpi)
 {
-    struct stepaf_mpi *mpi = self;
-    leave(mpi);
+    pthread_mutex_lock(&members_lock);
+    unsigned n_left = --mpi->n_users;
+    pthread_mutex_unlock(&members_lock);
+    if (n_left)
+        return;
     if (!has_failed(mpi) && mpi_is_up())
         free_comms(mpi);
     for (int group = 0; group < STEPAF_MPI_GROUPS; group++)
         pthread_mutex_destroy(&mpi->group_locks[group]);
     free(mpi);
+}
+
+static void close_mpi(void *self)
+{
+    leave(self);
+    let_go(self);
 }
 
 static int app_number(void)
@@ -120,6 +133,7 @@ static struct stepaf_mpi *open_mpi(MPI_Comm comm)
     struct stepaf_mpi *mpi = calloc(1, sizeof *mpi);
     if (!mpi)
         return NULL;
+    mpi->n_users = 1;
     mpi->user_comm = comm;
     mpi->comm = MPI_COMM_NULL;
     mpi->user_handler = MPI_ERRHANDLER_NULL;
@@ -200,6 +214,8 @@ static stepaf_status_t make_group_comm(struct stepaf_mpi *mpi, stepaf_group_t gr
 static stepaf_status_t meet_for_comm(struct stepaf_mpi *mpi, stepaf_group_t group)
 {
     int n = stepaf_size(mpi->ctx, group);
+    if (n <= 0)
+        return stepaf_boot_fail(STEPAF_ERR_HANDLE, "the context has been finalized");
     int *ranks = malloc((size_t)n * sizeof *ranks);
     if (!ranks)
         return stepaf_boot_fail(STEPAF_ERR_NO_MEMORY, "no memory for a group of %d ranks", n);
@@ -226,6 +242,7 @@ stepaf_status_t stepaf_comm(stepaf_context_h ctx, stepaf_group_t group, MPI_Comm
         return stepaf_boot_fail(STEPAF_ERR_HANDLE, "no context of stepaf_init_mpi");
     if (stepaf_rank(ctx, group) < 0) {
         *comm_p = MPI_COMM_NULL;
+        let_go(mpi);
         return STEPAF_OK;
     }
     /* A lock for each group: with one for all, threads that ask for groups in another order than
@@ -237,5 +254,6 @@ stepaf_status_t stepaf_comm(stepaf_context_h ctx, stepaf_group_t group, MPI_Comm
     if (status == STEPAF_OK)
         *comm_p = mpi->group_comms[group];
     pthread_mutex_unlock(&mpi->group_locks[group]);
+    let_go(mpi);
     return status;
 }

@@ -21,6 +21,7 @@ enum stepaf_mpi_meeting {
 /* One context's membership: stepaf_boot_t's self. */
 struct stepaf_mpi {
     struct stepaf_mpi *next; /* of all in this process */
+    unsigned n_users;        /* the context until it is finalized, and calls of stepaf_comm */
     stepaf_context_h ctx;    /* NULL until stepaf_init has made it */
     MPI_Comm user_comm;      /* the caller's; used until it has been duplicated */
     MPI_Comm comm;           /* the duplicate, made by the first exchange; carries our traffic */
