@@ -9,16 +9,23 @@
 
 enum { CANDIDATES = 64 };
 
+static const char *text_of(const char *text)
+{
+    return text ? text : "";
+}
+
 const char *stepaf_ofi_objection(const struct fi_info *info)
 {
+    const char *name = text_of(info->fabric_attr->prov_name);
     const uint64_t obeyed = FI_MR_LOCAL | FI_MR_VIRT_ADDR | FI_MR_ALLOCATED | FI_MR_PROV_KEY |
                             FI_MR_ENDPOINT | FI_MR_RMA_EVENT | FI_MR_HMEM;
 
     /* It then reads through a null pointer (2.1.0, of Debian 13, to 2.6.0), however the end closes.
      * Provider tcp of these versions does the same work without that. */
-    if (info->fabric_attr->prov_name && !strcmp(info->fabric_attr->prov_name, "tcp;ofi_rxm") &&
-        FI_MAJOR(info->fabric_attr->prov_version) >= 201)
+    if (!strcmp(name, "tcp;ofi_rxm") && FI_MAJOR(info->fabric_attr->prov_version) >= 201)
         return "since libfabric 2.1 it ends the process if a peer is in the middle of a write";
+    if (!strcmp(name, "cxi")) /* its cq_data_size is of messages: fi_writemsg takes no data */
+        return "its writes carry no data for the receiver";
     if (info->domain_attr->cq_data_size < sizeof(uint32_t))
         return "its writes carry fewer than 32 bits";
     if ((uint64_t)info->domain_attr->mr_mode & ~obeyed)
@@ -26,11 +33,6 @@ const char *stepaf_ofi_objection(const struct fi_info *info)
     if (info->mode & ~(FI_CONTEXT | FI_CONTEXT2))
         return "it requires another mode";
     return info->ep_attr->max_msg_size < 4096 ? "its writes are too short" : NULL;
-}
-
-static const char *text_of(const char *text)
-{
-    return text ? text : "";
 }
 
 /* Return whether memory, addresses and data of both are alike, as those of a rank's rails must

@@ -67,8 +67,8 @@ const struct stepaf_ofi_library *stepaf_ofi_library(char *reason)
 
 /* Best first. shm is not in the list: it reaches only one node, where the library's own transport
  * does better. */
-static const char *const fabric_order[] = {"efa",         "cxi", "verbs;ofi_rxm", "psm3",   "psm2",
-                                           "tcp;ofi_rxm", "tcp", "net",           "sockets"};
+static const char *const fabric_order[] = {"efa",         "verbs;ofi_rxm", "psm3", "psm2",
+                                           "tcp;ofi_rxm", "tcp",           "net",  "sockets"};
 enum { ORDERED = sizeof(fabric_order) / sizeof(fabric_order[0]) };
 
 static unsigned provider_place(const struct fi_info *info, const char *name)

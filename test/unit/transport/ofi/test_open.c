@@ -78,6 +78,19 @@ static void what_it_lacks_is_said(void)
     UNIT_CONTAINS(reason, "tcp;ofi_rxm (since libfabric 2.1 it ends the process");
 }
 
+/* That its completions carry data holds for messages alone. */
+static void slingshot_gives_way(void)
+{
+    static const char *const names[] = {"cxi", "tcp;ofi_rxm", NULL};
+
+    ofi_fabric_reset(37);
+    ofi_fabric.cq_data_size = 8;
+    UNIT_STRING(choose(names, ""), "tcp;ofi_rxm");
+    UNIT_CONTAINS(refused, "cxi (its writes carry no data for the receiver)");
+    UNIT_STRING(choose(names, "cxi"), "");
+    UNIT_CONTAINS(reason, "libfabric has no provider cxi: cxi (its writes carry no data for the");
+}
+
 static void it_is_only_used_if_asked_for(void)
 {
     fabric_ask_used_if_listed(&stepaf_ofi_ops);
@@ -144,6 +157,7 @@ int main(void)
     CU_TestInfo tests[] = {
         {"the best is taken", the_best_is_taken},
         {"what it lacks is said", what_it_lacks_is_said},
+        {"Slingshot gives way", slingshot_gives_way},
         {"it is only used if asked for", it_is_only_used_if_asked_for},
         {"it is described", it_is_described},
         {"what cannot be opened leaves nothing", what_cannot_be_opened_leaves_nothing},
