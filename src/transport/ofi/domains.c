@@ -2,6 +2,7 @@
 /* Which entries of the library's list can be used, and which domains of a provider become a rank's
  * rails. */
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/error.h"
@@ -14,6 +15,14 @@ static const char *text_of(const char *text)
     return text ? text : "";
 }
 
+/* By default, only cxi's messages carry data, whatever its cq_data_size. */
+static bool writedata_is_on(void)
+{
+    const char *value = getenv("FI_CXI_ENABLE_WRITEDATA");
+
+    return value && !strcmp(value, "1");
+}
+
 const char *stepaf_ofi_objection(const struct fi_info *info)
 {
     const char *name = text_of(info->fabric_attr->prov_name);
@@ -24,8 +33,8 @@ const char *stepaf_ofi_objection(const struct fi_info *info)
      * Provider tcp of these versions does the same work without that. */
     if (!strcmp(name, "tcp;ofi_rxm") && FI_MAJOR(info->fabric_attr->prov_version) >= 201)
         return "since libfabric 2.1 it ends the process if a peer is in the middle of a write";
-    if (!strcmp(name, "cxi")) /* its cq_data_size is of messages: fi_writemsg takes no data */
-        return "its writes carry no data for the receiver";
+    if (!strcmp(name, "cxi") && !writedata_is_on())
+        return "its writes carry no data without FI_CXI_ENABLE_WRITEDATA=1, of libfabric 2.5";
     if (info->domain_attr->cq_data_size < sizeof(uint32_t))
         return "its writes carry fewer than 32 bits";
     if ((uint64_t)info->domain_attr->mr_mode & ~obeyed)

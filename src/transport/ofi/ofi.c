@@ -9,7 +9,7 @@
 #include "base/time.h"
 #include "transport/try_gpu.h"
 
-enum { CQ_ENTRIES = 4096, PAGE = 4096, CLOSE_MS = 1000 };
+enum { PAGE = 4096, CLOSE_MS = 1000 };
 
 static bool ofi_probe(const struct stepaf_env *env, char *reason)
 {
@@ -28,22 +28,6 @@ static bool ofi_probe(const struct stepaf_env *env, char *reason)
     return true;
 }
 
-static void close_fid(struct fid *fid)
-{
-    if (fid)
-        (void)fi_close(fid);
-}
-
-static void close_rail(struct stepaf_ofi *ofi, struct stepaf_ofi_rail *rail)
-{
-    close_fid(rail->cq ? &rail->cq->fid : NULL);
-    close_fid(rail->av ? &rail->av->fid : NULL);
-    close_fid(rail->domain ? &rail->domain->fid : NULL);
-    close_fid(rail->fabric ? &rail->fabric->fid : NULL);
-    if (rail->info)
-        ofi->calls->freeinfo(rail->info);
-}
-
 static void free_registrations(struct stepaf_ofi *ofi)
 {
     while (ofi->registrations)
@@ -55,10 +39,10 @@ static void close_rails(struct stepaf_ofi *ofi)
     if (ofi->n_rails && ofi->rails[0].info->domain_attr->mr_mode & FI_MR_ENDPOINT)
         free_registrations(ofi);
     for (unsigned r = 0; r < ofi->n_rails; r++)
-        close_fid(ofi->rails[r].ep ? &ofi->rails[r].ep->fid : NULL);
+        stepaf_ofi_close_endpoint(&ofi->rails[r]);
     free_registrations(ofi);
     for (unsigned r = 0; r < ofi->n_rails; r++)
-        close_rail(ofi, &ofi->rails[r]);
+        stepaf_ofi_close_rail(ofi, &ofi->rails[r]);
     memset(ofi->rails, 0, sizeof(ofi->rails));
     ofi->slots_mem.registration[0] = NULL;
     ofi->n_rails = 0;
@@ -98,32 +82,6 @@ static void ofi_close(struct stepaf_transport *transport)
     stepaf_ofi_close_room(ofi);
     free(ofi->links);
     free(ofi);
-}
-
-static int open_rail(const struct stepaf_ofi *ofi, struct stepaf_ofi_rail *rail)
-{
-    struct fi_cq_attr cq_attr = {.size = CQ_ENTRIES, .format = FI_CQ_FORMAT_DATA};
-    struct fi_av_attr av_attr = {.type = FI_AV_UNSPEC};
-    int error = ofi->calls->fabric(rail->info->fabric_attr, &rail->fabric, NULL);
-
-    if (!error)
-        error = fi_domain(rail->fabric, rail->info, &rail->domain, NULL);
-    if (!error)
-        error = fi_av_open(rail->domain, &av_attr, &rail->av, NULL);
-    if (!error)
-        error = fi_cq_open(rail->domain, &cq_attr, &rail->cq, NULL);
-    if (!error)
-        error = fi_endpoint(rail->domain, rail->info, &rail->ep, NULL);
-    if (!error)
-        error = fi_ep_bind(rail->ep, &rail->av->fid, 0);
-    if (!error)
-        error = fi_ep_bind(rail->ep, &rail->cq->fid, FI_TRANSMIT | FI_RECV);
-    if (!error)
-        stepaf_ofi_prepare_gpu(rail);
-    if (!error)
-        error = fi_enable(rail->ep);
-    rail->address_bytes = sizeof(rail->address);
-    return error ? error : fi_getname(&rail->ep->fid, rail->address, &rail->address_bytes);
 }
 
 static const uint8_t *slots_of(const struct stepaf_fabric_link *link)
@@ -169,6 +127,8 @@ static void take_rail_facts(struct stepaf_ofi *ofi)
     ofi->more_max = STEPAF_OFI_MORE_MAX - 1;
     if (info->tx_attr && info->tx_attr->size && info->tx_attr->size <= ofi->more_max)
         ofi->more_max = (unsigned)info->tx_attr->size - 1;
+    if (stepaf_ofi_has_writedata_only(info))
+        ofi->more_max = 0;
     ofi->piece_max = info->ep_attr->max_msg_size;
     if (ofi->piece_max > 1U << 30)
         ofi->piece_max = 1U << 30;
@@ -180,7 +140,7 @@ static int open_all(struct stepaf_ofi *ofi)
 
     stepaf_fd_begin();
     for (unsigned r = 0; r < ofi->n_rails && !error; r++)
-        error = open_rail(ofi, &ofi->rails[r]);
+        error = stepaf_ofi_open_rail(ofi, &ofi->rails[r]);
     ofi->is_open = !error;
     if (!error)
         ofi->slots_mem.registration[0] = stepaf_ofi_register(ofi, &ofi->slots_mem, &error);

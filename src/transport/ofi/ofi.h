@@ -126,6 +126,7 @@ struct stepaf_ofi_rail {
     struct fid_av *av;
     struct fid_cq *cq;
     struct fid_ep *ep;
+    const struct fi_ops_rma *rma; /* how to write: writemsg */
     uint8_t address[STEPAF_OFI_ADDRESS];
     size_t address_bytes;
     unsigned more_run;   /* writes since the last one without FI_MORE */
@@ -210,6 +211,14 @@ bool stepaf_ofi_gpu_attr(struct stepaf_ofi *ofi, const struct stepaf_mem *mem,
 stepaf_status_t stepaf_ofi_note_gpu(struct stepaf_ofi *ofi, const struct stepaf_mem *mem,
                                     bool is_taken);
 void stepaf_ofi_describe_gpu(const struct stepaf_transport *transport, char *text);
+
+/* rail.c. Return whether only fi_writedata writes with data, as with provider cxi. */
+bool stepaf_ofi_has_writedata_only(const struct fi_info *info);
+/* Open all of a rail except memory. Returns an error; the rail is to be closed in any case. */
+int stepaf_ofi_open_rail(const struct stepaf_ofi *ofi, struct stepaf_ofi_rail *rail);
+/* Close the endpoint; then, without the rail's memory, the rest. */
+void stepaf_ofi_close_endpoint(struct stepaf_ofi_rail *rail);
+void stepaf_ofi_close_rail(const struct stepaf_ofi *ofi, struct stepaf_ofi_rail *rail);
 
 /* connect.c. Write the first endpoint's address, of STEPAF_LINK_ADDRESS characters; "": not
  * known. */

@@ -73,8 +73,8 @@ static inline __attribute__((always_inline)) bool ofi_write(
     if (!op)
         return false;
     more = more && op->next && rail->more_run < ofi->more_max;
-    ssize_t error =
-        fi_writemsg(rail->ep, &msg, FI_REMOTE_CQ_DATA | FI_COMPLETION | (more ? FI_MORE : 0));
+    ssize_t error = rail->rma->writemsg(rail->ep, &msg,
+                                        FI_REMOTE_CQ_DATA | FI_COMPLETION | (more ? FI_MORE : 0));
     if (error) {
         refuse_write(link, rail, (int)-error);
         return false;

@@ -217,7 +217,7 @@ static void ring(const struct endpoint *from)
         do_write(earliest());
 }
 
-static ssize_t ep_writemsg(struct fid_ep *ep, const struct fi_msg_rma *msg, uint64_t flags)
+static ssize_t do_writemsg(struct fid_ep *ep, const struct fi_msg_rma *msg, uint64_t flags)
 {
     struct endpoint *from = (struct endpoint *)ep;
     unsigned at = 0;
@@ -258,7 +258,31 @@ static ssize_t ep_writemsg(struct fid_ep *ep, const struct fi_msg_rma *msg, uint
     return 0;
 }
 
-struct fi_ops_rma ofi_fabric_rma = {.size = sizeof(ofi_fabric_rma), .writemsg = ep_writemsg};
+static ssize_t ep_writemsg(struct fid_ep *ep, const struct fi_msg_rma *msg, uint64_t flags)
+{
+    return ofi_fabric.only_writedata ? -FI_EBADFLAGS : do_writemsg(ep, msg, flags);
+}
+
+static ssize_t ep_writedata(struct fid_ep *ep, const void *source, size_t bytes, void *desc,
+                            uint64_t data, fi_addr_t to, uint64_t address, uint64_t key,
+                            void *context)
+{
+    const struct iovec iov = {(void *)(uintptr_t)source, bytes};
+    const struct fi_rma_iov there = {address, bytes, key};
+    const struct fi_msg_rma msg = {.msg_iov = &iov,
+                                   .desc = &desc,
+                                   .iov_count = 1,
+                                   .addr = to,
+                                   .rma_iov = &there,
+                                   .rma_iov_count = 1,
+                                   .context = context,
+                                   .data = data};
+
+    return ofi_fabric.only_writedata ? do_writemsg(ep, &msg, 0) : -FI_ENOSYS;
+}
+
+struct fi_ops_rma ofi_fabric_rma = {
+    .size = sizeof(ofi_fabric_rma), .writemsg = ep_writemsg, .writedata = ep_writedata};
 
 static int ep_getname(fid_t fid, void *address, size_t *bytes)
 {

@@ -33,8 +33,9 @@ struct ofi_fabric {
     bool holds;      /* nothing moves */
     bool broken;     /* completion queues cannot be read */
     bool cuts_data;  /* 32 bits go with a write, whatever cq_data_size says */
-    bool in_order;   /* one write after the other */
-    bool prompt;     /* what has been rung for is done at once, in order, and all of it told */
+    bool only_writedata; /* fi_writemsg takes no data */
+    bool in_order;       /* one write after the other */
+    bool prompt;         /* what has been rung for is done at once, in order, and all of it told */
     /* counts */
     int n_open; /* objects that are not closed */
     unsigned n_writes;

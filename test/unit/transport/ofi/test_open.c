@@ -78,7 +78,7 @@ static void what_it_lacks_is_said(void)
     UNIT_CONTAINS(reason, "tcp;ofi_rxm (since libfabric 2.1 it ends the process");
 }
 
-/* That its completions carry data holds for messages alone. */
+/* That its completions carry data holds for messages alone, except on request. */
 static void slingshot_gives_way(void)
 {
     static const char *const names[] = {"cxi", "tcp;ofi_rxm", NULL};
@@ -86,9 +86,16 @@ static void slingshot_gives_way(void)
     ofi_fabric_reset(37);
     ofi_fabric.cq_data_size = 8;
     UNIT_STRING(choose(names, ""), "tcp;ofi_rxm");
-    UNIT_CONTAINS(refused, "cxi (its writes carry no data for the receiver)");
+    UNIT_CONTAINS(refused, "cxi (its writes carry no data without FI_CXI_ENABLE_WRITEDATA=1");
     UNIT_STRING(choose(names, "cxi"), "");
-    UNIT_CONTAINS(reason, "libfabric has no provider cxi: cxi (its writes carry no data for the");
+    UNIT_CONTAINS(reason, "libfabric has no provider cxi: cxi (its writes carry no data without");
+    (void)setenv("FI_CXI_ENABLE_WRITEDATA", "0", 1);
+    UNIT_STRING(choose(names, "cxi"), "");
+    (void)setenv("FI_CXI_ENABLE_WRITEDATA", "1", 1);
+    UNIT_STRING(choose(names, "cxi"), "cxi");
+    UNIT_STRING(choose(names, ""), "tcp;ofi_rxm");
+    UNIT_CONTAINS(refused, "cxi (only on request)");
+    (void)unsetenv("FI_CXI_ENABLE_WRITEDATA");
 }
 
 static void it_is_only_used_if_asked_for(void)

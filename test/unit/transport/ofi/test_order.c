@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* libfabric, over a fabric that knows no order: writes land in parts, completions come as they
  * like, writes are refused for a while. FABRIC_OPS is how many operations each way. */
+#include <stdlib.h>
+
 #include "ofi_fabric.h"
 #include "unit.h"
 
@@ -87,6 +89,28 @@ static void tensors_are_cut(void)
     end();
 }
 
+/* Provider cxi: each write is a call without flags, so each rings. */
+static void writes_may_be_writedata(void)
+{
+    static const char *const names[] = {"cxi", NULL};
+    static const char *const settings[] = {"STEPAF_TRANSPORTS", "ofi", "STEPAF_OFI_PROVIDER", "cxi",
+                                           NULL};
+
+    ofi_fabric_reset(8);
+    ofi_fabric.names = names;
+    ofi_fabric.cq_data_size = WIDE;
+    ofi_fabric.mr_mode = FI_MR_ENDPOINT | FI_MR_ALLOCATED | FI_MR_PROV_KEY;
+    ofi_fabric.only_writedata = true;
+    side_settings = settings;
+    (void)setenv("FI_CXI_ENABLE_WRITEDATA", "1", 1);
+    fabric_order_begin();
+    fabric_order_exchange(fabric_order_ops(OPS) / 4);
+    (void)unsetenv("FI_CXI_ENABLE_WRITEDATA");
+    side_settings = NULL;
+    CU_ASSERT_EQUAL(ofi_fabric.n_writes, ofi_fabric.n_rung);
+    end();
+}
+
 /* Memory as providers want it. */
 static void memory_is_registered_in_each_way(void)
 {
@@ -112,6 +136,7 @@ int main(void)
         {"writes are refused for a while", writes_are_refused_for_a_while},
         {"few writes are taken at a time", few_writes_are_taken_at_a_time},
         {"tensors are cut", tensors_are_cut},
+        {"writes may be writedata", writes_may_be_writedata},
         {"memory is registered in each way", memory_is_registered_in_each_way},
         CU_TEST_INFO_NULL,
     };

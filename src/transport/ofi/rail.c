@@ -1,0 +1,73 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Opening and closing of a rail: all that libfabric opens of a domain, except memory. */
+#include <string.h>
+
+#include "transport/ofi/ofi.h"
+
+enum { CQ_ENTRIES = 4096 };
+
+bool stepaf_ofi_has_writedata_only(const struct fi_info *info)
+{
+    return !strcmp(info->fabric_attr->prov_name, "cxi");
+}
+
+/* fi_writedata has no flags: all writes complete, as the queue is bound, and ring. */
+static ssize_t write_with_data(struct fid_ep *ep, const struct fi_msg_rma *msg, uint64_t flags)
+{
+    (void)flags;
+    return fi_writedata(ep, msg->msg_iov->iov_base, msg->msg_iov->iov_len, *msg->desc, msg->data,
+                        msg->addr, msg->rma_iov->addr, msg->rma_iov->key, msg->context);
+}
+
+static const struct fi_ops_rma by_writedata = {.size = sizeof(by_writedata),
+                                               .writemsg = write_with_data};
+
+static void close_fid(struct fid *fid)
+{
+    if (fid)
+        (void)fi_close(fid);
+}
+
+void stepaf_ofi_close_endpoint(struct stepaf_ofi_rail *rail)
+{
+    close_fid(rail->ep ? &rail->ep->fid : NULL);
+    rail->ep = NULL;
+}
+
+void stepaf_ofi_close_rail(const struct stepaf_ofi *ofi, struct stepaf_ofi_rail *rail)
+{
+    close_fid(rail->cq ? &rail->cq->fid : NULL);
+    close_fid(rail->av ? &rail->av->fid : NULL);
+    close_fid(rail->domain ? &rail->domain->fid : NULL);
+    close_fid(rail->fabric ? &rail->fabric->fid : NULL);
+    if (rail->info)
+        ofi->calls->freeinfo(rail->info);
+}
+
+int stepaf_ofi_open_rail(const struct stepaf_ofi *ofi, struct stepaf_ofi_rail *rail)
+{
+    struct fi_cq_attr cq_attr = {.size = CQ_ENTRIES, .format = FI_CQ_FORMAT_DATA};
+    struct fi_av_attr av_attr = {.type = FI_AV_UNSPEC};
+    int error = ofi->calls->fabric(rail->info->fabric_attr, &rail->fabric, NULL);
+
+    if (!error)
+        error = fi_domain(rail->fabric, rail->info, &rail->domain, NULL);
+    if (!error)
+        error = fi_av_open(rail->domain, &av_attr, &rail->av, NULL);
+    if (!error)
+        error = fi_cq_open(rail->domain, &cq_attr, &rail->cq, NULL);
+    if (!error)
+        error = fi_endpoint(rail->domain, rail->info, &rail->ep, NULL);
+    if (!error)
+        rail->rma = stepaf_ofi_has_writedata_only(rail->info) ? &by_writedata : rail->ep->rma;
+    if (!error)
+        error = fi_ep_bind(rail->ep, &rail->av->fid, 0);
+    if (!error)
+        error = fi_ep_bind(rail->ep, &rail->cq->fid, FI_TRANSMIT | FI_RECV);
+    if (!error)
+        stepaf_ofi_prepare_gpu(rail);
+    if (!error)
+        error = fi_enable(rail->ep);
+    rail->address_bytes = sizeof(rail->address);
+    return error ? error : fi_getname(&rail->ep->fid, rail->address, &rail->address_bytes);
+}
