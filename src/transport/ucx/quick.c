@@ -57,7 +57,7 @@ static inline __attribute__((always_inline)) bool ucx_post_quick(struct stepaf_u
         return false;
     if (post->n_xfer && xfer->bytes) {
         bytes = xfer->bytes;
-        if (bytes > STEPAF_UCX_STAGE || xfer->dst->id >= STEPAF_UCX_QUICK_IDS ||
+        if (bytes > ucx->stage || xfer->dst->id >= STEPAF_UCX_QUICK_IDS ||
             xfer->dst_offset > UINT32_MAX)
             return false;
         place = xfer->dst_offset << 32 | xfer->dst->id << STEPAF_UCX_ID_SHIFT;

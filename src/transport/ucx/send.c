@@ -212,7 +212,7 @@ bool stepaf_ucx_send_post(struct stepaf_ucx_link *link, struct stepaf_post *post
         return send_copied(link, out, post, NULL);
     /* A post continues in the way in which it was begun. */
     bool is_begun = flight->pieces || flight->pending || post->at;
-    if (bytes <= STEPAF_UCX_STAGE && parts <= STEPAF_UCX_PLACES && ucx->free_copy && !is_begun)
+    if (bytes <= ucx->stage && parts <= STEPAF_UCX_PLACES && ucx->free_copy && !is_begun)
         return can_copy(post) ? send_copied(link, out, post, take_copy(ucx))
                               : refuse_copy(flight, post);
     bool good = send_pieces(link, out, post);

@@ -81,7 +81,8 @@ static ucs_status_t set_handler(struct stepaf_ucx *ucx, unsigned id, ucp_am_recv
     return ucx->calls->worker_set_am_recv_handler(ucx->worker, &handler);
 }
 
-static ucs_status_t open_worker(struct stepaf_ucx *ucx, uint32_t n_peers)
+/* @a header_max_p: how many bytes a header of an active message may have. */
+static ucs_status_t open_worker(struct stepaf_ucx *ucx, uint32_t n_peers, size_t *header_max_p)
 {
     const ucp_params_t params = {.field_mask =
                                      UCP_PARAM_FIELD_FEATURES | UCP_PARAM_FIELD_ESTIMATED_NUM_EPS,
@@ -106,9 +107,30 @@ static ucs_status_t open_worker(struct stepaf_ucx *ucx, uint32_t n_peers)
         return status;
     ucx->address = attr.address;
     ucx->address_bytes = attr.address_length;
-    return attr.max_am_header < STEPAF_UCX_HEAD_MAX || attr.address_length > STEPAF_UCX_ADDRESS
-               ? UCS_ERR_UNSUPPORTED
-               : UCS_OK;
+    *header_max_p = attr.max_am_header;
+    return UCS_OK;
+}
+
+/* Copy into messages as much as headers of @a header_max bytes allow: UCX's limit is that of the
+ * device that takes least. Returns false if the transport cannot work; @a reason says why. */
+static bool fit_headers(struct stepaf_ucx *ucx, size_t header_max, char *reason)
+{
+    const size_t heads = STEPAF_UCX_HEAD_MAX - STEPAF_UCX_STAGE;
+
+    if (header_max < STEPAF_UCX_HEAD_USUAL)
+        snprintf(reason, STEPAF_REASON_MAX,
+                 "headers of active messages have at most %zu bytes, and need %d: leave out the "
+                 "device with the smallest MTU (UCX_NET_DEVICES)",
+                 header_max, STEPAF_UCX_HEAD_USUAL);
+    else if (ucx->address_bytes > STEPAF_UCX_ADDRESS)
+        snprintf(reason, STEPAF_REASON_MAX,
+                 "the address has %zu bytes, more than %d: use fewer devices (UCX_NET_DEVICES)",
+                 ucx->address_bytes, STEPAF_UCX_ADDRESS);
+    else if (header_max >= STEPAF_UCX_HEAD_MAX)
+        ucx->stage = STEPAF_UCX_STAGE;
+    else
+        ucx->stage = (uint32_t)(header_max > heads ? header_max - heads : 0);
+    return !reason[0];
 }
 
 static const uint8_t *ucx_slots_of(const struct stepaf_fabric_link *link)
@@ -181,12 +203,13 @@ static stepaf_status_t ucx_open(struct stepaf_upcalls *up, unsigned n_peers,
     }
     stepaf_fd_begin();
     ucx->connects = true;
-    ucs_status_t status = open_worker(ucx, n_peers);
-    if (status != UCS_OK) {
-        snprintf(reason, sizeof(reason), "%.100s", library->status_string(status));
+    size_t header_max = 0;
+    ucs_status_t status = open_worker(ucx, n_peers, &header_max);
+    if (status != UCS_OK)
+        snprintf(reason, sizeof(reason), "cannot open: %.100s", library->status_string(status));
+    if (status != UCS_OK || !fit_headers(ucx, header_max, reason)) {
         ucx_close(&ucx->shared.base);
-        return stepaf_error_set(STEPAF_ERR_NO_TRANSPORT, STEPAF_PHASE_COMMIT,
-                                "ucx: cannot open: %s", reason);
+        return stepaf_error_set(STEPAF_ERR_NO_TRANSPORT, STEPAF_PHASE_COMMIT, "ucx: %s", reason);
     }
     stepaf_ucx_open_gpu(ucx);
     *transport_p = &ucx->shared.base;

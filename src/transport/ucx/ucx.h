@@ -7,7 +7,8 @@
 #include "transport/ucx/library.h"
 
 enum {
-    STEPAF_UCX_STAGE = 512,    /* most bytes of tensors that a message carries as a copy */
+    STEPAF_UCX_STAGE = 512,    /* most bytes of tensors that a message carries as a copy, if UCX's
+                                  headers have room for them: see stage */
     STEPAF_UCX_PLACES = 8,     /* most places of one message */
     STEPAF_UCX_OPS = 512,      /* most sends of pieces in flight */
     STEPAF_UCX_RESERVE = 64,   /* more: for credits */
@@ -163,6 +164,7 @@ struct stepaf_ucx {
     struct stepaf_ucx_link *links; /* shared.links */
     struct stepaf_ucx_op *ops, *free_op, *free_reserve;
     struct stepaf_ucx_copy *copies, *free_copy;
+    uint32_t stage; /* most bytes that this rank copies into a message: at most STEPAF_UCX_STAGE */
     struct stepaf_ucx_link *news; /* links to handle after UCX's progress: stepaf_ucx_note */
     struct stepaf_ucx_registration *registrations;
     unsigned counted;  /* sends completed, and links with news handled */

@@ -97,6 +97,28 @@ static void what_cannot_be_opened_leaves_nothing(void)
     side_settings = NULL;
 }
 
+/* What it needs of UCX, and a device that has less takes away. */
+static void what_does_not_fit_is_said(void)
+{
+    static const char *const asked[] = {"STEPAF_TRANSPORTS", "ucx", NULL};
+
+    side_settings = asked;
+    ucx_fabric_reset(38);
+    ucx_fabric.header_max = STEPAF_UCX_HEAD_USUAL - 1;
+    CU_ASSERT_EQUAL(side_try_open(&a, 2), STEPAF_ERR_NO_TRANSPORT);
+    UNIT_STRING(stepaf_last_error()->text,
+                "ucx: headers of active messages have at most 103 bytes, and need 104: leave out "
+                "the device with the smallest MTU (UCX_NET_DEVICES)");
+    CU_ASSERT_EQUAL(ucx_fabric.n_open, 0);
+    ucx_fabric_reset(38);
+    ucx_fabric.address_bytes = STEPAF_UCX_ADDRESS + 1;
+    CU_ASSERT_EQUAL(side_try_open(&a, 2), STEPAF_ERR_NO_TRANSPORT);
+    UNIT_STRING(stepaf_last_error()->text, "ucx: the address has 4097 bytes, more than 4096: use "
+                                           "fewer devices (UCX_NET_DEVICES)");
+    CU_ASSERT_EQUAL(ucx_fabric.n_open, 0);
+    side_settings = NULL;
+}
+
 static void memory_that_cannot_be_registered_is_said(void)
 {
     struct stepaf_mem mem = {.base = (uint8_t *)&b, .bytes = 64, .fd = -1};
@@ -165,6 +187,7 @@ int main(void)
         {"it is described", it_is_described},
         {"strange words do no harm", strange_words_do_no_harm},
         {"what cannot be opened leaves nothing", what_cannot_be_opened_leaves_nothing},
+        {"what does not fit is said", what_does_not_fit_is_said},
         {"memory that cannot be registered is said", memory_that_cannot_be_registered_is_said},
         {"memory may run out anywhere", memory_may_run_out_anywhere},
         {"a link that is closed is not sent to", a_link_that_is_closed_is_not_sent_to},

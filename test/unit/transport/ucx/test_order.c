@@ -84,6 +84,22 @@ static void what_comes_twice_is_dropped(void)
                     ucx_fabric.n_twice[STEPAF_UCX_MESSAGE] + ucx_fabric.n_twice[STEPAF_UCX_QUICK]);
 }
 
+/* Then messages carry few bytes as copies, or none. */
+static void headers_may_be_short(void)
+{
+    static const size_t header_max[] = {700, 217, STEPAF_UCX_HEAD_USUAL};
+    static const uint32_t stages[] = {484, 1, 0};
+
+    for (int i = 0; i < 3; i++) {
+        ucx_fabric_reset(7);
+        ucx_fabric.header_max = header_max[i];
+        fabric_order_begin();
+        CU_ASSERT_EQUAL(ucx_of(&fabric_sides[0])->stage, stages[i]);
+        fabric_order_exchange(fabric_order_ops(OPS) / 4);
+        end(NULL);
+    }
+}
+
 int main(void)
 {
     CU_TestInfo tests[] = {
@@ -92,6 +108,7 @@ int main(void)
         {"nothing is done at once", nothing_is_done_at_once},
         {"numbers wrap", numbers_wrap},
         {"few operations are free", few_operations_are_free},
+        {"headers may be short", headers_may_be_short},
         {"what comes twice is dropped", what_comes_twice_is_dropped},
         CU_TEST_INFO_NULL,
     };

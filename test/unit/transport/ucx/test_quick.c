@@ -35,13 +35,19 @@ static ucs_status_ptr_t note_sent(ucp_ep_h ep, unsigned id, const void *header, 
     return ucx_fabric_library.am_send_nbx(ep, id, header, header_bytes, buffer, count, param);
 }
 
-static void begin(void)
+static void begin_headers(size_t header_max)
 {
     ucx_fabric_reset(41);
+    ucx_fabric.header_max = header_max;
     library = ucx_fabric_library;
     library.am_send_nbx = note_sent;
     stepaf_ucx_library_fake = &library;
     fabric_open_three(all);
+}
+
+static void begin(void)
+{
+    begin_headers(STEPAF_UCX_HEAD_MAX);
 }
 
 static void end(void)
@@ -146,16 +152,16 @@ static void check_bytes(const uint8_t *at, uint32_t bytes)
 }
 
 /* Also those lengths at which they do not fit into a link's own memory any more. */
-static void as_long_as_messages_carry_copies(void)
+static void check_lengths(size_t header_max, uint32_t stage)
 {
-    begin();
+    begin_headers(header_max);
     const struct stepaf_mem *target = fabric_memory(&a, ROOM);
     begin_to(target);
     for (uint32_t bytes = 1; bytes <= LONGEST && a.n_messages == bytes - 1; bytes++) {
         struct stepaf_post *post = compose(AT, bytes);
         memset(target->base, 0, ROOM);
         send_one(post);
-        if (bytes <= STEPAF_UCX_STAGE)
+        if (bytes <= stage)
             check_quick(post, target->id, AT, bytes);
         else
             check_other(post, target->id, AT, bytes);
@@ -163,6 +169,17 @@ static void as_long_as_messages_carry_copies(void)
     }
     CU_ASSERT_EQUAL(a.n_messages, LONGEST);
     end_to();
+}
+
+static void as_long_as_messages_carry_copies(void)
+{
+    check_lengths(STEPAF_UCX_HEAD_MAX, STEPAF_UCX_STAGE);
+}
+
+static void as_long_as_headers_may_be(void)
+{
+    check_lengths(700, 700 - (STEPAF_UCX_HEAD_MAX - STEPAF_UCX_STAGE));
+    check_lengths(STEPAF_UCX_HEAD_USUAL, 0);
 }
 
 static void to_memory_whose_id_has_room(void)
@@ -331,6 +348,7 @@ int main(void)
 {
     CU_TestInfo tests[] = {
         {"as long as messages carry copies", as_long_as_messages_carry_copies},
+        {"as long as headers may be", as_long_as_headers_may_be},
         {"to memory whose id has room", to_memory_whose_id_has_room},
         {"to a place whose offset has room", to_a_place_whose_offset_has_room},
         {"without bytes, wherever they were to lie", without_bytes_wherever_they_were_to_lie},

@@ -81,8 +81,8 @@ static ucs_status_t fake_worker_query(ucp_worker_h worker, ucp_worker_attr_t *at
         return UCS_ERR_NO_MEMORY;
     *blob = (struct blob){MARK, (uint64_t)((struct worker *)worker - ucx_made.workers)};
     attr->address = (ucp_address_t *)(void *)blob;
-    attr->address_length = sizeof(*blob);
-    attr->max_am_header = 8192;
+    attr->address_length = ucx_fabric.address_bytes ? ucx_fabric.address_bytes : sizeof(*blob);
+    attr->max_am_header = ucx_fabric.header_max;
     ucx_fabric.n_open++;
     return UCS_OK;
 }
@@ -249,6 +249,7 @@ void ucx_fabric_reset(uint32_t seed)
     ucx_gpu = (struct ucx_gpu){.has_cuda = false};
     ucx_fabric = (struct ucx_fabric){
         .minor = 13,
+        .header_max = 8192,
         .resources = "#     component 0  :  self\n"
                      "#      resource 0  :  md 0  dev 0  flags -- self/memory0\n"
                      "#      resource 1  :  md 1  dev 1  flags -- rc_verbs/mlx5_0:1\n"

@@ -22,12 +22,14 @@ struct ucx_fabric {
     bool
         prompt; /* what can be done in a worker's progress is done, in order; messages without data are sent at
                   * once, and no flush waits for a peer to take them */
-    bool no_peer_errors; /* endpoints that tell of errors cannot be made */
-    ucs_status_t refuse; /* all that is sent is refused by this, at once */
-    int refuse_call;     /* the n-th call from now that opens something fails; 0: none does */
-    int fail_after;      /* the n-th send from now ends by an error; 0: none does */
-    unsigned dead;       /* workers that sends to end by an error, a bit each */
-    unsigned mute;       /* workers from which nothing goes */
+    size_t header_max;    /* of an active message */
+    size_t address_bytes; /* what a worker says of its address; 0: as it is */
+    bool no_peer_errors;  /* endpoints that tell of errors cannot be made */
+    ucs_status_t refuse;  /* all that is sent is refused by this, at once */
+    int refuse_call;      /* the n-th call from now that opens something fails; 0: none does */
+    int fail_after;       /* the n-th send from now ends by an error; 0: none does */
+    unsigned dead;        /* workers that sends to end by an error, a bit each */
+    unsigned mute;        /* workers from which nothing goes */
     /* counts */
     int n_open; /* objects that are not closed */
     unsigned n_messages;

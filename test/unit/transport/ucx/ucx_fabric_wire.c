@@ -335,7 +335,7 @@ ucs_status_ptr_t ucx_fake_am_send(ucp_ep_h ep, unsigned id, const void *header, 
     }
     if (ucx_fabric.refuse)
         return UCS_STATUS_PTR(ucx_fabric.refuse);
-    side_must(id < HANDLERS && header_bytes <= STEPAF_UCX_HEAD_MAX, "a message");
+    side_must(id < HANDLERS && header_bytes <= ucx_fabric.header_max, "a message");
     ucx_fabric.n_messages++;
     struct request *request = ucx_fake_request(MESSAGE, (struct endpoint *)ep);
     request->id = id;
