@@ -2,9 +2,13 @@
 /* Opening and closing of a rail: all that libfabric opens of a domain, except memory. */
 #include <string.h>
 
+#include "base/log.h"
 #include "transport/ofi/ofi.h"
 
-enum { CQ_ENTRIES = 4096 };
+enum {
+    CQ_ENTRIES = 4096,              /* at least */
+    WRITES = STEPAF_MAX_TENSORS + 1 /* of a message, over one rail: its tensors, and itself */
+};
 
 bool stepaf_ofi_has_writedata_only(const struct fi_info *info)
 {
@@ -44,9 +48,39 @@ void stepaf_ofi_close_rail(const struct stepaf_ofi *ofi, struct stepaf_ofi_rail 
         ofi->calls->freeinfo(rail->info);
 }
 
+/* Return how many completions the queue must hold. EFA's device does not wait where a queue is full,
+ * so what all peers may have written there must fit, besides this rank's own writes. */
+static size_t entries_needed(const struct stepaf_ofi *ofi, const struct stepaf_ofi_rail *rail)
+{
+    const size_t most = (size_t)ofi->shared.n_peers * STEPAF_FABRIC_RING * WRITES + STEPAF_OFI_OPS +
+                        STEPAF_OFI_RESERVE;
+
+    return most > CQ_ENTRIES && !strcmp(rail->info->fabric_attr->prov_name, "efa") ? most
+                                                                                   : CQ_ENTRIES;
+}
+
+/* Open the completion queue, smaller than needed if the device has no larger one. */
+static int open_queue(const struct stepaf_ofi *ofi, struct stepaf_ofi_rail *rail)
+{
+    const size_t needed = entries_needed(ofi, rail);
+    size_t entries = needed;
+
+    for (;;) {
+        struct fi_cq_attr attr = {.size = entries, .format = FI_CQ_FORMAT_DATA};
+        int error = fi_cq_open(rail->domain, &attr, &rail->cq, NULL);
+        if (!error && entries < needed)
+            stepaf_log_info("ofi: %s: the completion queue has %zu entries, of %zu that %u peers "
+                            "may fill",
+                            rail->info->fabric_attr->prov_name, entries, needed,
+                            ofi->shared.n_peers);
+        if (!error || entries == CQ_ENTRIES)
+            return error;
+        entries = entries / 2 > CQ_ENTRIES ? entries / 2 : CQ_ENTRIES;
+    }
+}
+
 int stepaf_ofi_open_rail(const struct stepaf_ofi *ofi, struct stepaf_ofi_rail *rail)
 {
-    struct fi_cq_attr cq_attr = {.size = CQ_ENTRIES, .format = FI_CQ_FORMAT_DATA};
     struct fi_av_attr av_attr = {.type = FI_AV_UNSPEC};
     int error = ofi->calls->fabric(rail->info->fabric_attr, &rail->fabric, NULL);
 
@@ -55,7 +89,7 @@ int stepaf_ofi_open_rail(const struct stepaf_ofi *ofi, struct stepaf_ofi_rail *r
     if (!error)
         error = fi_av_open(rail->domain, &av_attr, &rail->av, NULL);
     if (!error)
-        error = fi_cq_open(rail->domain, &cq_attr, &rail->cq, NULL);
+        error = open_queue(ofi, rail);
     if (!error)
         error = fi_endpoint(rail->domain, rail->info, &rail->ep, NULL);
     if (!error)

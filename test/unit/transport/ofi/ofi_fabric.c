@@ -410,10 +410,14 @@ static void *make(size_t bytes)
 static int domain_cq_open(struct fid_domain *domain, struct fi_cq_attr *attr, struct fid_cq **cq_p,
                           void *context)
 {
-    struct queue *queue = make(sizeof(*queue));
+    struct queue *queue;
 
     (void)domain;
     (void)context;
+    if (ofi_fabric.queue_max && attr->size > ofi_fabric.queue_max)
+        return -FI_EINVAL;
+    queue = make(sizeof(*queue));
+    ofi_fabric.queue = attr->size;
     side_must(attr->format == FI_CQ_FORMAT_DATA, "completions with data");
     if (!queue)
         return -FI_ENOMEM;

@@ -24,6 +24,7 @@ struct ofi_fabric {
     uint64_t mode;
     unsigned refuse_one_in; /* writes are refused by EAGAIN, one in so many; 0: none is */
     unsigned depth;         /* and those beyond so many under way at an endpoint; 0: none is */
+    size_t queue_max;       /* entries of a completion queue; 0: as many as are asked for */
     int refuse_write;       /* all are, by this */
     int refuse_call; /* the n-th call from now that opens something fails, by ENOMEM; 0: none does */
     int taken_keys;  /* so many registrations find their key in use */
@@ -37,7 +38,8 @@ struct ofi_fabric {
     bool in_order;       /* one write after the other */
     bool prompt;         /* what has been rung for is done at once, in order, and all of it told */
     /* counts */
-    int n_open; /* objects that are not closed */
+    size_t queue; /* entries of the last completion queue */
+    int n_open;   /* objects that are not closed */
     unsigned n_writes;
     unsigned n_rung; /* of them, those that were no FI_MORE */
     unsigned n_refused;

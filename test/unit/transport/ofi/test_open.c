@@ -149,6 +149,36 @@ static void what_cannot_be_opened_leaves_nothing(void)
     side_settings = NULL;
 }
 
+/* Entries of the queue of a rank with so many peers, where the device has at most @a most. */
+static size_t queue_of(const char *provider, unsigned n_peers, size_t most)
+{
+    const char *names[] = {provider, NULL};
+    const char *asked[] = {"STEPAF_TRANSPORTS", "ofi", "STEPAF_OFI_PROVIDER", provider, NULL};
+
+    ofi_fabric_reset(38);
+    ofi_fabric.names = names;
+    ofi_fabric.queue_max = most;
+    side_settings = asked;
+    CU_ASSERT_EQUAL(side_try_open(&a, n_peers), STEPAF_OK);
+    side_settings = NULL;
+    side_close(&a);
+    CU_ASSERT_EQUAL(ofi_fabric.n_open, 0);
+    return ofi_fabric.queue;
+}
+
+/* EFA does not wait where a queue is full. */
+static void its_queue_has_room_for_all(void)
+{
+    const size_t all = 32 * 16 * 9 + 512 + 128;
+
+    CU_ASSERT_EQUAL(queue_of("efa", 2, 0), 4096);
+    CU_ASSERT_EQUAL(queue_of("efa", 32, 0), all);
+    CU_ASSERT_EQUAL(queue_of("efa", 32, all - 1), 4096);
+    CU_ASSERT_EQUAL(queue_of("tcp;ofi_rxm", 32, 0), 4096);
+    CU_ASSERT_EQUAL(queue_of("efa", 256, 0), 37504);
+    CU_ASSERT_EQUAL(queue_of("efa", 256, 20000), 37504 / 2);
+}
+
 static void reset_for_starved(void)
 {
     ofi_fabric_reset(36);
@@ -168,6 +198,7 @@ int main(void)
         {"it is only used if asked for", it_is_only_used_if_asked_for},
         {"it is described", it_is_described},
         {"what cannot be opened leaves nothing", what_cannot_be_opened_leaves_nothing},
+        {"its queue has room for all", its_queue_has_room_for_all},
         {"memory may run out anywhere", memory_may_run_out_anywhere},
         CU_TEST_INFO_NULL,
     };
