@@ -125,6 +125,7 @@ struct stepaf_ofi_rail {
     struct fid_domain *domain;
     struct fid_av *av;
     struct fid_cq *cq;
+    struct fid_eq *eq; /* NULL: this provider needs none */
     struct fid_ep *ep;
     const struct fi_ops_rma *rma; /* how to write: writemsg */
     uint8_t address[STEPAF_OFI_ADDRESS];
@@ -219,6 +220,8 @@ int stepaf_ofi_open_rail(const struct stepaf_ofi *ofi, struct stepaf_ofi_rail *r
 /* Close the endpoint; then, without the rail's memory, the rest. */
 void stepaf_ofi_close_endpoint(struct stepaf_ofi_rail *rail);
 void stepaf_ofi_close_rail(const struct stepaf_ofi *ofi, struct stepaf_ofi_rail *rail);
+/* Count the errors of the provider that belong to no operation, and log the first of them. */
+void stepaf_ofi_read_events(struct stepaf_ofi *ofi);
 
 /* connect.c. Write the first endpoint's address, of STEPAF_LINK_ADDRESS characters; "": not
  * known. */
@@ -252,7 +255,7 @@ static inline bool stepaf_ofi_is_usual_op(const struct stepaf_ofi *ofi, const vo
     return (uintptr_t)context - (uintptr_t)ofi->pool.ops < STEPAF_OFI_OPS * sizeof(*ofi->pool.ops);
 }
 bool stepaf_ofi_is_op(const struct stepaf_ofi *ofi, const void *context);
-/* Check peers, and replace the ops that lost peers hold, if other peers need them. */
+/* Check peers, and replace the ops that lost peers hold, if other peers need them. Read events. */
 void stepaf_ofi_check_peers(struct stepaf_transport *transport);
 
 /* send.c */

@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Opening and closing of a rail: all that libfabric opens of a domain, except memory. */
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/log.h"
 #include "transport/ofi/ofi.h"
 
 enum {
+    EVENTS = 16,                    /* read at a time */
     CQ_ENTRIES = 4096,              /* at least */
     WRITES = STEPAF_MAX_TENSORS + 1 /* of a message, over one rail: its tensors, and itself */
 };
@@ -40,12 +42,18 @@ void stepaf_ofi_close_endpoint(struct stepaf_ofi_rail *rail)
 
 void stepaf_ofi_close_rail(const struct stepaf_ofi *ofi, struct stepaf_ofi_rail *rail)
 {
+    close_fid(rail->eq ? &rail->eq->fid : NULL);
     close_fid(rail->cq ? &rail->cq->fid : NULL);
     close_fid(rail->av ? &rail->av->fid : NULL);
     close_fid(rail->domain ? &rail->domain->fid : NULL);
     close_fid(rail->fabric ? &rail->fabric->fid : NULL);
     if (rail->info)
         ofi->calls->freeinfo(rail->info);
+}
+
+static bool is_efa(const struct stepaf_ofi_rail *rail)
+{
+    return !strcmp(rail->info->fabric_attr->prov_name, "efa");
 }
 
 /* Return how many completions the queue must hold. EFA's device does not wait where a queue is full,
@@ -55,8 +63,7 @@ static size_t entries_needed(const struct stepaf_ofi *ofi, const struct stepaf_o
     const size_t most = (size_t)ofi->shared.n_peers * STEPAF_FABRIC_RING * WRITES + STEPAF_OFI_OPS +
                         STEPAF_OFI_RESERVE;
 
-    return most > CQ_ENTRIES && !strcmp(rail->info->fabric_attr->prov_name, "efa") ? most
-                                                                                   : CQ_ENTRIES;
+    return most > CQ_ENTRIES && is_efa(rail) ? most : CQ_ENTRIES;
 }
 
 /* Open the completion queue, smaller than needed if the device has no larger one. */
@@ -79,6 +86,43 @@ static int open_queue(const struct stepaf_ofi *ofi, struct stepaf_ofi_rail *rail
     }
 }
 
+/* Bind a queue of events to the endpoint: without one, efa ends the process by an error that belongs
+ * to no operation, such as a peer's write to memory that is no longer registered. */
+static int bind_events(struct stepaf_ofi_rail *rail)
+{
+    struct fi_eq_attr attr = {.wait_obj = FI_WAIT_NONE};
+
+    if (!is_efa(rail))
+        return 0;
+    int error = fi_eq_open(rail->fabric, &attr, &rail->eq, NULL);
+    return error ? error : fi_ep_bind(rail->ep, &rail->eq->fid, 0);
+}
+
+static void read_rail_events(struct stepaf_ofi *ofi, const struct stepaf_ofi_rail *rail)
+{
+    for (unsigned i = 0; i < EVENTS; i++) {
+        struct fi_eq_err_entry entry = {.err = 0};
+        uint32_t event;
+        ssize_t bytes = fi_eq_read(rail->eq, &event, &entry, sizeof(entry), 0);
+        if (bytes == -FI_EAVAIL)
+            bytes = fi_eq_readerr(rail->eq, &entry, 0);
+        if (bytes < 0)
+            return;
+        ofi->shared.base.up->dropped_malformed += entry.err != 0;
+        if (entry.err && !i) /* the first: there may be many */
+            stepaf_log_warn("ofi: %s: an error that belongs to no operation: %s (%d)",
+                            ofi->shared.name, ofi->calls->strerror(abs(entry.err)),
+                            entry.prov_errno);
+    }
+}
+
+void stepaf_ofi_read_events(struct stepaf_ofi *ofi)
+{
+    for (unsigned r = 0; r < ofi->n_rails; r++)
+        if (ofi->rails[r].eq)
+            read_rail_events(ofi, &ofi->rails[r]);
+}
+
 int stepaf_ofi_open_rail(const struct stepaf_ofi *ofi, struct stepaf_ofi_rail *rail)
 {
     struct fi_av_attr av_attr = {.type = FI_AV_UNSPEC};
@@ -98,6 +142,8 @@ int stepaf_ofi_open_rail(const struct stepaf_ofi *ofi, struct stepaf_ofi_rail *r
         error = fi_ep_bind(rail->ep, &rail->av->fid, 0);
     if (!error)
         error = fi_ep_bind(rail->ep, &rail->cq->fid, FI_TRANSMIT | FI_RECV);
+    if (!error)
+        error = bind_events(rail);
     if (!error)
         stepaf_ofi_prepare_gpu(rail);
     if (!error)

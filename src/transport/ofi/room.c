@@ -121,6 +121,7 @@ void stepaf_ofi_check_peers(struct stepaf_transport *transport)
 {
     struct stepaf_ofi *ofi = (struct stepaf_ofi *)transport;
 
+    stepaf_ofi_read_events(ofi);
     stepaf_fabric_check_peers(transport);
     if (!ofi->free_op)
         make_room(ofi);

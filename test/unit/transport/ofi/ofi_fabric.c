@@ -7,7 +7,15 @@
 #include "ofi_gpu.h"
 #include "ofi_infos.h"
 
-enum { ENDPOINTS = 16, REGIONS = 128, WRITES = 4096, PARTS = 4, STEPS = 12, QUEUE = 1 << 15 };
+enum {
+    ENDPOINTS = 16,
+    REGIONS = 128,
+    WRITES = 4096,
+    PARTS = 4,
+    STEPS = 12,
+    QUEUE = 1 << 15,
+    EVENTS = 64
+};
 
 struct ofi_fabric ofi_fabric;
 
@@ -26,8 +34,16 @@ struct queue {
     unsigned n_errors;
 };
 
+/* Errors that belong to no operation. */
+struct events {
+    struct fid_eq eq; /* first */
+    int errors[EVENTS];
+    unsigned n;
+};
+
 struct endpoint {
     struct fid_ep ep; /* first */
+    struct events *events;
     bool for_gpu, used, enabled;
     struct queue *queue;
     unsigned under_way;
@@ -312,6 +328,8 @@ static int ep_bind(struct fid *fid, struct fid *other, uint64_t flags)
 {
     if (flags)
         ((struct endpoint *)(void *)fid)->queue = (struct queue *)(void *)other;
+    else if (other->fclass == FI_CLASS_EQ)
+        ((struct endpoint *)(void *)fid)->events = (struct events *)(void *)other;
     return refuses_call() ? -FI_ENOMEM : 0;
 }
 
@@ -405,6 +423,57 @@ static void *make(size_t bytes)
         ofi_fabric.n_open++;
     }
     return fid;
+}
+
+/* ---- events ---- */
+
+static ssize_t eq_read(struct fid_eq *eq, uint32_t *event, void *entry, size_t bytes,
+                       uint64_t flags)
+{
+    (void)event;
+    (void)entry;
+    (void)bytes;
+    (void)flags;
+    return ((struct events *)eq)->n ? -FI_EAVAIL : -FI_EAGAIN;
+}
+
+static ssize_t eq_readerr(struct fid_eq *eq, struct fi_eq_err_entry *entry, uint64_t flags)
+{
+    struct events *events = (struct events *)eq;
+
+    (void)flags;
+    side_must(events->n, "an error to read");
+    entry->err = events->errors[--events->n];
+    return sizeof(*entry);
+}
+
+static struct fi_ops_eq eq_ops = {.size = sizeof(eq_ops), .read = eq_read, .readerr = eq_readerr};
+
+static int eq_close(struct fid *fid)
+{
+    for (unsigned i = 0; i < ENDPOINTS; i++)
+        side_must(!endpoints[i].used || &endpoints[i].events->eq.fid != fid,
+                  "the endpoint is closed before its events");
+    return free_close(fid);
+}
+
+static struct fi_ops eq_fid_ops = {.size = sizeof(eq_fid_ops), .close = eq_close};
+
+static int fabric_eq_open(struct fid_fabric *fabric, struct fi_eq_attr *attr, struct fid_eq **eq_p,
+                          void *context)
+{
+    struct events *events = make(sizeof(*events));
+
+    (void)fabric;
+    (void)context;
+    side_must(attr->wait_obj == FI_WAIT_NONE, "events that are polled");
+    if (!events)
+        return -FI_ENOMEM;
+    events->eq.fid.fclass = FI_CLASS_EQ;
+    events->eq.fid.ops = &eq_fid_ops;
+    events->eq.ops = &eq_ops;
+    *eq_p = &events->eq;
+    return 0;
 }
 
 static int domain_cq_open(struct fid_domain *domain, struct fi_cq_attr *attr, struct fid_cq **cq_p,
@@ -555,7 +624,8 @@ static int fabric_domain(struct fid_fabric *fabric, struct fi_info *info,
     return 0;
 }
 
-static struct fi_ops_fabric fabric_ops = {.size = sizeof(fabric_ops), .domain = fabric_domain};
+static struct fi_ops_fabric fabric_ops = {
+    .size = sizeof(fabric_ops), .domain = fabric_domain, .eq_open = fabric_eq_open};
 
 static int library_fabric(struct fi_fabric_attr *attr, struct fid_fabric **fabric_p, void *context)
 {
@@ -623,6 +693,14 @@ void ofi_fabric_guess(const struct side *side, uint64_t data)
 void ofi_fabric_say_error(const struct side *side, void *context, int error)
 {
     fail((struct queue *)ofi_of(side)->rails[0].cq, context, error);
+}
+
+void ofi_fabric_say_event(const struct side *side, int error)
+{
+    struct events *events = endpoints[ofi_fabric_number(side)].events;
+
+    side_must(events && events->n < EVENTS, "efa ends the process");
+    events->errors[events->n++] = error;
 }
 
 struct stepaf_ofi *ofi_of(const struct side *side)

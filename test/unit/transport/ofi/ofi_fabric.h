@@ -66,6 +66,8 @@ void ofi_fabric_say(const struct side *side, uint64_t data);
 void ofi_fabric_guess(const struct side *side, uint64_t data);
 /* An error of nobody's. */
 void ofi_fabric_say_error(const struct side *side, void *context, int error);
+/* One that belongs to no operation, as efa's internal ones. */
+void ofi_fabric_say_event(const struct side *side, int error);
 
 struct stepaf_ofi *ofi_of(const struct side *side);
 struct stepaf_ofi_link *ofi_link(const struct side *side, uint32_t peer);

@@ -314,6 +314,22 @@ static void bad_addresses_are_refused(void)
     CU_ASSERT_EQUAL(ofi_fabric.n_open, 0);
 }
 
+/* As by a write of a lost peer's to memory that is no longer registered. */
+static void errors_of_no_operation_are_counted(void)
+{
+    ofi_fabric_reset(24);
+    fabric_open_three(all);
+    uint64_t before = a.up.dropped_malformed;
+    for (int i = 0; i < 20; i++)
+        ofi_fabric_say_event(&a, FI_EIO);
+    for (int i = 0; i < 2; i++)
+        side_ops->check_peers(a.transport);
+    CU_ASSERT_EQUAL(a.up.dropped_malformed - before, 20);
+    CU_ASSERT_EQUAL(a.n_lost, 0);
+    check_link(&b, 0);
+    end();
+}
+
 int main(void)
 {
     CU_TestInfo tests[] = {
@@ -327,6 +343,7 @@ int main(void)
         {"slots are looked at", slots_are_looked_at},
         {"credits of nobody are dropped", credits_of_nobody_are_dropped},
         {"too many pieces lose the link", too_many_pieces_lose_the_link},
+        {"errors of no operation are counted", errors_of_no_operation_are_counted},
         {"bad addresses are refused", bad_addresses_are_refused},
         CU_TEST_INFO_NULL,
     };
