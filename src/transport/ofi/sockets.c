@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The sockets that libfabric has opened for this transport. Children of fork() give them up;
  * otherwise a peer on another host would not notice this process's end as long as a child lives.
- * The sockets are known by their addresses, which no other socket can have: the endpoint's own, and
- * peers' endpoints. */
+ * The sockets are known by their addresses, which no other TCP socket can have: the endpoint's own,
+ * and peers' endpoints. */
 #include <dirent.h>
 #include <errno.h>
 #include <netinet/in.h>
@@ -29,14 +29,24 @@ static in_port_t port_of(const union address *address)
     return address->any.sa_family == AF_INET6 ? address->in6.sin6_port : 0;
 }
 
-static bool is_same_place(const union address *one, const union address *other)
+static bool has_same_port(const union address *one, const union address *other)
 {
-    if (!port_of(one) || one->any.sa_family != other->any.sa_family ||
-        port_of(one) != port_of(other))
-        return false;
+    return port_of(one) && one->any.sa_family == other->any.sa_family &&
+           port_of(one) == port_of(other);
+}
+
+/* Of two addresses of the same family. */
+static bool has_same_host(const union address *one, const union address *other)
+{
     if (one->any.sa_family == AF_INET)
         return one->in.sin_addr.s_addr == other->in.sin_addr.s_addr;
     return !memcmp(&one->in6.sin6_addr, &other->in6.sin6_addr, sizeof(one->in6.sin6_addr));
+}
+
+static bool is_any_host(const union address *address)
+{
+    return address->any.sa_family == AF_INET ? address->in.sin_addr.s_addr == htonl(INADDR_ANY)
+                                             : IN6_IS_ADDR_UNSPECIFIED(&address->in6.sin6_addr);
 }
 
 static bool is_a_peers(const struct stepaf_ofi *ofi, const union address *address)
@@ -47,7 +57,7 @@ static bool is_a_peers(const struct stepaf_ofi *ofi, const union address *addres
             union address its = {.any = {.sa_family = AF_UNSPEC}};
             size_t bytes = sizeof(its);
             if (!fi_av_lookup(ofi->rails[r].av, link->paths[r].to, &its, &bytes) &&
-                is_same_place(&its, address))
+                has_same_port(&its, address) && has_same_host(&its, address))
                 return true;
         }
     }
@@ -55,14 +65,14 @@ static bool is_a_peers(const struct stepaf_ofi *ofi, const union address *addres
 }
 
 /* Return whether the address is that of one of this rank's endpoints. A listener may be bound to
- * any address; its port is taken nevertheless. */
+ * all addresses of this host; its port is then taken at each of them. */
 static bool is_own_place(const struct stepaf_ofi *ofi, const union address *here)
 {
     for (unsigned r = 0; r < ofi->n_rails; r++) {
         union address own = {.any = {.sa_family = AF_UNSPEC}};
         memcpy(&own, ofi->rails[r].address, ofi->rails[r].address_bytes);
-        if (port_of(&own) && here->any.sa_family == own.any.sa_family &&
-            port_of(here) == port_of(&own))
+        if (has_same_port(&own, here) &&
+            (has_same_host(&own, here) || is_any_host(&own) || is_any_host(here)))
             return true;
     }
     return false;
@@ -72,8 +82,11 @@ static bool is_own_place(const struct stepaf_ofi *ofi, const union address *here
 static bool is_libfabrics(const struct stepaf_ofi *ofi, int fd)
 {
     union address here = {.any = {.sa_family = AF_UNSPEC}}, there = here;
-    socklen_t bytes = sizeof(here);
+    socklen_t bytes = sizeof(here), int_bytes = sizeof(int);
+    int type;
 
+    if (getsockopt(fd, SOL_SOCKET, SO_TYPE, &type, &int_bytes) || type != SOCK_STREAM)
+        return false;
     if (getsockname(fd, &here.any, &bytes))
         return false;
     if (is_own_place(ofi, &here))
@@ -102,6 +115,8 @@ void stepaf_ofi_sockets_find(struct stepaf_ofi *ofi)
 
     if (format != FI_SOCKADDR_IN && format != FI_SOCKADDR_IN6)
         return;
+    if (!strcmp(ofi->shared.name, "verbs;ofi_rxm"))
+        return; /* no sockets: ports of RDMA-CM are not those of TCP */
     stepaf_fd_begin();
     DIR *dir = opendir("/proc/self/fd");
     (void)stepaf_fd_end(-1);

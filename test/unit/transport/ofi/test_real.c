@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* libfabric itself, by tcp;ofi_rxm, with both ends in one process: nothing that it opens has a
  * number that the program may have closed, and a child of fork() has none of its connections. */
+#include <netinet/in.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <sys/socket.h>
@@ -10,19 +11,36 @@
 #include "ofi_fabric.h"
 #include "unit.h"
 
-enum { FILES = 1024, BYTES = 100000, LARGE = 4 << 20, POSTS = 4, SKIP = 77 };
+enum {
+    FILES = 1024,
+    BYTES = 100000,
+    LARGE = 4 << 20,
+    POSTS = 4,
+    SKIP = 77,
+    OTHER_HOST = 0x7f000009
+};
 
 static struct side a, b;
 static const char *const settings[] = {"STEPAF_OFI_PROVIDER", "tcp;ofi_rxm", NULL};
 
-static void begin(void)
+static void join(void)
 {
     side_ops = &stepaf_ofi_ops;
     side_settings = settings;
     fabric_open(&a, 1);
     fabric_open(&b, 1);
     fabric_join(&a, 0, &b, 0);
+}
+
+static void prove(void)
+{
     fabric_prove((struct side *[]){&a, &b}, 2);
+}
+
+static void begin(void)
+{
+    join();
+    prove();
 }
 
 static void end(void)
@@ -128,6 +146,76 @@ static void a_child_has_no_connection(void)
         close(fds[i]);
 }
 
+/* A socket of the program's that has the port of a's endpoint, and its address or another one. */
+static int open_at_its_port(int type, bool at_its_host)
+{
+    struct sockaddr_in at;
+    int fd = socket(AF_INET, type | SOCK_CLOEXEC, 0);
+
+    memcpy(&at, ofi_of(&a)->rails[0].address, sizeof(at));
+    side_must(fd >= 0 && at.sin_family == AF_INET, "an endpoint with a port");
+    if (!at_its_host)
+        at.sin_addr.s_addr = htonl(OTHER_HOST);
+    (void)bind(fd, (struct sockaddr *)&at, sizeof(at)); /* another program may be there */
+    return fd;
+}
+
+/* Connect to a listener; *accepted_p: the other end, whose address is the listener's. */
+static int connect_to(int listener, int *accepted_p)
+{
+    int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    struct sockaddr_in at;
+    socklen_t bytes = sizeof(at);
+
+    side_must(!listen(listener, 1) && !getsockname(listener, (struct sockaddr *)&at, &bytes) &&
+                  !connect(fd, (struct sockaddr *)&at, sizeof(at)),
+              "connect");
+    *accepted_p = accept(listener, NULL, NULL);
+    side_must(*accepted_p >= 0, "accept");
+    return fd;
+}
+
+static bool takes(const struct side *side, int fd)
+{
+    bool does = false;
+
+    for (unsigned i = 0; i < ofi_of(side)->n_sockets; i++)
+        does |= ofi_of(side)->sockets[i].fd == fd;
+    return does;
+}
+
+static void others_at_its_port_are_the_programs(void)
+{
+    enum { OWN = 4 };
+    int fds[OWN];
+    char byte = 1;
+
+    join();
+    fds[0] = open_at_its_port(SOCK_DGRAM, true);
+    fds[1] = open_at_its_port(SOCK_STREAM, false);
+    fds[2] = connect_to(fds[1], &fds[3]);
+    prove();
+    CU_ASSERT(ofi_of(&a)->n_sockets >= 2);
+    for (int i = 0; i < OWN; i++)
+        CU_ASSERT(!takes(&a, fds[i]) && !takes(&b, fds[i]));
+    end();
+    CU_ASSERT_EQUAL(send(fds[3], &byte, 1, MSG_NOSIGNAL), 1);
+    CU_ASSERT_EQUAL(recv(fds[2], &byte, 1, 0), 1);
+    for (int i = 0; i < OWN; i++)
+        close(fds[i]);
+}
+
+/* Its ports are of RDMA-CM, even if sockets have the same. */
+static void verbs_has_no_sockets(void)
+{
+    join();
+    ofi_of(&b)->shared.name = "verbs;ofi_rxm";
+    prove();
+    CU_ASSERT(ofi_of(&a)->n_sockets > 0);
+    CU_ASSERT_EQUAL(ofi_of(&b)->n_sockets, 0);
+    end();
+}
+
 /* One end closes while the other is in the middle of large writes, of which some have landed in
  * part. */
 static void an_end_may_close_in_the_middle(void)
@@ -203,6 +291,8 @@ int main(void)
         {"messages and tensors come", messages_and_tensors_come},
         {"nothing has a low number", nothing_has_a_low_number},
         {"a child has no connection", a_child_has_no_connection},
+        {"others at its port are the program's", others_at_its_port_are_the_programs},
+        {"verbs has no sockets", verbs_has_no_sockets},
         {"an end may close in the middle", an_end_may_close_in_the_middle},
         {"an end without a word is noticed", an_end_without_a_word_is_noticed},
         CU_TEST_INFO_NULL,
