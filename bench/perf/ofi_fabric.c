@@ -35,6 +35,17 @@ static int look_up(struct perf_ofi *ofi)
     return 0;
 }
 
+/* Return whether the library calls this provider so: efa's fabrics, efa and efa-direct, count as
+ * two. */
+static int has_name(const struct fi_info *info, const char *provider)
+{
+    const char *its = info->fabric_attr->prov_name, *fabric = info->fabric_attr->name;
+
+    if (its != NULL && fabric != NULL && strcmp(its, "efa") == 0)
+        its = fabric;
+    return its != NULL && strcmp(its, provider) == 0;
+}
+
 /* Request what the stepaf library requests. */
 static int find_provider(struct perf_ofi *ofi, const char *provider)
 {
@@ -54,12 +65,9 @@ static int find_provider(struct perf_ofi *ofi, const char *provider)
     ofi->calls.freeinfo(hints);
     if (error != 0)
         return perf_fail("plain libfabric: %s", ofi->calls.strerror(-error));
-    for (ofi->info = ofi->list; ofi->info != NULL; ofi->info = ofi->info->next) {
-        const char *its = ofi->info->fabric_attr->prov_name;
-
-        if (provider[0] == '\0' || (its != NULL && strcmp(its, provider) == 0))
+    for (ofi->info = ofi->list; ofi->info != NULL; ofi->info = ofi->info->next)
+        if (provider[0] == '\0' || has_name(ofi->info, provider))
             return 0;
-    }
     return perf_fail("plain libfabric: no provider %s", provider);
 }
 

@@ -21,7 +21,7 @@ void stepaf_ofi_pack_address(struct stepaf_transport *transport, struct stepaf_p
     struct stepaf_ofi *ofi = (struct stepaf_ofi *)transport;
     const struct stepaf_ofi_registration *slots = ofi->slots_mem.registration[0];
 
-    stepaf_pack_text(pack, ofi->rails[0].info->fabric_attr->prov_name);
+    stepaf_pack_text(pack, ofi->shared.name);
     stepaf_pack_u64(pack, ofi->shared.token);
     stepaf_pack_u64(pack, ofi->shared.pids);
     stepaf_pack_u64(pack, slots->base);
@@ -75,7 +75,7 @@ stepaf_status_t stepaf_ofi_connect(struct stepaf_transport *transport,
 {
     struct stepaf_ofi *ofi = (struct stepaf_ofi *)transport;
     struct stepaf_ofi_link *link = &ofi->links[facts->peer];
-    const char *own = ofi->rails[0].info->fabric_attr->prov_name;
+    const char *own = ofi->shared.name;
     char provider[STEPAF_OFI_PROVIDER];
 
     *link_p = NULL;

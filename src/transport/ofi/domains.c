@@ -15,6 +15,14 @@ static const char *text_of(const char *text)
     return text ? text : "";
 }
 
+const char *stepaf_ofi_name(const struct fi_info *info)
+{
+    const char *provider = text_of(info->fabric_attr->prov_name);
+    const char *fabric = text_of(info->fabric_attr->name);
+
+    return !strcmp(provider, "efa") && fabric[0] ? fabric : provider;
+}
+
 /* By default, only cxi's messages carry data, whatever its cq_data_size. */
 static bool writedata_is_on(void)
 {
@@ -50,10 +58,9 @@ static bool is_alike(const struct fi_info *info, const struct fi_info *best)
 {
     const struct fi_domain_attr *its = info->domain_attr, *other = best->domain_attr;
 
-    return !strcmp(text_of(info->fabric_attr->prov_name), best->fabric_attr->prov_name) &&
-           !stepaf_ofi_objection(info) && info->addr_format == best->addr_format &&
-           its->mr_mode == other->mr_mode && its->mr_key_size == other->mr_key_size &&
-           its->cq_data_size == other->cq_data_size &&
+    return !strcmp(stepaf_ofi_name(info), stepaf_ofi_name(best)) && !stepaf_ofi_objection(info) &&
+           info->addr_format == best->addr_format && its->mr_mode == other->mr_mode &&
+           its->mr_key_size == other->mr_key_size && its->cq_data_size == other->cq_data_size &&
            info->ep_attr->max_msg_size == best->ep_attr->max_msg_size;
 }
 
@@ -82,7 +89,7 @@ static void say_missing(const struct fi_info *list, const struct fi_info *first,
     int used = snprintf(
         reason, STEPAF_REASON_MAX,
         "STEPAF_OFI_DOMAINS: provider %.30s has no domain \"%.*s\"; its domains of one kind:",
-        first->fabric_attr->prov_name, bytes < 30 ? (int)bytes : 30, name);
+        stepaf_ofi_name(first), bytes < 30 ? (int)bytes : 30, name);
 
     for (const struct fi_info *info = list; info; info = info->next)
         if (is_alike(info, first) && !is_named_before(list, info) && used < STEPAF_REASON_MAX)
@@ -135,7 +142,7 @@ static unsigned domains_by_name(const char *names, const struct fi_info *list,
 
     for (const struct fi_info *first = list; first; first = first->next) {
         if (!has_name(first, names, bytes) || !is_alike(first, first) ||
-            strcmp(first->fabric_attr->prov_name, best->fabric_attr->prov_name) != 0)
+            strcmp(stepaf_ofi_name(first), stepaf_ofi_name(best)) != 0)
             continue;
         unsigned n = follow_names(names, list, first, infos_p, reason);
         if (n)

@@ -65,30 +65,41 @@ const struct stepaf_ofi_library *stepaf_ofi_library(char *reason)
     return fabric_usable ? &fabric_real : NULL;
 }
 
-/* Best first. shm is not in the list: it reaches only one node, where the library's own transport
+/* Best first, by stepaf_ofi_name. shm is not in the list: it reaches only one node, where the library's own transport
  * does better. */
-static const char *const fabric_order[] = {"efa",         "verbs;ofi_rxm", "psm3", "psm2",
-                                           "tcp;ofi_rxm", "tcp",           "net",  "sockets"};
+static const char *const fabric_order[] = {"efa-direct",  "efa", "verbs;ofi_rxm", "psm3",   "psm2",
+                                           "tcp;ofi_rxm", "tcp", "net",           "sockets"};
 enum { ORDERED = sizeof(fabric_order) / sizeof(fabric_order[0]) };
 
 static unsigned provider_place(const struct fi_info *info, const char *name)
 {
-    const char *its = info->fabric_attr->prov_name;
+    const char *its = stepaf_ofi_name(info);
     unsigned place = 0;
 
-    if (!its || !strcmp(name, its))
-        return its ? 0 : ORDERED;
+    if (its[0] && !strcmp(name, its))
+        return 0;
     while (place < ORDERED && strcmp(its, fabric_order[place]) != 0)
         place++;
     return name[0] ? ORDERED : place;
 }
 
+/* Return whether the list has an entry for this name, which may be a part of another name. */
+static bool has_note(const char *refused, const char *name)
+{
+    size_t bytes = strlen(name);
+
+    for (const char *at = refused; (at = strstr(at, name)); at += bytes)
+        if ((at == refused || at[-1] == ' ') && !strncmp(at + bytes, " (", 2))
+            return true;
+    return false;
+}
+
 static void note(char *refused, const struct fi_info *info, const char *why)
 {
     size_t used = strlen(refused);
-    const char *its = info->fabric_attr->prov_name ? info->fabric_attr->prov_name : "?";
+    const char *its = stepaf_ofi_name(info)[0] ? stepaf_ofi_name(info) : "?";
 
-    if (!strstr(refused, its) && used + strlen(its) + strlen(why) + 5 < STEPAF_REASON_MAX)
+    if (!has_note(refused, its) && used + strlen(its) + strlen(why) + 5 < STEPAF_REASON_MAX)
         snprintf(refused + used, STEPAF_REASON_MAX - used, "%s%s (%s)", used ? ", " : "", its, why);
 }
 
@@ -150,8 +161,7 @@ static const struct fi_info *best_provider(const struct fi_info *list, const cha
             best = info;
     }
     for (const struct fi_info *info = list; best && info; info = info->next)
-        if (strcmp(info->fabric_attr->prov_name ? info->fabric_attr->prov_name : "",
-                   best->fabric_attr->prov_name) != 0)
+        if (strcmp(stepaf_ofi_name(info), stepaf_ofi_name(best)) != 0)
             note(refused, info, "not the best");
     return best;
 }
@@ -165,7 +175,7 @@ static const struct fi_info *list_for_gpu(const struct stepaf_ofi_library *libra
     struct fi_info *plain = *list_p;
 
     *list_p = list_all(library, true, ignored[0]);
-    const struct fi_info *taking = best_provider(*list_p, best->fabric_attr->prov_name, ignored[1]);
+    const struct fi_info *taking = best_provider(*list_p, stepaf_ofi_name(best), ignored[1]);
     library->freeinfo(plain);
     return taking;
 }

@@ -48,7 +48,10 @@ unsigned stepaf_ofi_choose(const struct stepaf_ofi_library *library, const struc
                            const char *gpu, bool for_gpu, struct fi_info *infos_p[STEPAF_OFI_RAILS],
                            char *refused, char *reason);
 
-/* domains.c. Find the domains of the provider of @a best in @a list, as stepaf_ofi_choose does, but
+/* domains.c. Return the name of an info's provider, as settings and peers know it; "": none. efa has
+ * two fabrics with different protocols, efa and efa-direct: then the name is the fabric's. */
+const char *stepaf_ofi_name(const struct fi_info *info);
+/* Find the domains of the provider of @a best in @a list, as stepaf_ofi_choose does, but
  * not copied. Returns 0 if there are none: @a reason says why not. */
 unsigned stepaf_ofi_domains(const struct stepaf_ofi_library *library, const char *names,
                             const char *gpu, const struct fi_info *list, const struct fi_info *best,

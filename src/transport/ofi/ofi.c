@@ -118,7 +118,7 @@ static void take_rail_facts(struct stepaf_ofi *ofi)
 {
     const struct fi_info *info = ofi->rails[0].info;
 
-    ofi->shared.name = info->fabric_attr->prov_name;
+    ofi->shared.name = stepaf_ofi_name(info);
     ofi->shared.strerror = ofi->calls->strerror;
     ofi->is_wide = info->domain_attr->cq_data_size >= sizeof(uint64_t);
     ofi->ends_together = stepaf_ofi_ends_together(info);

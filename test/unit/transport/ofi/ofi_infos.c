@@ -73,7 +73,10 @@ static struct fi_info *make_info(const char *provider, unsigned at)
     if (!info)
         return NULL;
     info->mode = ofi_fabric.mode;
-    info->fabric_attr->prov_name = (char *)(uintptr_t)provider;
+    /* efa's fabric has one of two names; another provider's that of a subnet. */
+    bool is_efa = !strncmp(provider, "efa", 3);
+    info->fabric_attr->prov_name = (char *)(uintptr_t)(is_efa ? "efa" : provider);
+    info->fabric_attr->name = (char *)(uintptr_t)(is_efa ? provider : "10.1.0.0/16");
     info->fabric_attr->prov_version = ofi_fabric.prov_version;
     info->domain_attr->name = (char *)(uintptr_t)ofi_fabric.domains[at];
     info->domain_attr->mr_mode = (int)ofi_fabric.mr_mode;

@@ -330,6 +330,21 @@ static void errors_of_no_operation_are_counted(void)
     end();
 }
 
+/* They have different protocols; other fabrics have names of subnets. */
+static void another_fabric_of_efa_is_refused(void)
+{
+    static const char *const direct[] = {"efa-direct", "efa", NULL};
+
+    ofi_fabric_reset(25);
+    fabric_open(&a, 1);
+    ofi_fabric.names = direct;
+    fabric_open(&b, 1);
+    UNIT_STRING(connect_to(as_it_is), "its provider is efa-direct, not efa");
+    side_close(&a);
+    side_close(&b);
+    CU_ASSERT_EQUAL(ofi_fabric.n_open, 0);
+}
+
 int main(void)
 {
     CU_TestInfo tests[] = {
@@ -343,6 +358,7 @@ int main(void)
         {"slots are looked at", slots_are_looked_at},
         {"credits of nobody are dropped", credits_of_nobody_are_dropped},
         {"too many pieces lose the link", too_many_pieces_lose_the_link},
+        {"another fabric of efa is refused", another_fabric_of_efa_is_refused},
         {"errors of no operation are counted", errors_of_no_operation_are_counted},
         {"bad addresses are refused", bad_addresses_are_refused},
         CU_TEST_INFO_NULL,

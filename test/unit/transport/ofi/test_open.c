@@ -19,7 +19,7 @@ static const char *choose(const char *const *names, const char *name)
     ofi_fabric.names = names;
     reason[0] = '\0';
     unsigned n = stepaf_ofi_choose(&ofi_fabric_library, &env, NULL, false, infos, refused, reason);
-    snprintf(taken, sizeof(taken), "%s", n ? infos[0]->fabric_attr->prov_name : "");
+    snprintf(taken, sizeof(taken), "%s", n ? stepaf_ofi_name(infos[0]) : "");
     if (n)
         ofi_fabric_library.freeinfo(infos[0]);
     CU_ASSERT(n < 2);
@@ -96,6 +96,23 @@ static void slingshot_gives_way(void)
     UNIT_STRING(choose(names, ""), "tcp;ofi_rxm");
     UNIT_CONTAINS(refused, "cxi (only on request)");
     (void)unsetenv("FI_CXI_ENABLE_WRITEDATA");
+}
+
+/* Of one provider, with the same domains. */
+static void efa_has_two_fabrics(void)
+{
+    static const char *const names[] = {"efa-direct", "efa", NULL}, *const one[] = {"efa", NULL};
+
+    ofi_fabric_reset(39);
+    UNIT_STRING(choose(names, ""), "efa-direct");
+    UNIT_STRING(refused, "efa (not the best)");
+    UNIT_STRING(choose(names, "efa"), "efa");
+    UNIT_STRING(refused, "efa-direct (not requested)");
+    UNIT_STRING(choose(names, "efa-direct"), "efa-direct");
+    UNIT_STRING(choose(names, "tcp"), "");
+    UNIT_CONTAINS(reason, "tcp: efa-direct (not requested), efa (not requested)");
+    UNIT_STRING(choose(one, "efa-direct"), "");
+    UNIT_STRING(choose(one, ""), "efa");
 }
 
 static void it_is_only_used_if_asked_for(void)
@@ -195,6 +212,7 @@ int main(void)
         {"the best is taken", the_best_is_taken},
         {"what it lacks is said", what_it_lacks_is_said},
         {"Slingshot gives way", slingshot_gives_way},
+        {"efa has two fabrics", efa_has_two_fabrics},
         {"it is only used if asked for", it_is_only_used_if_asked_for},
         {"it is described", it_is_described},
         {"what cannot be opened leaves nothing", what_cannot_be_opened_leaves_nothing},
