@@ -113,6 +113,7 @@ struct stepaf_fabric {
     const struct stepaf_fabric_calls *calls;
     const char *name; /* of the provider or library, such as "efa" */
     const char *(*strerror)(int error);
+    bool (*is_refusal)(int error); /* the library rejects the call, whatever the network permits */
     const int64_t *timeout_us;
     void *links; /* n_peers times link_bytes */
     size_t link_bytes;

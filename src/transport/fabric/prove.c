@@ -39,6 +39,15 @@ static bool takes_too_long(const struct stepaf_fabric *fabric,
            stepaf_monotonic_ns() - link->proof.since_ns >= *fabric->timeout_us * 1000;
 }
 
+/* Return a hint for a link over which nothing gets through, if the network can be the reason. */
+static const char *hint(const struct stepaf_fabric *fabric, const struct stepaf_fabric_link *link)
+{
+    bool is_refusal =
+        link->proof.state == STEPAF_FABRIC_REFUTED && fabric->is_refusal(link->proof.error);
+
+    return is_refusal ? "" : " (check that the network permits it)";
+}
+
 /* Return what was seen of a link over which nothing gets through. */
 static const char *finding(const struct stepaf_fabric *fabric,
                            const struct stepaf_fabric_link *link)
@@ -73,9 +82,8 @@ stepaf_status_t stepaf_fabric_prove_links(struct stepaf_transport *transport, bo
                 fabric->calls->proven(link);
         } else if (begin && takes_too_long(fabric, link)) {
             *peer_p = p;
-            snprintf(reason, STEPAF_REASON_MAX,
-                     "%.40s: no data gets through: %.80s (check that the network permits it)",
-                     fabric->name, finding(fabric, link));
+            snprintf(reason, STEPAF_REASON_MAX, "%.40s: no data gets through: %.80s%s",
+                     fabric->name, finding(fabric, link), hint(fabric, link));
             return STEPAF_ERR_NO_TRANSPORT;
         } else {
             *peer_p = p;

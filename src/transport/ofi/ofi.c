@@ -113,6 +113,12 @@ static bool ofi_make_room(struct stepaf_ofi *ofi, unsigned n_peers)
     return true;
 }
 
+static bool ofi_is_refusal(int error)
+{
+    return error == FI_EBADFLAGS || error == FI_EINVAL || error == FI_ENOSYS ||
+           error == FI_EOPNOTSUPP;
+}
+
 /* Take over what all rails have in common. */
 static void take_rail_facts(struct stepaf_ofi *ofi)
 {
@@ -120,6 +126,7 @@ static void take_rail_facts(struct stepaf_ofi *ofi)
 
     ofi->shared.name = stepaf_ofi_name(info);
     ofi->shared.strerror = ofi->calls->strerror;
+    ofi->shared.is_refusal = ofi_is_refusal;
     ofi->is_wide = info->domain_attr->cq_data_size >= sizeof(uint64_t);
     ofi->ends_together = stepaf_ofi_ends_together(info);
     ofi->share_min = STEPAF_OFI_SHARE_MIN;

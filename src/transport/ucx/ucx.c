@@ -145,6 +145,12 @@ static const char *string_of(int error)
     return library->status_string((ucs_status_t)error);
 }
 
+static bool ucx_is_refusal(int error)
+{
+    return error == UCS_ERR_UNSUPPORTED || error == UCS_ERR_NOT_IMPLEMENTED ||
+           error == UCS_ERR_INVALID_PARAM;
+}
+
 /* Allocate what needs no call of UCX. */
 static bool ucx_make_room(struct stepaf_ucx *ucx, uint32_t n_peers)
 {
@@ -162,6 +168,7 @@ static bool ucx_make_room(struct stepaf_ucx *ucx, uint32_t n_peers)
     ucx->shared.calls = &calls;
     ucx->shared.name = "UCX";
     ucx->shared.strerror = string_of;
+    ucx->shared.is_refusal = ucx_is_refusal;
     ucx->shared.timeout_us = &ucx->shared.base.up->env->ucx_peer_timeout_us;
     for (uint32_t p = 0; p < n_peers; p++)
         for (uint32_t i = 0; i < STEPAF_FABRIC_RING; i++) {

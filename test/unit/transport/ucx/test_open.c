@@ -119,6 +119,36 @@ static void what_does_not_fit_is_said(void)
     side_settings = NULL;
 }
 
+/* Why no data get through from a to b, whose sends end by this. */
+static const char *refused_by(ucs_status_t status)
+{
+    static char reason[STEPAF_REASON_MAX];
+    uint32_t peer;
+
+    ucx_fabric_reset(39);
+    fabric_open(&a, 1);
+    fabric_open(&b, 1);
+    fabric_join(&a, 0, &b, 0);
+    ucx_fabric.refuse = status;
+    for (int i = 0; i < 100; i++)
+        if (side_ops->prove_links(a.transport, true, &peer, reason) == STEPAF_ERR_NO_TRANSPORT)
+            break;
+    ucx_fabric.refuse = UCS_OK;
+    side_close(&a);
+    side_close(&b);
+    return reason;
+}
+
+static void the_network_is_named_where_it_may_be_the_reason(void)
+{
+    UNIT_STRING(refused_by(UCS_ERR_CONNECTION_RESET),
+                "UCX: no data gets through: the connection was reset (check that the network "
+                "permits it)");
+    UNIT_STRING(refused_by(UCS_ERR_UNSUPPORTED), "UCX: no data gets through: an error");
+    UNIT_STRING(refused_by(UCS_ERR_NOT_IMPLEMENTED), "UCX: no data gets through: an error");
+    UNIT_STRING(refused_by(UCS_ERR_INVALID_PARAM), "UCX: no data gets through: an error");
+}
+
 static void memory_that_cannot_be_registered_is_said(void)
 {
     struct stepaf_mem mem = {.base = (uint8_t *)&b, .bytes = 64, .fd = -1};
@@ -188,6 +218,8 @@ int main(void)
         {"strange words do no harm", strange_words_do_no_harm},
         {"what cannot be opened leaves nothing", what_cannot_be_opened_leaves_nothing},
         {"what does not fit is said", what_does_not_fit_is_said},
+        {"the network is named where it may be the reason",
+         the_network_is_named_where_it_may_be_the_reason},
         {"memory that cannot be registered is said", memory_that_cannot_be_registered_is_said},
         {"memory may run out anywhere", memory_may_run_out_anywhere},
         {"a link that is closed is not sent to", a_link_that_is_closed_is_not_sent_to},
