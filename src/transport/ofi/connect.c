@@ -26,6 +26,7 @@ void stepaf_ofi_pack_address(struct stepaf_transport *transport, struct stepaf_p
     stepaf_pack_u64(pack, ofi->shared.pids);
     stepaf_pack_u64(pack, slots->base);
     stepaf_pack_u32(pack, ofi->is_wide);
+    stepaf_pack_u32(pack, ofi->rails[0].info->addr_format);
     stepaf_pack_u32(pack, ofi->n_rails);
     for (unsigned r = 0; r < ofi->n_rails; r++) {
         stepaf_pack_u64(pack, slots->rails[r].key);
@@ -84,6 +85,7 @@ stepaf_status_t stepaf_ofi_connect(struct stepaf_transport *transport,
     uint64_t pids = stepaf_unpack_u64(unpack);
     link->ring = stepaf_unpack_u64(unpack);
     bool is_wide = stepaf_unpack_u32(unpack);
+    uint32_t format = stepaf_unpack_u32(unpack);
 
     if (unpack->failed || facts->index_at_peer >= STEPAF_FABRIC_PEERS) {
         snprintf(reason, STEPAF_REASON_MAX, "its address is malformed");
@@ -100,6 +102,11 @@ stepaf_status_t stepaf_ofi_connect(struct stepaf_transport *transport,
     }
     if (!strcmp(provider, "shm") && facts->node_id != transport->up->topo->node_id) {
         snprintf(reason, STEPAF_REASON_MAX, "on another node");
+        return STEPAF_OK;
+    }
+    if (format != ofi->rails[0].info->addr_format) { /* as of IPv4 and IPv6 */
+        snprintf(reason, STEPAF_REASON_MAX, "its addresses are of another kind (%s)",
+                 "STEPAF_OFI_DOMAINS");
         return STEPAF_OK;
     }
     const char *wrong = read_paths(ofi, link, unpack);

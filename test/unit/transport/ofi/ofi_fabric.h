@@ -18,6 +18,7 @@ struct ofi_fabric {
     int core;
     uint64_t mr_mode;
     size_t cq_data_size;
+    uint32_t addr_format;
     uint32_t prov_version; /* of all providers */
     size_t key_bytes;
     size_t max_msg;

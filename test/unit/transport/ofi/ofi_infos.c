@@ -78,6 +78,7 @@ static struct fi_info *make_info(const char *provider, unsigned at)
     info->fabric_attr->prov_name = (char *)(uintptr_t)(is_efa ? "efa" : provider);
     info->fabric_attr->name = (char *)(uintptr_t)(is_efa ? provider : "10.1.0.0/16");
     info->fabric_attr->prov_version = ofi_fabric.prov_version;
+    info->addr_format = ofi_fabric.addr_format;
     info->domain_attr->name = (char *)(uintptr_t)ofi_fabric.domains[at];
     info->domain_attr->mr_mode = (int)ofi_fabric.mr_mode;
     info->domain_attr->mr_key_size = ofi_fabric.key_bytes;

@@ -330,6 +330,19 @@ static void errors_of_no_operation_are_counted(void)
     end();
 }
 
+/* As those of a domain that is listed with IPv4 and IPv6. */
+static void another_kind_of_address_is_said(void)
+{
+    ofi_fabric_reset(26);
+    fabric_open(&a, 1);
+    ofi_fabric.addr_format = FI_SOCKADDR_IB;
+    fabric_open(&b, 1);
+    UNIT_STRING(connect_to(as_it_is), "its addresses are of another kind (STEPAF_OFI_DOMAINS)");
+    side_close(&a);
+    side_close(&b);
+    CU_ASSERT_EQUAL(ofi_fabric.n_open, 0);
+}
+
 /* They have different protocols; other fabrics have names of subnets. */
 static void another_fabric_of_efa_is_refused(void)
 {
@@ -358,6 +371,7 @@ int main(void)
         {"slots are looked at", slots_are_looked_at},
         {"credits of nobody are dropped", credits_of_nobody_are_dropped},
         {"too many pieces lose the link", too_many_pieces_lose_the_link},
+        {"another kind of address is said", another_kind_of_address_is_said},
         {"another fabric of efa is refused", another_fabric_of_efa_is_refused},
         {"errors of no operation are counted", errors_of_no_operation_are_counted},
         {"bad addresses are refused", bad_addresses_are_refused},
