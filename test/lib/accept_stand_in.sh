@@ -125,4 +125,18 @@ for ranks in "0 1" 0; do
     *) [ "$(grep -Ec '^PASS *nodes .*n1 \(1\) n2 \(1\)|^exit 0$' "$directory/out")" -eq 2 ] || fail "a warning is a rank" ;;
     esac
 done
+
+# The file to send in has no secret, and its owner alone may read it.
+rm -rf "$directory/files"
+echo n1 >"$directory/node"
+(umask 022
+ STEPAF_SECRET=tell-nobody SLURM_JWT=tell-nobody SLURM_A_KEY='' STEPAF_SECRET_FILE=/a/path TAG='%d: ' \
+    sh "$top_srcdir/tools/stepaf-accept" -o "$directory/files" --only nodes -- "$directory/tagging" >"$directory/out" 2>&1)
+tar -xzf "$directory"/files/*.tar.gz -C "$directory/files" || fail "the file cannot be read"
+! grep -r 'tell-nobody' "$directory/files" || fail "the file has secrets"
+for line in 'STEPAF_SECRET=(not shown)' 'SLURM_JWT=(not shown)' SLURM_A_KEY= STEPAF_SECRET_FILE=/a/path; do
+    grep -Fqx "$line" "$directory"/files/*/environment.txt || fail "the environment lacks $line"
+done
+mode=$(stat -c %a "$directory"/files/*.tar.gz)
+[ "$mode" = 600 ] || fail "the file has mode $mode"
 echo ok
