@@ -136,6 +136,38 @@ while read -r _ name _; do
     grep -q "^passed *$name " "$out" || fail "$name has not passed for the base"
 done <"$out.list"
 
+# Of many devices none that counts is left out: functions of other kinds, and interfaces that are down, take no space;
+# what has none is unknown.
+rm -rf "$tree.many" && cp -a "$base" "$tree.many"
+tree=$tree.many
+(
+    cd "$tree/sys" || exit
+    mkdir -p devices/other devices/gpu class/down
+    echo 0x020000 >devices/other/class
+    echo 0x030200 >devices/gpu/class
+    echo 0x10de >devices/gpu/vendor
+    echo down >class/down/operstate
+    i=100
+    while [ $i -lt 300 ]; do
+        echo "$i"
+        i=$((i + 1))
+    done >"$directory/numbers"
+    while read -r i; do
+        ln -s ../../../devices/other "bus/pci/devices/0000:80:00.$i"
+        ln -s ../down "class/net/aveth$i"
+    done <"$directory/numbers"
+)
+look 0 gpu interfaces
+grep -q '^passed *gpu *0000:01:00.0' "$out" && grep -q '^passed *pcie *GPU (0000:01:00.0)' "$out" &&
+    grep -q '^passed *interfaces *eth0' "$out" && grep -q '^12 passed, 0 warned, 0 failed, 0 unknown' "$out" ||
+    fail "of many devices those that count are not seen"
+while read -r i; do
+    ln -sfn ../../../devices/gpu "$tree/sys/bus/pci/devices/0000:80:00.$i"
+done <"$directory/numbers"
+look 1 gpu
+grep -q '^unknown *gpu *201 GPUs, of which only 128 were checked' "$out" || fail "GPUs are left out, and nothing says so"
+rm -r "$tree"
+
 # A root without anything: only the settings, which are no files, have passed.
 tree=$directory/empty
 mkdir "$tree"

@@ -20,7 +20,7 @@ enum {
     DOCTOR_TEXT = 320,               /* what was found, and the remedy */
     DOCTOR_NAME = 64,                /* of a device or a file */
     DOCTOR_HOST = HOST_NAME_MAX + 3, /* as in the kernel's file: with an end of line */
-    DOCTOR_NAMES = 128               /* read from one directory */
+    DOCTOR_NAMES = 128               /* kept of one directory */
 };
 
 struct doctor;
@@ -51,6 +51,7 @@ struct doctor {
 /* Names of one directory. */
 struct doctor_names {
     size_t n;
+    size_t n_cut; /* further ones, for which there was no space */
     char name[DOCTOR_NAMES][DOCTOR_NAME];
 };
 
@@ -68,6 +69,8 @@ void doctor_say(struct doctor *doctor, enum doctor_state state, const char *form
 /* Set the remedy of the last finding, in place of the table's. */
 void doctor_mend(struct doctor *doctor, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
+/* Report as unknown what a list had no space for: @a what are the devices. */
+void doctor_say_cut(struct doctor *doctor, const struct doctor_names *names, const char *what);
 struct doctor_finding *doctor_add(struct doctor *doctor, const struct doctor_check *check);
 void doctor_clean(char *text);
 const char *doctor_state_name(enum doctor_state state);
@@ -88,6 +91,11 @@ int doctor_read_link(const struct doctor *doctor, char *name, size_t capacity, c
  * device has are left out, since names become parts of commands. */
 int doctor_list(const struct doctor *doctor, struct doctor_names *names_p, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
+/* The same, of the names that @a wants accepts: other names take no space. */
+typedef int doctor_wants_fn(const struct doctor *doctor, const char *name);
+int doctor_list_if(const struct doctor *doctor, doctor_wants_fn *wants,
+                   struct doctor_names *names_p, const char *format, ...)
+    __attribute__((format(printf, 4, 5)));
 /* Read the value of a line "NAME: value" of a file of /proc. */
 int doctor_read_field(const struct doctor *doctor, char *value, size_t capacity, const char *path,
                       const char *name);

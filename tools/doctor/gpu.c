@@ -63,6 +63,7 @@ void doctor_look_gpu(struct doctor *doctor)
     doctor_gpus(doctor, &gpus);
     for (size_t i = 0; i < gpus.n; i++)
         say_gpu(doctor, gpus.name[i]);
+    doctor_say_cut(doctor, &gpus, "GPUs");
     /* Some containers show a GPU but not its place on the bus. */
     if (!gpus.n && read_driver(doctor, text, sizeof text))
         doctor_say(doctor, DOCTOR_UNKNOWN, "none on the visible bus, but a driver: %.120s", text);

@@ -19,23 +19,25 @@ static void say_interface(struct doctor *doctor, const char *name)
                    "%s is up at %lld Mbit/s, MTU %lld", name, speed, mtu);
 }
 
+static int is_up(const struct doctor *doctor, const char *name)
+{
+    char state[DOCTOR_NAME];
+
+    return strcmp(name, "lo") != 0 &&
+           doctor_read(doctor, state, sizeof state, "/sys/class/net/%s/operstate", name) > 0 &&
+           strcmp(state, "up") == 0;
+}
+
 void doctor_look_interfaces(struct doctor *doctor)
 {
     struct doctor_names names;
-    char state[DOCTOR_NAME];
-    int n = 0;
 
-    if (!doctor_list(doctor, &names, "/sys/class/net")) {
+    if (!doctor_list_if(doctor, is_up, &names, "/sys/class/net")) {
         doctor_say(doctor, DOCTOR_UNKNOWN, "/sys/class/net cannot be listed");
         return;
     }
     for (size_t i = 0; i < names.n; i++) {
         const char *name = names.name[i];
-        if (strcmp(name, "lo") == 0 ||
-            doctor_read(doctor, state, sizeof state, "/sys/class/net/%s/operstate", name) <= 0 ||
-            strcmp(state, "up") != 0)
-            continue;
-        n++;
         /* The sysfs was mounted in another network namespace. */
         if (!doctor_is_test(doctor) && if_nametoindex(name) == 0)
             doctor_say(doctor, DOCTOR_UNKNOWN, "/sys shows %s, which this process does not have",
@@ -43,6 +45,7 @@ void doctor_look_interfaces(struct doctor *doctor)
         else
             say_interface(doctor, name);
     }
-    if (!n)
+    doctor_say_cut(doctor, &names, "interfaces that are up");
+    if (!names.n)
         doctor_say(doctor, DOCTOR_WARNED, "no interface but loopback is up");
 }

@@ -26,21 +26,18 @@ static long read_hex(const struct doctor *doctor, const char *device, const char
     return end == text || *end || value < 0 ? -1 : value;
 }
 
+/* 3D controllers, accelerators, and NVIDIA's display controllers. */
+static int is_gpu(const struct doctor *doctor, const char *device)
+{
+    long class = read_hex(doctor, device, "class");
+
+    return class >> 8 == 0x0302 || class >> 8 == 0x1200 ||
+           (class >> 16 == 3 && read_hex(doctor, device, "vendor") == 0x10de);
+}
+
 int doctor_gpus(const struct doctor *doctor, struct doctor_names *gpus_p)
 {
-    struct doctor_names all;
-
-    gpus_p->n = 0;
-    if (!doctor_list(doctor, &all, PCI))
-        return -1;
-    for (size_t i = 0; i < all.n; i++) {
-        long class = read_hex(doctor, all.name[i], "class");
-        long vendor = read_hex(doctor, all.name[i], "vendor");
-        /* 3D controllers, accelerators, and NVIDIA's display controllers. */
-        if (class >> 8 == 0x0302 || class >> 8 == 0x1200 || (class >> 16 == 3 && vendor == 0x10de))
-            memcpy(gpus_p->name[gpus_p->n++], all.name[i], DOCTOR_NAME);
-    }
-    return (int)gpus_p->n;
+    return doctor_list_if(doctor, is_gpu, gpus_p, PCI) ? (int)gpus_p->n : -1;
 }
 
 int doctor_nic_pci(const struct doctor *doctor, const char *device, char *address, size_t capacity)
@@ -95,19 +92,24 @@ static int distance(const struct doctor *doctor, const char *one, const char *ot
     return node_a == node_b ? 2 : 3;
 }
 
-/* List the RDMA devices on the PCI bus: their PCI addresses with their names. */
-static void list_cards(const struct doctor *doctor, struct doctor_names *names,
-                       struct doctor_names *addresses)
+static int is_card(const struct doctor *doctor, const char *name)
 {
-    struct doctor_names all;
+    char address[DOCTOR_NAME];
 
-    names->n = addresses->n = 0;
-    doctor_list(doctor, &all, "/sys/class/infiniband");
-    for (size_t i = 0; i < all.n; i++)
-        if (doctor_nic_pci(doctor, all.name[i], addresses->name[addresses->n], DOCTOR_NAME)) {
-            memcpy(names->name[names->n++], all.name[i], DOCTOR_NAME);
-            addresses->n++;
-        }
+    return doctor_nic_pci(doctor, name, address, sizeof address);
+}
+
+/* List the GPUs, and the RDMA devices on the PCI bus: their PCI addresses with their names. */
+static void list_devices(struct doctor *doctor, struct doctor_names *gpus,
+                         struct doctor_names *names, struct doctor_names *addresses)
+{
+    doctor_gpus(doctor, gpus);
+    doctor_list_if(doctor, is_card, names, "/sys/class/infiniband");
+    addresses->n = addresses->n_cut = 0;
+    for (size_t i = 0; i < names->n; i++)
+        doctor_nic_pci(doctor, names->name[i], addresses->name[addresses->n++], DOCTOR_NAME);
+    doctor_say_cut(doctor, gpus, "GPUs");
+    doctor_say_cut(doctor, names, "RDMA devices");
 }
 
 void doctor_look_distance(struct doctor *doctor)
@@ -116,9 +118,7 @@ void doctor_look_distance(struct doctor *doctor)
                                         "on one NUMA node", "on another NUMA node"};
     struct doctor_names gpus, nics, addresses;
 
-    if (doctor_gpus(doctor, &gpus) <= 0)
-        return;
-    list_cards(doctor, &nics, &addresses);
+    list_devices(doctor, &gpus, &nics, &addresses);
     for (size_t i = 0; i < gpus.n && nics.n; i++) {
         int best = 4, unknown = 0;
         size_t nearest = 0;
@@ -181,8 +181,7 @@ void doctor_look_pcie(struct doctor *doctor)
 {
     struct doctor_names gpus, nics, addresses;
 
-    doctor_gpus(doctor, &gpus);
-    list_cards(doctor, &nics, &addresses);
+    list_devices(doctor, &gpus, &nics, &addresses);
     for (size_t i = 0; i < nics.n; i++)
         say_link(doctor, nics.name[i], addresses.name[i]);
     for (size_t i = 0; i < gpus.n; i++)
@@ -216,8 +215,7 @@ void doctor_look_numa(struct doctor *doctor)
     struct stepaf_cpus cpus;
     int known = doctor_cpus(doctor, &cpus);
 
-    doctor_gpus(doctor, &gpus);
-    list_cards(doctor, &nics, &addresses);
+    list_devices(doctor, &gpus, &nics, &addresses);
     if (!known && gpus.n + nics.n) {
         doctor_say(doctor, DOCTOR_UNKNOWN, "this process's cores are not known");
         return;
@@ -248,8 +246,7 @@ void doctor_look_iommu(struct doctor *doctor)
 {
     struct doctor_names gpus, nics, addresses, groups;
 
-    doctor_gpus(doctor, &gpus);
-    list_cards(doctor, &nics, &addresses);
+    list_devices(doctor, &gpus, &nics, &addresses);
     if (gpus.n + nics.n == 0)
         return;
     if (!doctor_list(doctor, &groups, "/sys/kernel/iommu_groups")) {
@@ -303,8 +300,12 @@ static void say_bridges(struct doctor *doctor, const char *device, struct doctor
         size_t k = 0;
         while (k < seen->n && strcmp(seen->name[k], path.part[i]) != 0)
             k++;
-        if (k < seen->n || seen->n == DOCTOR_NAMES)
+        if (k < seen->n)
             continue;
+        if (seen->n == DOCTOR_NAMES) {
+            seen->n_cut = 1;
+            continue;
+        }
         snprintf(seen->name[seen->n++], DOCTOR_NAME, "%s", path.part[i]);
         int control = access_control(doctor, path.part[i]);
         if (control < 0)
@@ -325,14 +326,16 @@ void doctor_look_acs(struct doctor *doctor)
     size_t before = doctor->n;
     int n_unknown = 0;
 
-    doctor_gpus(doctor, &gpus);
-    list_cards(doctor, &nics, &addresses);
+    list_devices(doctor, &gpus, &nics, &addresses);
     if (gpus.n == 0 || gpus.n + nics.n < 2)
         return;
     for (size_t i = 0; i < gpus.n; i++)
         say_bridges(doctor, gpus.name[i], &seen, &n_unknown);
     for (size_t i = 0; i < nics.n; i++)
         say_bridges(doctor, addresses.name[i], &seen, &n_unknown);
+    if (seen.n_cut)
+        doctor_say(doctor, DOCTOR_UNKNOWN,
+                   "more than %d bridges, of which the others were not checked", DOCTOR_NAMES);
     if (n_unknown) {
         doctor_say(doctor, DOCTOR_UNKNOWN, "%d bridges cannot be read, which requires root",
                    n_unknown);

@@ -72,6 +72,7 @@ int doctor_ports(struct doctor *doctor,
             n++;
         }
     }
+    doctor_say_cut(doctor, &devices, "RDMA devices");
     return n;
 }
 
@@ -132,6 +133,7 @@ void doctor_look_rdma(struct doctor *doctor)
     doctor_list(doctor, &verbs, "/sys/class/infiniband_verbs");
     for (size_t i = 0; i < devices.n; i++)
         say_device(doctor, devices.name[i], &verbs);
+    doctor_say_cut(doctor, &devices, "RDMA devices");
     if (devices.n)
         return;
     if (!doctor_exists(doctor, "/sys/class")) {
@@ -223,8 +225,11 @@ static void find_most(struct doctor *doctor, const struct doctor_port *port)
 
 void doctor_look_rate(struct doctor *doctor)
 {
+    size_t before = doctor->n;
+
     most_gbits = 0;
     doctor_ports(doctor, find_most);
+    doctor->n = before; /* the next call reports the same of the list */
     doctor_ports(doctor, say_rate);
 }
 

@@ -119,25 +119,47 @@ static int compare_names(const void *one, const void *other)
     return strverscmp(one, other);
 }
 
-int doctor_list(const struct doctor *doctor, struct doctor_names *names_p, const char *format, ...)
+static int list_names(const struct doctor *doctor, doctor_wants_fn *wants,
+                      struct doctor_names *names_p, const char *format, va_list args)
 {
     char path[PATH_MAX];
-    va_list args;
-    int fits;
 
-    names_p->n = 0;
-    va_start(args, format);
-    fits = make_path(doctor, path, format, args);
-    va_end(args);
-    DIR *directory = fits ? opendir(path) : NULL;
+    names_p->n = names_p->n_cut = 0;
+    DIR *directory = make_path(doctor, path, format, args) ? opendir(path) : NULL;
     if (!directory)
         return 0;
-    for (const struct dirent *entry; names_p->n < DOCTOR_NAMES && (entry = readdir(directory));)
-        if (is_name(entry->d_name))
+    for (const struct dirent *entry; (entry = readdir(directory));) {
+        if (!is_name(entry->d_name) || (wants && !wants(doctor, entry->d_name)))
+            continue;
+        if (names_p->n < DOCTOR_NAMES)
             strcpy(names_p->name[names_p->n++], entry->d_name); /* is_name: the name fits */
+        else
+            names_p->n_cut++;
+    }
     closedir(directory);
     qsort(names_p->name, names_p->n, sizeof names_p->name[0], compare_names);
     return 1;
+}
+
+int doctor_list(const struct doctor *doctor, struct doctor_names *names_p, const char *format, ...)
+{
+    va_list args;
+
+    va_start(args, format);
+    int is_there = list_names(doctor, NULL, names_p, format, args);
+    va_end(args);
+    return is_there;
+}
+
+int doctor_list_if(const struct doctor *doctor, doctor_wants_fn *wants,
+                   struct doctor_names *names_p, const char *format, ...)
+{
+    va_list args;
+
+    va_start(args, format);
+    int is_there = list_names(doctor, wants, names_p, format, args);
+    va_end(args);
+    return is_there;
 }
 
 int doctor_read_field(const struct doctor *doctor, char *value, size_t capacity, const char *path,

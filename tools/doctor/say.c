@@ -53,6 +53,15 @@ void doctor_say(struct doctor *doctor, enum doctor_state state, const char *form
         snprintf(finding->mend, sizeof finding->mend, "%s", doctor->check->mend);
 }
 
+void doctor_say_cut(struct doctor *doctor, const struct doctor_names *names, const char *what)
+{
+    if (!names->n_cut)
+        return;
+    doctor_say(doctor, DOCTOR_UNKNOWN, "%zu %s, of which only %zu were checked",
+               names->n + names->n_cut, what, names->n);
+    doctor_mend(doctor, "%s", "");
+}
+
 void doctor_mend(struct doctor *doctor, const char *format, ...)
 {
     struct doctor_finding *finding = &doctor->findings[doctor->n - 1];
