@@ -364,18 +364,33 @@ def pids_inside(proc, pid):
     return [pid]
 
 
+def open_file(path, flags, look):
+    """Its descriptor, None if it is no file of a rank that @look believes. What @path leads to is its process's to choose,
+    and may change at any time: what is judged is held, and that alone is opened. To open a device may do something."""
+    held = os.open(path, os.O_PATH | os.O_CLOEXEC)
+    try:
+        info = os.fstat(held)
+        if not stat.S_ISREG(info.st_mode) or os.readlink(f"/proc/self/fd/{held}") != LINK:
+            return None
+        if not look.believes(info.st_uid):
+            look.n_foreign += 1
+            return None
+        return os.open(f"/proc/self/fd/{held}", flags | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY)
+    finally:
+        os.close(held)
+
+
 def look_at(path, pid, proc, ask_s, look=None):
     """One file as a rank, None if it is none. @ask_s: for so long, its times are asked for."""
     look = look or Look()
     try:
-        fd = os.open(path, (os.O_RDWR if ask_s else os.O_RDONLY) | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY)
+        fd = open_file(path, os.O_RDWR if ask_s else os.O_RDONLY, look)
     except OSError:
+        return None
+    if fd is None:
         return None
     try:
         owner = os.fstat(fd).st_uid
-        if not look.believes(owner):
-            look.n_foreign += 1
-            return None
         look.take(owner, FILE_BYTES)
         own_pid, rank = read_rank(fd, pid, look)
         if own_pid not in pids_inside(proc, pid):

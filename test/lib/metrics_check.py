@@ -237,6 +237,34 @@ def try_large():
     regions.read_rank = real
 
 
+def try_swap():
+    """What a process puts in the place of its file, before or after it is looked at, is not opened: it may be a device."""
+    pid, opened = os.getpid(), []
+    fifo = os.path.join(directory, "swap")
+    os.mkfifo(fifo)
+    other = os.open(fifo, os.O_PATH)
+    fd = make_file(rank_data(pid, 1, name=b"swap"))
+    real = os.open
+
+    def counting(path, flags, *more):
+        got = real(path, flags, *more)
+        if not flags & os.O_PATH:
+            opened.append(os.readlink(f"/proc/self/fd/{got}"))
+        if path == f"/proc/self/fd/{fd}":
+            os.dup2(other, fd)
+        return got
+    os.open = counting
+    try:
+        rank = regions.look_at(f"/proc/self/fd/{fd}", pid, "/proc", 1)
+        assert rank and rank.job == "swap" and opened == [regions.LINK], (rank, opened)
+        assert not regions.look_at(f"/proc/self/fd/{fd}", pid, "/proc", 1) and opened == [regions.LINK], opened
+    finally:
+        os.open = real
+    os.close(fd)
+    os.close(other)
+    os.unlink(fifo)
+
+
 def large_data(world_rank):
     """More than one look reads, with holes: as many peers as there can be."""
     return rank_data(os.getpid(), world_rank, size=1 << 30, name=b"large", world=1 << 20,
@@ -961,6 +989,7 @@ def main():
     try_reader()
     try_full()
     try_large()
+    try_swap()
     try_bounds()
     try_runs()
     try_stopped()
