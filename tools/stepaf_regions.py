@@ -42,6 +42,7 @@ N_TIMES = 2
 LOW_BITS, HIGH_BITS, STEP_BITS = 8, 34, 2
 BUCKETS = ((HIGH_BITS - LOW_BITS) << STEP_BITS) + 2
 LOST, OUT = 1, 2
+ORDERLY = ("it has finalized", "it has left")  # reasons of peers that have ended as they were meant to
 RAIL_UP = 1
 F_GET_SEALS, SEALS = 1034, 1 | 2 | 4  # seal, shrink, grow
 COUNTERS = ("operations_started", "operations_completed", "operations_failed", "batches_received",
@@ -194,6 +195,7 @@ class Rank:
     gone_ns: int = 0  # CLOCK_MONOTONIC: since then there is no such process any more; 0: there is
     number: int = 0   # of the job, also of one that has a name: another run has another one
     seen_ns: int = 0  # when a Watch last knew that it lived
+    was_missed: bool = False  # it is gone, and a rank of its job that lived had lost it, not by its finalize
     is_steady: bool = True  # False: its process stands still while it writes, or it is too large: no figure of it is known
 
     @property
@@ -452,8 +454,16 @@ def is_of_later_run(rank, gone):
     return rank.number != gone.number and rank.life <= 1 and rank.began_ns > gone.seen_ns
 
 
+def views_of(gone, living):
+    """What ranks of its job that live say of it."""
+    return [peer for rank in living if rank.number == gone.number
+            for peer in rank.peers if peer.world_rank == gone.world_rank]
+
+
 class Watch:
-    """Looks again and again, and remembers ranks whose processes have ended while others of their job live."""
+    """Looks again and again, and remembers ranks whose processes have ended while others of their job live. Without which
+    the job goes on, by a commit, is not missing any more. When none lives any more the job has ended, and who is
+    remembered for a while is who had been missed before."""
 
     def __init__(self, ask_s, keep_s=300, most_bytes=None, owners=None):
         """@most_bytes and @owners: of each look, as of Look."""
@@ -490,8 +500,14 @@ class Watch:
                 continue
             gone = dataclasses.replace(ranks[-1], gone_ns=ranks[-1].gone_ns or now)
             living = jobs.get(gone.job)
-            if (not all(is_of_later_run(rank, gone) for rank in living) if living
-                    else now - gone.gone_ns < self.keep_ns):
-                places[key] = [gone]
+            if not living:
+                if gone.was_missed and now - gone.gone_ns < self.keep_ns:
+                    places[key] = [gone]
+                continue
+            views = views_of(gone, living)
+            if all(is_of_later_run(rank, gone) for rank in living) or (views and all(peer.out for peer in views)):
+                continue
+            gone.was_missed |= any(peer.lost and not peer.out and peer.reason not in ORDERLY for peer in views)
+            places[key] = [gone]
         self.known = places
         return [rank for key in sorted(places) for rank in places[key]]

@@ -70,7 +70,7 @@ def make_file(data, seals=regions.SEALS, size=None):
     return fd
 
 
-def rank_data(pid, world_rank, life=1, job=7, name=b"", sequence=2, peers=2, lost=(), times=(),
+def rank_data(pid, world_rank, life=1, job=7, name=b"", sequence=2, peers=2, lost=(), out=(), times=(),
               reason=b"", link=b"shm;cma", **change):
     # Of an older library, one that had verdicts, and one that has rails and counts of them as well.
     head_bytes = (regions.MORE_AT + regions.MORE.size if "late" in change else
@@ -107,7 +107,7 @@ def rank_data(pid, world_rank, life=1, job=7, name=b"", sequence=2, peers=2, los
     struct.pack_into(f"={len(COUNTED)}Q", data, counters_at, *COUNTED.values())
     for p in range(peers):
         struct_at = peers_at + p * peer_bytes
-        regions.PEER.pack_into(data, struct_at, p + 2, p, regions.LOST if p in lost else 0, 1, 2, 1, 1000 + p,
+        regions.PEER.pack_into(data, struct_at, p + 2, p, regions.LOST * (p in lost) | regions.OUT * (p in out), 1, 2, 1, 1000 + p,
                                2000 + p, 30, 1500, link, b"10.0.0.1", reason if p in lost else b"")
         if "rails" in change:
             rails = change["rails"]
@@ -331,12 +331,17 @@ def try_runs():
     watch = regions.Watch(0)
     made = [Made(rank, job=1, **name) for rank in range(3)]
     assert up(watch, "runs") == [(0, True), (1, True), (2, True)]
-    # All end, and one returns, with the number or with another one: the others are still missing.
+    # One is lost, all end, and one returns, with the number or with another one: what was missing still is.
+    made.pop(0).kill()
+    made.append(Made(0, job=1, lost=(0,), reason=b"its connection has ended", **name))
+    up(watch, "runs")
+    made.pop(1).kill()
+    assert up(watch, "runs") == [(0, True), (1, True), (2, False)]
     end_all(made)
-    assert up(watch, "runs") == [(0, False), (1, False), (2, False)]
+    assert up(watch, "runs") == [(2, False)]
     for number in (1, 2):
         back = Made(0, life=2, job=number, **name)
-        assert up(watch, "runs") == [(0, True), (1, False), (2, False)], number
+        assert up(watch, "runs") == [(0, True), (2, False)], number
         back.kill()
     # One that was slow to start, of the same run.
     made = [Made(0, job=1, life=2, **name), Made(1, job=1, life=2, **name)]
@@ -344,7 +349,7 @@ def try_runs():
     end_all(made)
     up(watch, "runs")
     made = [Made(3, job=1, **name)]
-    assert up(watch, "runs") == [(0, False), (1, False), (2, False), (3, True)]
+    assert up(watch, "runs") == [(2, False), (3, True)]
     end_all(made)
     # Started anew with fewer ranks.
     made = [Made(rank, job=3, **name) for rank in range(2)]
@@ -369,6 +374,34 @@ def try_runs():
     end_all(made)
     assert up(watch, "runs") == [(0, True), (1, False)]
     end_all(beside)
+
+
+def try_ends():
+    """Of a job that has ended no rank is gone but those that were missed before; nor is one without which the job goes on."""
+    name = {"name": b"ends"}
+    for reason, while_living, at_end in ((b"its connection has ended", [(2, False)], [(2, False)]),
+                                         (b"it has finalized", [(2, False)], []), (b"", [(2, False)], [])):
+        watch = regions.Watch(0)
+        made = [Made(0, **name, **({"lost": (0,), "reason": reason} if reason else {})), Made(1, **name), Made(2, role=1, **name)]
+        assert up(watch, "ends") == [(0, True), (1, True), (2, True)]
+        made.pop().kill()
+        assert up(watch, "ends") == [(0, True), (1, True)] + while_living
+        end_all(made)
+        assert up(watch, "ends") == at_end, reason
+    # A commit that others have not completed yet does not count.
+    for outs, gone in (((True, True), []), ((True, False), [(2, False)])):
+        watch = regions.Watch(0)
+        made = [Made(rank, lost=(0,), out=(0,) * is_out, reason=b"it has left", **name) for rank, is_out in enumerate(outs)]
+        made.append(Made(2, role=1, **name))
+        assert up(watch, "ends") == [(0, True), (1, True), (2, True)]
+        made.pop().kill()
+        assert up(watch, "ends") == [(0, True), (1, True)] + gone, outs
+        end_all(made)
+    texts = ""
+    for path in ("src/core/deliver.c", "src/core/members.c"):
+        with open(os.path.join(source, path), encoding="utf-8") as file:
+            texts += file.read()
+    assert all(f'"{reason}"' in texts for reason in regions.ORDERLY), "the library has other reasons"
 
 
 def try_stopped():
@@ -992,6 +1025,7 @@ def main():
     try_swap()
     try_bounds()
     try_runs()
+    try_ends()
     try_stopped()
     try_verdicts()
     try_rails()
