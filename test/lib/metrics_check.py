@@ -703,6 +703,7 @@ def try_exporter():
         with socket.create_connection(url.split("/")[2].split(":")):
             get(url)
         try_lives(url)
+        try_out(url)
         try_late(url)
         try_rail_metrics(url)
         try_two_jobs()
@@ -747,6 +748,19 @@ def try_lives(url):
     assert "1 lost, life 2" in shown and "lost: it has ended" in shown, shown
     first.kill()
     third.kill()
+
+
+def try_out(url):
+    """A number that is reserved, and a rank that has left, are no links that are down."""
+    made = Made(0, lost=(0, 1), out=(0,), reason=b"no process has joined yet", name=b"out")
+    text = get(url)[1]
+    judge(text)
+    labels = {"stepaf_job": "out", "rank": "0"}
+    assert not sample(text, "stepaf_link_up", peer="2", **labels) and sample(text, "stepaf_link_up", peer="3", **labels) == [0]
+    assert [sample(text, f"stepaf_peers{name}", **labels) for name in ("", "_alive", "_out")] == [[2], [0], [1]]
+    shown = tool(TOP, "--once", "-i", "0.1", "--job", "out").stdout
+    assert " 1 lost\n" in shown and "2 out: no process has joined yet" in shown and "3 lost: no process" in shown, shown
+    made.kill()
 
 
 def try_two_jobs():
