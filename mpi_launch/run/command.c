@@ -47,16 +47,14 @@ static int compare_names(const void *first, const void *second)
     return strcmp(*(char *const *)first, *(char *const *)second);
 }
 
-/* A secret is for ranks that meet by themselves, and some launchers have values in their command
- * lines. Names in the order of the alphabet, so that a line does not depend on how the environment
- * lies in memory. */
+/* Names in the order of the alphabet, so that a line does not depend on how the environment lies in
+ * memory. */
 static void collect_names(const struct run_job *job, const struct run_words *env,
                           struct run_words *names)
 {
     for (char *const *variable = job->facts->environment; *variable; variable++)
         if (strncmp(*variable, "STEPAF_", 7) == 0 &&
-            run_is_name(*variable, strcspn(*variable, "=")) &&
-            (job->launcher->kind == RUN_SSH || strncmp(*variable, "STEPAF_SECRET=", 14) != 0))
+            run_is_name(*variable, strcspn(*variable, "=")))
             add_name(*variable, names);
     for (int i = 0; i < env->n; i++)
         add_name(env->word[i], names);

@@ -62,14 +62,16 @@ static int is_for_mpiexec(const char *text)
     return 0;
 }
 
-/* Whether a NAME or NAME=VALUE is one of --env, whose value may be a secret: everybody can read a
- * command line. */
+/* Whether a NAME or NAME=VALUE is the secret, or one of --env, whose value may be one: everybody can
+ * read a command line. */
 static int is_private(const struct run_options *options, const char *text)
 {
     size_t bytes = strcspn(text, "=");
 
     if (is_for_mpiexec(text))
         return 0;
+    if (bytes == strlen("STEPAF_SECRET") && strncmp(text, "STEPAF_SECRET", bytes) == 0)
+        return 1;
     for (int i = 0; i < options->env.n; i++)
         if (strcspn(options->env.word[i], "=") == bytes &&
             strncmp(options->env.word[i], text, bytes) == 0)

@@ -48,12 +48,14 @@ expect 0 "$run" -a 2 -f 2 --oversubscribe --bind core --verbose sh -c 'echo "$ST
 # A secret is in no command line, and in nothing that stepaf-run says of one.
 for launcher in mpirun mpiexec.mpich; do
     launcher=$(command -v $launcher) || continue
-    # shellcheck disable=SC2016
-    STEPAF_SECRET='a secret' expect 0 "$run" -a 1 -f 1 --launcher "$launcher" --verbose --env STEPAF_SECRET --bind none \
-        sh -c 'echo "has ${#STEPAF_SECRET}"; printf %s "$STEPAF_SECRET" | grep -slFf - /proc/[0-9]*/cmdline; true'
-    is out 'has 8
+    for option in --verbose --env=STEPAF_SECRET; do
+        # shellcheck disable=SC2016
+        STEPAF_SECRET='a secret' expect 0 "$run" -a 1 -f 1 --launcher "$launcher" --verbose $option --bind none \
+            sh -c 'echo "has ${#STEPAF_SECRET}"; printf %s "$STEPAF_SECRET" | grep -slFf - /proc/[0-9]*/cmdline; true'
+        is out 'has 8
 has 8'
-    lacks err 'a secret'
+        lacks err 'a secret'
+    done
 done
 STEPAF_DEPTH=33 expect 2 "$run" -a 1 -f 1 "$perf" af --size 64
 expect 3 "$run" -a 1 -f 1 sh -c 'exit 3'

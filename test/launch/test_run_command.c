@@ -94,6 +94,9 @@ static void lines_of_openmpi(void)
         {&openmpi, "", "-a 1 -f 1 --env STEPAF_SECRET=s --bind none app",
          "STEPAF_SPLIT=attn=1,ffn=1 STEPAF_SECRET=... mpirun --bind-to none -x STEPAF_SECRET "
          "-x STEPAF_SPLIT -n 2 app"},
+        {&openmpi, "STEPAF_SECRET=s STEPAF_SECRET_FILE=f", "-a 1 -f 1 --bind none app",
+         "STEPAF_SPLIT=attn=1,ffn=1 mpirun --bind-to none -x STEPAF_SECRET -x STEPAF_SECRET_FILE "
+         "-x STEPAF_SPLIT -n 2 app"},
         {&openmpi, "", "-a 3 -f 3 --hosts h1:4,h2:4,h3:4 --device-per-rank --bind gpu -v ./app",
          "STEPAF_SPLIT=attn=3,ffn=3 mpirun --map-by slot --bind-to none -x STEPAF_SPLIT "
          "--host h1:4,h2:2 -n 6 " RANK "gpu,devices,verbose ./app"},
