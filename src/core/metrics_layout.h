@@ -30,7 +30,7 @@
 enum {
     STEPAF_METRICS_VERSION = 1,
     STEPAF_METRICS_ALIGN = 64,
-    /* A histogram has 4 buckets per octave: a value read from it is off by 12 % at most. */
+    /* A histogram has 4 buckets per octave: a bucket's middle is off by 12.5 % at most. */
     STEPAF_HISTOGRAM_LOW_BITS = 8,   /* the first bucket ends here: 256 ns */
     STEPAF_HISTOGRAM_HIGH_BITS = 34, /* the last bucket begins here: 17 s */
     STEPAF_HISTOGRAM_STEP_BITS = 2,
