@@ -42,7 +42,14 @@ static int meet_settle(struct perf_job *job, stepaf_context_h ctx)
     return status == STEPAF_OK ? 0 : perf_fail_status(status, "a barrier");
 }
 
-/* Ranks that cannot meet each have a reason of their own, and no rank to report it to. */
+static int meet_exit_code(stepaf_status_t status)
+{
+    return status == STEPAF_ERR_SETTING || status == STEPAF_ERR_SPLIT ? PERF_EXIT_USAGE
+                                                                      : PERF_EXIT_FAILED;
+}
+
+/* Return an exit code. Ranks that cannot meet each have a reason of their own, and no rank to report
+ * it to. */
 static int meet(const stepaf_boot_t *channel)
 {
     size_t *offsets = calloc((size_t)channel->size + 1, sizeof(*offsets));
@@ -54,9 +61,9 @@ static int meet(const stepaf_boot_t *channel)
     free(all);
     free(offsets);
     if (status == STEPAF_OK)
-        return 0;
+        return PERF_EXIT_OK;
     fprintf(stderr, "stepaf_perf: rank %d: %s\n", channel->rank, stepaf_last_error()->text);
-    return -1;
+    return meet_exit_code(status);
 }
 
 int perf_job_run_meet(perf_job_body_t body, void *arg)
@@ -68,10 +75,12 @@ int perf_job_run_meet(perf_job_body_t body, void *arg)
     if (status != STEPAF_OK) {
         perf_fail_status(status, "stepaf_boot_open");
         fprintf(stderr, "stepaf_perf: %s\n", perf_fail_text());
-        return PERF_EXIT_USAGE;
+        return meet_exit_code(status);
     }
     snprintf(job.launcher, sizeof(job.launcher), "met over %s", job.channel.name);
-    rc = meet(&job.channel) != 0 ? PERF_EXIT_USAGE : body(&job, arg);
+    rc = meet(&job.channel);
+    if (rc == PERF_EXIT_OK)
+        rc = body(&job, arg);
     job.channel.close(job.channel.self);
     return rc;
 }
