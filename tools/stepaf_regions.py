@@ -18,7 +18,7 @@ HEAD = struct.Struct("=8sIIQ" + 3 * "IIII")
 WHO = struct.Struct("=QIIiiiI32s64s32s")
 LIVE = struct.Struct("=QqQQIIIIq")
 PEER = struct.Struct("=iiIIIIQQQq32s48s96s")
-AGAIN = struct.Struct("=IIII")  # behind it, of later libraries: what was done again, how many rails,
+AGAIN = struct.Struct("=IIII")  # behind it, of later libraries: what was done again, how many rails, when it was written,
 RAIL = struct.Struct("=QI28s")  # and these
 PEER_RAILS = 8
 VERDICT = struct.Struct("=qQQQqii12Q12q")
@@ -143,6 +143,7 @@ class Peer:
     reason: str
     connects_again: int = 0
     messages_again: int = 0
+    written_us: int = 0  # the low 32 bits of CLOCK_MONOTONIC; a rank writes some of many peers at a time. 0: not known
     rails: list = dataclasses.field(default_factory=list)  # Rail, by number; none where there are no such
     times: dict = dataclasses.field(default_factory=dict)  # Histogram by name
 
@@ -289,7 +290,7 @@ def read_peer(data, at, each):
     peer = Peer(world_rank, rank, bool(flags & LOST), bool(flags & OUT), queued, ready, lives, sent, received, messages,
                 bound, text(link), text(address), text(reason))
     if each >= PEER.size + AGAIN.size + PEER_RAILS * RAIL.size:
-        peer.connects_again, peer.messages_again, n, _ = AGAIN.unpack_from(data, at + PEER.size)
+        peer.connects_again, peer.messages_again, n, peer.written_us = AGAIN.unpack_from(data, at + PEER.size)
         for i in range(min(n, PEER_RAILS)):
             sent, flags, device = RAIL.unpack_from(data, at + PEER.size + AGAIN.size + i * RAIL.size)
             peer.rails.append(Rail(sent, bool(flags & RAIL_UP), text(device)))

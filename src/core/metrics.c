@@ -225,7 +225,7 @@ static void write_link(const struct stepaf_link *link, struct stepaf_metrics_pee
 }
 
 static void write_peer(const struct stepaf_ctx *ctx, const struct stepaf_peer *peer,
-                       struct stepaf_metrics_peer *shown)
+                       uint32_t now_us, struct stepaf_metrics_peer *shown)
 {
     *shown = (struct stepaf_metrics_peer){
         .world_rank = peer->who.world_rank,
@@ -236,6 +236,7 @@ static void write_peer(const struct stepaf_ctx *ctx, const struct stepaf_peer *p
         .lives = count_lives(ctx, peer->who.world_rank),
         .bytes_received = peer->bytes_received,
         .clock_bound_ns = stepaf_clock_bound_ns(ctx, peer),
+        .written_us = now_us,
     };
     if (peer->link)
         write_link(peer->link, shown);
@@ -248,10 +249,11 @@ static void write_peers(const struct stepaf_ctx *ctx, struct stepaf_metrics *met
     const struct stepaf_watch *watch = metrics->late ? ctx->polling.watch : NULL;
     const struct stepaf_metrics_late *late = watch ? watch->ops->late(watch) : NULL;
     uint32_t n = ctx->n_peers < PEERS_AT_ONCE ? ctx->n_peers : PEERS_AT_ONCE;
+    uint32_t now_us = (uint32_t)(stepaf_monotonic_ns() / 1000);
 
     for (uint32_t i = 0; i < n; i++) {
         uint32_t p = metrics->next_peer < ctx->n_peers ? metrics->next_peer : 0;
-        write_peer(ctx, &ctx->peers[p], &metrics->peers[p]);
+        write_peer(ctx, &ctx->peers[p], now_us, &metrics->peers[p]);
         if (late)
             metrics->late[p] = late[p];
         metrics->next_peer = p + 1;

@@ -147,7 +147,8 @@ struct stepaf_metrics_peer {
     char address[48];
     char reason[96];                         /* why it is lost */
     uint32_t connects_again, messages_again; /* of its link */
-    uint32_t n_rails, spare;
+    uint32_t n_rails;
+    uint32_t written_us; /* of this entry: low bits of CLOCK_MONOTONIC; many entries take turns */
     struct stepaf_metrics_rail rails[STEPAF_METRICS_PEER_RAILS];
 };
 

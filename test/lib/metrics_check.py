@@ -51,6 +51,18 @@ def running(command, **options):
             raise
 
 
+def load(path):
+    """A program, as a module."""
+    loader = importlib.machinery.SourceFileLoader("program", path)
+    module = importlib.util.module_from_spec(importlib.util.spec_from_loader("program", loader))
+    loader.exec_module(module)
+    return module
+
+
+def load_exporter():
+    return load(EXPORTER)
+
+
 def await_that(what, holds):
     until = time.monotonic() + LIMIT_S
     while not (found := holds()):
@@ -112,7 +124,8 @@ def rank_data(pid, world_rank, life=1, job=7, name=b"", sequence=2, peers=2, los
         if "rails" in change:
             rails = change["rails"]
             more_at = struct_at + regions.PEER.size
-            regions.AGAIN.pack_into(data, more_at, 10 + p, 20 + p, change.get("n_rails", len(rails)), 0)
+            regions.AGAIN.pack_into(data, more_at, 10 + p, 20 + p, change.get("n_rails", len(rails)),
+                                    change.get("written_us", 0))
             for i, (sent, up, device) in enumerate(rails):
                 regions.RAIL.pack_into(data, more_at + regions.AGAIN.size + i * regions.RAIL.size, sent + p, up, device)
         for i, index in enumerate(times):
@@ -510,6 +523,42 @@ def try_rails():
         rank.kill()
 
 
+def try_turns():
+    """A link's rate is of the time between two writings of it, which are not in every look where there are many peers."""
+    # What is written last wraps.
+    data = bytearray(rank_data(os.getpid(), 0, rails=RAILS, written_us=(1 << 32) - 500000, name=b"turns"))
+    fd = make_file(bytes(data))
+    sampler = load(TOP).Sampler("turns")
+    peer_bytes = regions.PEER.size + PEER_MORE
+    peers_at = struct.unpack_from("=4I", data, 24 + 16)[0]
+
+    def write(seconds, *peers):
+        """Anew, @seconds after the last time, and these entries with a million bytes more and as 2 s after they were."""
+        written, = struct.unpack_from("=q", data, regions.LIVE_AT + 8)
+        struct.pack_into("=q", data, regions.LIVE_AT + 8, written + int(seconds * 1e9))
+        for p in peers:
+            at = peers_at + p * peer_bytes
+            more_at = at + regions.PEER.size
+            for sent_at in at + 24, at + 32, more_at + regions.AGAIN.size:
+                sent, = struct.unpack_from("=Q", data, sent_at)
+                struct.pack_into("=Q", data, sent_at, sent + 1000000)
+            was, = struct.unpack_from("=I", data, more_at + 12)
+            struct.pack_into("=I", data, more_at + 12, (was + 2000000) % (1 << 32))
+        os.pwrite(fd, bytes(data), 0)
+
+    def rates():
+        view, = sampler.sample()
+        return [(peer["sent_bytes_per_s"], peer["received_bytes_per_s"], peer["rails"][0]["sent_bytes_per_s"])
+                for peer in view["peers"]]
+    assert rates() == [(0,) * 3] * 2
+    # Whether it is in this look, and while the rank writes on; not where it writes no more.
+    for seconds, peers, expected in ((1, (0,), (5e5, 0)), (1, (), (5e5, 0)), (1, (1,), (5e5, 5e5)), (0.5, (0,), (5e5, 5e5)),
+                                     (0, (), (0, 0)), (1, (), (5e5, 5e5))):
+        write(seconds, *peers)
+        assert rates() == [(rate,) * 3 for rate in expected], (seconds, peers)
+    os.close(fd)
+
+
 def is_well(line):
     return re.search(r" (up|late: [\w ]+)$", line.rstrip())
 
@@ -845,11 +894,6 @@ def try_rail_metrics(url):
         rank.kill()
 
 
-def load_exporter():
-    loader = importlib.machinery.SourceFileLoader("exporter", EXPORTER)
-    module = importlib.util.module_from_spec(importlib.util.spec_from_loader("exporter", loader))
-    loader.exec_module(module)
-    return module
 
 
 def is_closed(client):
@@ -1048,6 +1092,7 @@ def main():
     try_stopped()
     try_verdicts()
     try_rails()
+    try_turns()
     try_top()
     lacks = []
     try:
