@@ -97,6 +97,15 @@ def refusals():
     assert run("-o", out)[0] == 2
     good = save("good.json", [row(64)])
     report.page = lambda *_: "x"
+    # A run is not overwritten, whatever it is called there and here.
+    os.symlink(good, f"{directory}/same.html")
+    with open(good, encoding="utf-8") as file:
+        measured = file.read()
+    for words in ((good, good), (f"{directory}/same.html", good), (good, save("other.json", [row(64)]), "-a", good)):
+        code, said = run("-o", *words)
+        with open(good, encoding="utf-8") as file:
+            assert code == 2 and "would overwrite the run" in said and file.read() == measured, (words, said)
+    os.unlink(f"{directory}/same.html")
     code, said = run("-o", f"{directory}/none/page.html", good)
     assert code == 1 and said.count("\n") == 1 and "No such file" in said, said
     loader.exec_module(report)
