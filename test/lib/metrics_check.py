@@ -599,7 +599,7 @@ def try_top():
 class Terminal:
     """A program on a terminal of its own."""
 
-    def __init__(self, words, columns, lines, term):
+    def __init__(self, words, columns, lines, term, hangup=signal.SIG_DFL):
         import pty
         import pyte
         self.screen = pyte.Screen(columns, lines)
@@ -610,6 +610,7 @@ class Terminal:
             os.environ["TERM"] = term
             for name in ("LINES", "COLUMNS"):
                 os.environ.pop(name, None)
+            signal.signal(signal.SIGHUP, hangup)
             os.execv(sys.executable, [sys.executable, *words])
         self.resize(columns, lines)
 
@@ -676,6 +677,12 @@ def try_screen():
         terminal.resize(columns, lines)
         terminal.await_text("rank role", "q quit")
         terminal.end(b"q")
+    # One that goes away while nobody is told so.
+    gone = Terminal([TOP, "-i", "5", "--job", seen_job()], 80, 24, "xterm", signal.SIG_IGN)
+    gone.await_text("rank role")
+    os.close(gone.fd)
+    ended = await_that("it goes on without a terminal", lambda: [end for end in [os.waitpid(gone.pid, os.WNOHANG)] if end[0]])
+    assert os.waitstatus_to_exitcode(ended[0][1]) == 0, ended
     dumb = Terminal([TOP, "-i", "0.2", "--once", "--job", seen_job()], 80, 24, "dumb")
     dumb.await_text("rank role")
     dumb.end(b"")
@@ -830,7 +837,8 @@ def try_two_jobs():
             assert f'pid="{made[1].pid}"' in text and f'pid="{made[0].pid}"' not in text
         server.terminate()
         said = server.communicate(timeout=LIMIT_S)[1]
-    assert said.count("\n") == 1 and "the name 'two'" in said, said
+    # The machine may have other jobs.
+    assert said.count("the name 'two'") == 1, said
     end_all(made)
 
 
@@ -840,7 +848,7 @@ def left_out(*words):
     judge(result.stdout)
     return (len(sample(result.stdout, "stepaf_rank_up", stepaf_job="bounds")),
             [sample(result.stdout, "stepaf_exporter_left_out_files", reason=reason)[0] for reason in ("bytes", "owner")],
-            result.stderr)
+            "".join(line for line in result.stderr.splitlines(True) if "several jobs" not in line))
 
 
 def try_left_out():
