@@ -11,6 +11,7 @@
 #include "boot/boot_auto.h"
 #include "info.h"
 #include "info_map.h"
+#include "step.h"
 
 enum { TENSORS = 2, SMALL_BYTES = 8, LARGE_BYTES = 1 << 20, ALL_BYTES = SMALL_BYTES + LARGE_BYTES };
 
@@ -267,6 +268,13 @@ int info_map(const struct info_job *job)
         fprintf(stderr,
                 "stepaf_info: map: STEPAF_BOOT=%s, but no launcher has started this process\n",
                 choice == STEPAF_ENV_BOOT_mpi ? "mpi" : "pmix");
+        return 0;
+    }
+    if (step_strangers()) {
+        fprintf(stderr,
+                "stepaf_info: map: srun has started %ld processes (SLURM_STEP_NUM_TASKS), but none "
+                "finds the others: start it with srun --mpi=pmix\n",
+                step_strangers());
         return 0;
     }
     return info_map_fork(job);

@@ -12,6 +12,7 @@
 
 #include "doctor/doctor.h"
 #include "doctor/join.h"
+#include "step.h"
 
 enum { OPTION_JSON = 256, OPTION_LIST, OPTION_ROOT, OPTION_VERSION, NAMES_MAX = 64 };
 
@@ -86,10 +87,34 @@ static const struct argp argp = {
     .parser = parse_option,
     .args_doc = "[CHECK|GROUP]...",
     .doc = "Check whether this machine is fit for libstepaf, and print what to do where it is not. "
-           "Under a launcher (mpirun, srun, STEPAF_MEET), check all hosts, differences between "
-           "ranks, and whether the hosts reach each other.\vExit status: 0 if nothing has failed, "
+           "Under a launcher (mpirun, srun --mpi=pmix, STEPAF_MEET), check all hosts, differences "
+           "between ranks, and whether the hosts reach each other.\vExit status: 0 if nothing has "
+           "failed, "
            "1 if something has, 2 if the options are wrong.",
 };
+
+/* A check that needs several ranks is not skipped silently where it is requested by name, or srun
+ * has started several processes. */
+static void say_alone(struct doctor *doctor, const struct doctor_task *task)
+{
+    for (const struct doctor_check *check = doctor_checks; check->name; check++) {
+        long n = strcmp(check->name, "same") == 0 ? step_strangers() : 0;
+        if (check->look || !doctor_named(check, task->names, task->n_names) ||
+            (!n && !task->n_names))
+            continue;
+        doctor->check = check;
+        if (n) {
+            doctor_say(doctor, DOCTOR_UNKNOWN,
+                       "srun has started %ld processes (SLURM_STEP_NUM_TASKS), but none finds the "
+                       "others: each checks its host alone",
+                       n);
+            doctor_mend(doctor, "srun --mpi=pmix stepaf_doctor");
+        } else {
+            doctor_say(doctor, DOCTOR_UNKNOWN, "it takes several ranks");
+            doctor_mend(doctor, "mpirun -n 2 stepaf_doctor   # or srun --mpi=pmix, or STEPAF_MEET");
+        }
+    }
+}
 
 static int run_alone(const struct doctor_task *task)
 {
@@ -99,14 +124,7 @@ static int run_alone(const struct doctor_task *task)
 
     doctor_host(&doctor, host, sizeof host);
     doctor_run(&doctor, task->names, task->n_names);
-    /* A check requested by name that needs several ranks is not skipped silently. */
-    for (const struct doctor_check *check = doctor_checks; check->name && task->n_names; check++) {
-        if (check->look || !doctor_named(check, task->names, task->n_names))
-            continue;
-        doctor.check = check;
-        doctor_say(&doctor, DOCTOR_UNKNOWN, "it takes several ranks");
-        doctor_mend(&doctor, "mpirun -n 2 stepaf_doctor   # or srun, or STEPAF_MEET");
-    }
+    say_alone(&doctor, task);
     int done = task->is_json ? doctor_json(&doctor, &about) : doctor_report(&doctor, &about);
     int failed = doctor_count(&doctor, DOCTOR_FAILED) > 0;
     free(doctor.findings);

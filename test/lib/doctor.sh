@@ -20,7 +20,7 @@ fail()
     failed=1
 }
 
-for name in $(env | sed -n 's/^\(STEPAF_[A-Z_]*\|OMPI_COMM[A-Z_]*\|PMI[A-Z_]*\|TORCH[A-Z_]*\)=.*/\1/p'); do
+for name in $(env | sed -n 's/^\(STEPAF_[A-Z_]*\|OMPI_COMM[A-Z_]*\|PMI[A-Z_]*\|SLURM[A-Z_]*\|TORCH[A-Z_]*\)=.*/\1/p'); do
     unset "$name"
 done
 
@@ -252,6 +252,17 @@ look 0 --all clock
 grep -q 'why: .*Deadlines' "$out" || fail "--all does not say why"
 look 0 connect
 grep -q '^unknown *connect .*several ranks' "$out" || fail "connect without a launcher"
+# Processes of srun that are no ranks, as without --mpi=pmix.
+export SLURM_STEP_NUM_TASKS=4
+look 0
+grep -q '^unknown *same *srun has started 4 processes' "$out" && grep -q 'srun --mpi=pmix stepaf_doctor' "$out" ||
+    fail "processes that do not find each other"
+! grep -q '^unknown *connect' "$out" || fail "connect was not asked for"
+look 0 memory
+! grep -q srun "$out" || fail "same was not asked for"
+SLURM_STEP_NUM_TASKS=1 look 0
+! grep -q srun "$out" || fail "one process is no several"
+unset SLURM_STEP_NUM_TASKS
 # A full disk is told of; a limit of the size of files stands for it.
 for option in '' --json --list --version; do
     [ "$option" != --json ] || grep -q '^#define HAVE_JANSSON 1' "$top_builddir/config.h" || continue

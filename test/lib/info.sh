@@ -231,6 +231,9 @@ has '^tcp;[^ ]+ on 3 links .* instead of shm: STEPAF_TRANSPORTS does not list it
 setting=STEPAF_SPLIT=attn=1,ffn=2
 expect 1 --map
 says 'map: .*split'
+setting=SLURM_STEP_NUM_TASKS=4
+expect 1 --map
+says 'srun has started 4 processes .*: start it with srun --mpi=pmix$'
 setting=STEPAF_TRANSPORTS=nonsense
 expect 1 --map
 says 'is not a transport of this build'
