@@ -42,7 +42,8 @@ static int rows_of_sizes(const struct perf_sizes *push, const struct perf_sizes 
     int n = push->n > pull->n ? push->n : pull->n;
 
     if (push->n != pull->n && push->n != 1 && pull->n != 1)
-        return perf_fail("--push-size has %d sizes and --pull-size %d: give as many, or one of one",
+        return perf_fail("--push-size has %d sizes and --pull-size %d: give lists of equal length, "
+                         "or a single size in one of them",
                          push->n, pull->n);
     for (int i = 0; i < n; i++) {
         options->rows[i].push_bytes = push->bytes[push->n == 1 ? 0 : i];

@@ -22,8 +22,7 @@ const struct argp_option perf_option_table[] = {
     OPTION_MAYBE(
         "listen", KEY_LISTEN, "PORT",
         "be the first of two ranks, without a launcher, and wait for the other at a port (18516)"),
-    OPTION("connect", KEY_CONNECT, "HOST[:PORT]",
-           "be the other, and go where the first one listens"),
+    OPTION("connect", KEY_CONNECT, "HOST[:PORT]", "be the other rank, and connect to the first"),
     OPTION("split", KEY_SPLIT, "SPLIT",
            "roles of the ranks: attn=A,ffn=F[,interleave] or map=FILE"),
     OPTION("transport", KEY_TRANSPORT, "NAME",
@@ -62,8 +61,8 @@ const struct argp_option perf_option_table[] = {
                  "capture N operations (32) on each side and replay the graph, a sample each time"),
     OPTION_MAYBE(
         "load", KEY_LOAD, "SMS",
-        "measure also beside a kernel that fills the GPUs, but for SMS multiprocessors (0), "
-        "which the exchange has then to itself"),
+        "measure also beside a kernel that fills the GPUs except for SMS multiprocessors (0), "
+        "which are reserved for the exchange"),
     HEADING("Comparison and proof:", GROUP_PROOF),
     OPTION("check", KEY_CHECK, NULL,
            "as many operations again with fresh random bytes, every byte verified"),

@@ -18,7 +18,7 @@ extern "C" {
     _(responses_sent, "responses sent")                                       \
     _(bytes_sent, "tensor bytes sent")                                        \
     _(bytes_received, "tensor bytes received")                                \
-    _(would_block, "starts refused for want of a free slot")                  \
+    _(would_block, "starts rejected because no slot was free")                \
     _(queued, "posts that waited for room in a transport's queue")            \
     _(dropped_malformed, "notifications dropped: malformed")                  \
     _(dropped_stale, "notifications dropped: of an older epoch or operation") \
@@ -27,7 +27,7 @@ extern "C" {
     _(yields, "times a waiting thread gave up its core")                      \
     _(incomplete, "operations completed before all had answered")             \
     _(left_out, "times that a late FFN rank was left out of an operation")    \
-    _(thread_busy_ns, "ns that the library's thread worked: looks in which something had come")
+    _(thread_busy_ns, "ns that the library's thread spent in polls that found work")
 
 /** Totals since the context was created. With STEPAF_STREAM_TIMES=on, operations on streams, their
  *  batches and their answers are counted; the bytes that they move from GPU to GPU are not. What

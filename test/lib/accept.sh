@@ -37,7 +37,7 @@ has() { grep -Eq "$1" "$directory/out" || fail "no line like: $1"; }
 accept 0 --only "nodes nic_map rail_loss perftest" -r STEPAF_NET_DEVICES=softnic0,softnic1 -x SOFTNIC_DIES=0:100
 has '^SKIP +nodes .*no network is tried'
 has '^PASS +nic_map .*verbs;softnic0'
-has '^SKIP +perftest .*made of software'
+has '^SKIP +perftest .*emulated in software'
 has '^PASS +rail_loss .* [1-9][0-9]* operations verified, 0 wrong bytes'
 has '^2 passed, 0 failed, 2 skipped'
 tar -tzf "$directory"/files/*.tar.gz >"$directory/list" || fail "the file cannot be read"

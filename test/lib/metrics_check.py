@@ -321,7 +321,7 @@ def try_bounds():
     assert up(watch, "bounds") == [(rank, True) for rank in range(3)] and not up(watch, "large")
     assert watch.last.n_large == 2 and watch.last.left[os.geteuid()] >= 0, vars(watch.last)
     top = tool(TOP, "--once", "--json", "-i", "0.1")
-    assert "bounds" in top.stdout and "large" not in top.stdout and " 2 files are left out" in top.stderr, top
+    assert "bounds" in top.stdout and "large" not in top.stdout and " 2 files were left out" in top.stderr, top
     # What one that is too large now has shown before is shown again: it has not ended.
     watch.most_bytes = (len(regions.find_files("/proc")) + 2) * regions.FILE_BYTES
     assert up(watch, "bounds") == [(rank, True) for rank in range(3)] and watch.last.n_large > 2
@@ -584,7 +584,7 @@ def try_top():
     job = next(iter(views.values()))["job"]
     assert len(json.loads(tool(TOP, "--once", "--json", "--job", job, "-i", "0.1").stdout)["ranks"]) == len(job_pids)
     none = tool(TOP, "--once", "--job", "no such job", "-i", "0.1")
-    assert none.returncode == 1 and "no rank" in none.stdout
+    assert none.returncode == 1 and "no libstepaf rank" in none.stdout
     assert tool(TOP, "--interval", "0").returncode == 2
     # Piped it goes on, until nobody reads.
     with running([sys.executable, TOP, "-i", "0.1", "--job", job], stdout=subprocess.PIPE, stderr=subprocess.PIPE,
@@ -854,7 +854,7 @@ def left_out(*words):
 def try_left_out():
     fds = [make_file(rank_data(os.getpid(), 0, name=b"bounds")), make_file(large_data(0), size=1 << 30)]
     shown, n, said = left_out()
-    assert (shown, n) == (1, [1, 0]) and "1 files are left out: of all files of one user" in said, (shown, n, said)
+    assert (shown, n) == (1, [1, 0]) and "1 files were left out: one scrape reads at most 64 MiB of one user's files" in said, (shown, n, said)
     os.close(fds[1])
     assert left_out() == (1, [0, 0], "")
     if os.geteuid() == 0:
@@ -1053,7 +1053,7 @@ def try_full():
         shutil.copy(words[0], alone)
         result = tool(alone, "--once")
         assert result.returncode == 1, result
-        assert re.fullmatch(name + r": there is no stepaf_regions[^\n]+\n", result.stderr), result.stderr
+        assert re.fullmatch(name + r": stepaf_regions.py is neither [^\n]+\n", result.stderr), result.stderr
         if words[0] == EXPORTER and not importlib.util.find_spec("prometheus_client"):
             continue
         with open(os.path.join(directory, "full"), "wb") as full:

@@ -435,7 +435,7 @@ refuse "--procs '1'" af --procs 1
 refuse "list of sizes" af --procs 2 --size 8x
 refuse "list of sizes" af --procs 2 --size 0
 refuse "list of sizes" af --procs 2 --size 8M:8
-refuse "as many, or one" af --procs 2 --push-size 1,2 --pull-size 1,2,3
+refuse "give lists of equal length" af --procs 2 --push-size 1,2 --pull-size 1,2,3
 refuse "list of shapes" af --procs 2 --shape 8x
 refuse "4294967295 bytes" af --procs 2 --shape 65536x65536
 refuse "exclude each other" af --procs 2 --shape 8x8 --size 8

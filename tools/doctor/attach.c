@@ -23,7 +23,8 @@ void doctor_look_ptrace(struct doctor *doctor)
     int may = doctor_has_capability(doctor, CAPABILITY_SYS_PTRACE);
 
     if (!doctor_exists(doctor, "%s", path) && doctor_exists(doctor, "/proc/sys/kernel/osrelease"))
-        doctor_say(doctor, DOCTOR_PASSED, "this kernel has no Yama, so a user's processes may");
+        doctor_say(doctor, DOCTOR_PASSED,
+                   "this kernel has no Yama: a user's processes may read each other's memory");
     else if (!doctor_read_number(doctor, &scope, "%s", path) || scope < 0 || scope > 3)
         doctor_say(doctor, DOCTOR_UNKNOWN, "%s cannot be read", path);
     else if (scope == 0)

@@ -160,10 +160,12 @@ void doctor_look_smt(struct doctor *doctor)
     }
     if (shared)
         doctor_say(doctor, DOCTOR_WARNED,
-                   "%d of this process's cores are threads of one core with another", shared);
+                   "%d of this process's logical CPUs share a physical core with another of them",
+                   shared);
     else
-        doctor_say(doctor, DOCTOR_PASSED,
-                   "no two of this process's cores are threads of one, as the kernel sees it");
+        doctor_say(
+            doctor, DOCTOR_PASSED,
+            "no two of this process's logical CPUs share a physical core, as the kernel sees it");
 }
 
 void doctor_look_governor(struct doctor *doctor)

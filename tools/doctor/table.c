@@ -29,11 +29,11 @@ const struct doctor_check doctor_checks[] = {
      "echo 0 >/proc/sys/kernel/numa_balancing"},
 
     {"ptrace", "process", doctor_look_ptrace,
-     "Where ranks of a node may read each other's memory, a tensor of the caller's own takes one "
-     "copy.",
+     "If ranks of a node may read each other's memory, a tensor in the caller's own memory is "
+     "copied once instead of twice.",
      "echo 1 >/proc/sys/kernel/yama/ptrace_scope"},
     {"attach", "process", doctor_look_attach,
-     "The same, tried: without it a tensor of the caller's own takes two copies (shm;ring).",
+     "The same, tried: without it a tensor in the caller's own memory is copied twice (shm;ring).",
      "docker run --cap-add=SYS_PTRACE ...   # or a seccomp profile that allows process_vm_readv"},
     {"namespace", "process", doctor_look_namespace,
      "Ranks of a node that are in different PID namespaces use TCP instead of shared memory.",
@@ -65,7 +65,7 @@ const struct doctor_check doctor_checks[] = {
      "A core that runs slower at rest takes up to milliseconds to reach its full speed.",
      "cpupower frequency-set -g performance"},
     {"idle", "cores", doctor_look_idle,
-     "A rank that sleeps wakes up later by what its core's idle state takes to leave.",
+     "A sleeping rank wakes up later by the exit latency of its core's idle state.",
      "cpupower idle-set -D 20"},
     {"clock", "cores", doctor_look_clock,
      "Deadlines and times of traces are read at every operation; the library uses the bare counter "
@@ -162,7 +162,7 @@ void doctor_run(struct doctor *doctor, const char *const *names, size_t n)
         doctor->check = check;
         check->look(doctor);
         if (doctor->n == before) {
-            doctor_say(doctor, DOCTOR_UNKNOWN, "this machine has none");
+            doctor_say(doctor, DOCTOR_UNKNOWN, "does not apply: no such device was found");
             doctor_mend(doctor, "%s", "");
         }
     }
