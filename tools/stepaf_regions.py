@@ -505,7 +505,9 @@ class Watch:
                     places[key] = [gone]
                 continue
             views = views_of(gone, living)
-            if all(is_of_later_run(rank, gone) for rank in living) or (views and all(peer.out for peer in views)):
+            # The job goes on without it, or another process, on another node, has its place.
+            is_replaced = views and all(peer.out or peer.lives > gone.life for peer in views)
+            if is_replaced or all(is_of_later_run(rank, gone) for rank in living):
                 continue
             gone.was_missed |= any(peer.lost and not peer.out and peer.reason not in ORDERLY for peer in views)
             places[key] = [gone]

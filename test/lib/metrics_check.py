@@ -119,7 +119,8 @@ def rank_data(pid, world_rank, life=1, job=7, name=b"", sequence=2, peers=2, los
     struct.pack_into(f"={len(COUNTED)}Q", data, counters_at, *COUNTED.values())
     for p in range(peers):
         struct_at = peers_at + p * peer_bytes
-        regions.PEER.pack_into(data, struct_at, p + 2, p, regions.LOST * (p in lost) | regions.OUT * (p in out), 1, 2, 1, 1000 + p,
+        regions.PEER.pack_into(data, struct_at, p + 2, p, regions.LOST * (p in lost) | regions.OUT * (p in out), 1, 2,
+                               change.get("lives", 1), 1000 + p,
                                2000 + p, 30, 1500, link, b"10.0.0.1", reason if p in lost else b"")
         if "rails" in change:
             rails = change["rails"]
@@ -415,6 +416,13 @@ def try_ends():
         made.pop().kill()
         assert up(watch, "ends") == [(0, True), (1, True)] + gone, outs
         end_all(made)
+    # Another process has its place, on another node.
+    watch = regions.Watch(0)
+    made = [Made(0, lives=2, **name), Made(2, role=1, **name)]
+    up(watch, "ends")
+    made.pop().kill()
+    assert up(watch, "ends") == [(0, True)]
+    end_all(made)
     texts = ""
     for path in ("src/core/deliver.c", "src/core/members.c"):
         with open(os.path.join(source, path), encoding="utf-8") as file:
