@@ -256,6 +256,33 @@ def in_time(ctx, told):
     ctx.barrier(timeout=60)
 
 
+def some_answers(ctx, told):
+    """The answer that has come is in its rank's tensor."""
+    ctx.push_key(X, 8, torch.float32)
+    ctx.pull_key(Y, 8, torch.float32)
+    if ctx.role == stepaf.Role.FFN:
+        y = steptorch.empty(ctx, (8,)).fill_(ctx.rank + 1)
+        ctx.commit()
+        batch = ctx.recv()
+        if ctx.rank == 0:
+            told.wait()
+        batch.respond(y).wait()
+        ctx.barrier()
+        return
+    x, y = steptorch.empty(ctx, (8,)), steptorch.empty(ctx, (2, 8))
+    plan = ctx.plan({X: x}, [(Y, y[0]), (Y, y[1])])
+    ctx.commit()
+    plan.set_answers(1)
+    link = steptorch.Exchange(plan, [x], [y[0], y[1]])
+    link.start()
+    outs = [torch.zeros(8), torch.zeros(8)]
+    link.wait(outs)
+    assert link.answered == (False, True), link.answered
+    assert [out[0].item() for out in outs] == [0, 2], outs
+    told.send()
+    ctx.barrier()
+
+
 class Unsent:
     """Stands for the request of an answer whose rank is lost."""
 
@@ -273,6 +300,11 @@ class Exchange(job.TestCase):
 
     def test_exchange(self):
         self.run_job(exchange)
+
+    def test_some_answers(self):
+        told = job.Signal()
+        self.run_job(lambda ctx: some_answers(ctx, told), ffn=2)
+        told.close()
 
     def test_operators(self):
         self.run_job(lambda ctx: compiled(ctx, None))

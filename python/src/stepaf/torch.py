@@ -19,7 +19,7 @@ import collections
 import itertools
 import time
 import weakref
-from typing import Any, Callable, Deque, List, Optional, Sequence
+from typing import Any, Callable, Deque, List, Optional, Sequence, Tuple
 
 import torch
 
@@ -87,13 +87,19 @@ class _Numbered:
 
 
 class Exchange(_Numbered):
-    """An attention rank's plan, with its planned tensors as torch tensors."""
+    """An attention rank's plan, with its planned tensors as torch tensors.
+
+    After a wait of a host plan, ``answered`` has a bool for each peer: whether its tensors are valid.
+    After a wait of a stream plan it is None, and ``plan.answers(exchange.slot)`` has the GPU's words.
+    """
 
     def __init__(self, plan: Plan, push: Sequence[torch.Tensor], pull: Sequence[torch.Tensor]) -> None:
         super().__init__()
         self.plan = plan
         self.push = list(push)
         self.pull = list(pull)
+        self.answered: Optional[Tuple[bool, ...]] = None
+        self.slot = -1
         self._started: Deque[Optional[Request]] = collections.deque()
         self._n = 0
 
@@ -128,10 +134,15 @@ class Exchange(_Numbered):
 
     def wait(self, out: Optional[Sequence[torch.Tensor]] = None) -> None:
         """Make the stream, or the caller, wait for the oldest operation; its answers are in out, or in
-        the planned tensors. After TimeoutError it is still the oldest: wait again."""
+        the planned tensors. After TimeoutError it is still the oldest: wait again. Where some answers
+        are enough (Plan.set_answers), tensors of a rank that has not answered stay as they are; on a
+        stream all are copied, also those that are not valid."""
         if not self._started:
             raise InvalidError("no operation is started", _core.STATUSES["STEPAF_ERR_STATE"])
         outs = self.pull if out is None else out
+        if len(outs) != len(self.pull):
+            raise InvalidError(f"{len(outs)} tensors, where the plan pulls {len(self.pull)}",
+                               _core.STATUSES["STEPAF_ERR_INVALID"])
         request = self._started[0]
         slot = self._n % max(self.plan.depth, 1)
         try:
@@ -145,15 +156,18 @@ class Exchange(_Numbered):
             self._end_oldest()
             raise
         self._end_oldest()
-        if request is None:
-            peers = max(self.plan.context.n_peers, 1)
-            each = len(outs) // peers
-            arrived = [self.plan.tensor(slot, i // each, i % each) for i in range(len(outs))]
-        else:
-            arrived = [tensor for tensor in map(request.tensor, range(len(outs)))
-                       if tensor is not None]
-        for place, tensor in zip(outs, arrived):
-            if place.data_ptr() != tensor.data_ptr():
+        self.slot = slot
+        self.answered = None if request is None else request.answers()
+        peers = max(self.plan.context.n_peers, 1) if self.answered is None else len(self.answered)
+        each = max(len(outs) // peers, 1)
+        for i, place in enumerate(outs):
+            if request is None:
+                tensor: Optional[Tensor] = self.plan.tensor(slot, i // each, i % each)
+            elif self.answered and self.answered[i // each]:
+                tensor = request.tensor(i)
+            else:
+                continue
+            if tensor is not None and place.data_ptr() != tensor.data_ptr():
                 _get(place, from_tensor(tensor))
 
     def _end_oldest(self) -> None:

@@ -1,0 +1,107 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What stepaf.torch sends and receives, and from where: with stand-ins for torch and for the plan."""
+
+import types
+import unittest
+
+import job
+import stepaf
+import torch_stand_in
+from torch_stand_in import Tensor
+
+torch_stand_in.install()
+import stepaf.torch as steptorch  # noqa: E402
+
+
+class Sent:
+    """A request: what was sent, as it was when it was started, and whose answers are there."""
+
+    def __init__(self, sources, tensors=(), answered=()):
+        self.data = [source.flat() for source in sources]
+        self._tensors, self._answered = tensors, answered
+        self.sent = True
+
+    def wait(self, timeout=None):
+        pass
+
+    def answers(self):
+        return self._answered
+
+    def tensor(self, i):
+        return self._tensors[i]
+
+
+class Plan:
+    """A plan of the host, or on streams, that keeps what it was told to send."""
+
+    depth = 1
+
+    def __init__(self, push, tensors=(), answered=(True,), stream=False):
+        self.is_stream = stream
+        self.context = types.SimpleNamespace(n_peers=len(answered), default_timeout=1, progress=lambda: None)
+        self._push, self._tensors, self._answered = push, tensors, answered
+        self.started, self.sizes = [], []
+
+    def start(self, push=None):
+        self.started.append(Sent(self._push if push is None else push, self._tensors, self._answered))
+        return self.started[-1]
+
+    def start_on_stream(self, stream, sizes):
+        self.sizes.append(sizes)
+
+    def wait_on_stream(self):
+        pass
+
+    def tensor(self, slot, peer, index):
+        return self._tensors[peer]
+
+
+def tensor(*shape, device="cpu", first=0):
+    made = Tensor(shape, device)
+    made.fill(range(first, first + made.numel()))
+    torch_stand_in.synchronize()
+    return made
+
+
+class Answers(job.TestCase):
+    def test_of_some_ranks(self):
+        """An answer is its own rank's, also where an earlier rank's is missing."""
+        arrived = [tensor(4, first=10 * rank) for rank in range(3)]
+        for answered in ((False, True, True), (True, False, True), (False, False, False), (True, True, True)):
+            x = tensor(4)
+            outs = [tensor(4, first=100) for _ in range(3)]
+            plan = Plan([x], [each if there else None for each, there in zip(arrived, answered)], answered)
+            link = steptorch.Exchange(plan, [x], [tensor(4) for _ in range(3)])
+            link.start()
+            link.wait(outs)
+            self.assertEqual(link.answered, answered)
+            for out, each, there in zip(outs, arrived, answered):
+                self.assertEqual(out.flat(), each.flat() if there else tensor(4, first=100).flat())
+
+    def test_of_a_rank_that_is_left_out(self):
+        """Its tensors are not asked for, which would raise."""
+        class Asked(Sent):
+            def tensor(self, i):
+                if i < 2:
+                    raise stepaf.WouldBlockError("FFN rank 0 was left out", -3)
+                return super().tensor(i)
+
+        y = [tensor(4, first=10 * i) for i in range(4)]
+        plan, outs = Plan([], y, (False, True)), [tensor(4, first=100) for _ in range(4)]
+        plan.start = lambda push=None: Asked([], y, (False, True))
+        link = steptorch.Exchange(plan, [], y)
+        link.start()
+        link.wait(outs)
+        self.assertEqual([out.flat()[0] for out in outs], [100, 100, 20, 30])
+
+    def test_as_many_as_planned(self):
+        y = [tensor(4), tensor(4)]
+        link = steptorch.Exchange(Plan([], y, (True, True)), [], y)
+        link.start()
+        with self.assertRaisesRegex(stepaf.InvalidError, "1 tensors, where the plan pulls 2"):
+            link.wait(y[:1])
+        link.wait()
+
+
+if __name__ == "__main__":
+    job.main()
