@@ -122,6 +122,31 @@ def by_operators(ctx):
     on_a_stream(ctx, layer, check)
 
 
+def by_host(ctx):
+    """Operators on a plan of the host, with tensors on the GPU that a slow stream has yet to write."""
+    take_device(ctx)
+    ctx.push_key(X, (N, 8), torch.float32, depth=1, device="cuda")
+    ctx.pull_key(Y, (N, 8), torch.float32, depth=1, device="cuda")
+    x, y, out = (steptorch.empty(ctx, (N, 8), torch.float32, device="cuda") for _ in range(3))
+    if ctx.role == stepaf.Role.ATTENTION:
+        link = steptorch.Exchange(ctx.plan({X: x}, {Y: y}), [x], [y])
+    else:
+        link = steptorch.Server(ctx, [y])
+    ctx.commit()
+    with torch.cuda.stream(torch.cuda.Stream()):
+        for step in range(1, 7):
+            if ctx.role == stepaf.Role.ATTENTION:
+                torch.cuda._sleep(20_000_000)
+                link.start([x.fill_(step) if step % 2 else torch.full_like(x, step)])
+                link.wait([out])
+                assert out.eq(3 * step).all().item(), (step, out[0, 0].item())
+            else:
+                link.recv([out])
+                torch.cuda._sleep(20_000_000)
+                link.respond([torch.mul(out, 3, out=y) if step % 2 else out * 3])
+    ctx.barrier()
+
+
 def two_streams(ctx):
     """A plan for each of two streams, which overlap; sizes that change; what has arrived is told."""
     take_device(ctx)
@@ -320,6 +345,9 @@ class Gpu(job.TestCase):
 
     def test_by_operators(self):
         self.run_job(by_operators)
+
+    def test_by_host(self):
+        self.run_job(by_host)
 
     def test_all_types(self):
         self.run_job(all_types)

@@ -56,6 +56,23 @@ class Plan:
         return self._tensors[peer]
 
 
+class Batch:
+    """A batch whose memory is the sender's again after the answer."""
+
+    def __init__(self, *tensors):
+        self._tensors, self.answer = tensors, None
+
+    def __iter__(self):
+        return iter(self._tensors)
+
+    def respond(self, answers):
+        self.answer = Sent(answers)
+        for each in self._tensors:
+            for place in each._places():
+                each._storage.cells[place] = -1.0
+        return self.answer
+
+
 def tensor(*shape, device="cpu", first=0):
     made = Tensor(shape, device)
     made.fill(range(first, first + made.numel()))
@@ -101,6 +118,56 @@ class Answers(job.TestCase):
         with self.assertRaisesRegex(stepaf.InvalidError, "1 tensors, where the plan pulls 2"):
             link.wait(y[:1])
         link.wait()
+
+
+class OnGpu(job.TestCase):
+    """Tensors in GPU memory: the host's operations wait for what the current stream does with them."""
+
+    def test_start(self):
+        for place, value in (("cuda", "cuda"), ("cuda", "cpu"), ("cpu", "cuda")):
+            x = tensor(4, device=place)
+            link = steptorch.Exchange(Plan([x]), [x], [])
+            link.start([Tensor((4,), value).fill([5, 6, 7, 8])])
+            self.assertEqual(link.plan.started[0].data, [[5, 6, 7, 8]])
+        x.fill([1, 2, 3, 4])
+        link.start()
+        self.assertEqual(link.plan.started[1].data, [[1, 2, 3, 4]])
+
+    def test_start_in_place(self):
+        x = tensor(4, device="cuda")
+        link = steptorch.Exchange(Plan([x]), [x], [])
+        x.fill([5, 6, 7, 8])
+        link.start([x])
+        self.assertEqual(link.plan.started[0].data, [[5, 6, 7, 8]])
+
+    def test_wait(self):
+        y, out = tensor(4, device="cuda"), tensor(4, device="cuda", first=100)
+        link = steptorch.Exchange(Plan([], [y]), [], [tensor(4, device="cuda")])
+        link.start()
+        link.wait([out])
+        y._storage.cells[:] = [-1.0] * 4  # as the next answer in the slot does
+        torch_stand_in.synchronize()
+        self.assertEqual(out.flat(), [0, 1, 2, 3])
+
+    def test_server(self):
+        """Also where only what is received is in GPU memory."""
+        for device in ("cuda", "cpu"):
+            batch, out = Batch(tensor(4, device="cuda")), tensor(4, device="cuda", first=100)
+            server = steptorch.Server(types.SimpleNamespace(recv=lambda: batch), [tensor(4, device=device)])
+            server.recv([out])
+            server.respond([Tensor((4,), device).fill([5, 6, 7, 8])])
+            torch_stand_in.synchronize()
+            self.assertEqual((out.flat(), batch.answer.data), ([0, 1, 2, 3], [[5, 6, 7, 8]]))
+
+    def test_streams_are_not_waited_for(self):
+        x = tensor(4, device="cuda")
+        link = steptorch.Exchange(Plan([x], [tensor(4, device="cuda")], stream=True), [x],
+                                  [tensor(4, device="cuda")])
+        link.start([tensor(4, device="cuda", first=50)])
+        link.wait()
+        self.assertEqual((link.plan.sizes, x.flat(), link.answered, link.slot), ([None], [0, 1, 2, 3], None, 0))
+        torch_stand_in.synchronize()
+        self.assertEqual(x.flat(), [50, 51, 52, 53])
 
 
 if __name__ == "__main__":

@@ -19,7 +19,7 @@ import collections
 import itertools
 import time
 import weakref
-from typing import Any, Callable, Deque, List, Optional, Sequence, Tuple
+from typing import Any, Callable, Deque, Iterable, List, Optional, Sequence, Tuple
 
 import torch
 
@@ -80,6 +80,14 @@ def _get(out: torch.Tensor, arrived: torch.Tensor) -> None:
         out[:arrived.shape[0]].copy_(arrived) if out.dim() else out.copy_(arrived)
 
 
+def _finish(tensors: Iterable[torch.Tensor]) -> None:
+    """Wait for what current streams do with tensors in GPU memory: operations of the host are not ordered
+    with streams."""
+    cuda: Any = torch.cuda  # which has no hints
+    for device in {tensor.device for tensor in tensors if tensor.is_cuda}:
+        cuda.current_stream(device).synchronize()
+
+
 class _Numbered:
     def __init__(self) -> None:
         self.handle = next(_handles)
@@ -104,7 +112,8 @@ class Exchange(_Numbered):
         self._n = 0
 
     def start(self, push: Optional[Sequence[torch.Tensor]] = None) -> None:
-        """Start an operation with these pushes, for a stream plan on the current stream."""
+        """Start an operation with these pushes: for a stream plan on the current stream, otherwise after
+        what that stream does with tensors in GPU memory."""
         values = self.push if push is None else push
         if len(values) != len(self.push):
             raise InvalidError(f"{len(values)} tensors, where the plan pushes {len(self.push)}",
@@ -117,6 +126,7 @@ class Exchange(_Numbered):
             self.plan.start_on_stream(None, None if whole else sizes)
             self._started.append(None)
         else:
+            _finish([*placed, *values])
             self._started.append(self.plan.start() if whole else self.plan.start(placed))
 
     def _await_sources(self, values: Sequence[torch.Tensor]) -> None:
@@ -160,6 +170,7 @@ class Exchange(_Numbered):
         self.answered = None if request is None else request.answers()
         peers = max(self.plan.context.n_peers, 1) if self.answered is None else len(self.answered)
         each = max(len(outs) // peers, 1)
+        copied: List[torch.Tensor] = []
         for i, place in enumerate(outs):
             if request is None:
                 tensor: Optional[Tensor] = self.plan.tensor(slot, i // each, i % each)
@@ -168,7 +179,11 @@ class Exchange(_Numbered):
             else:
                 continue
             if tensor is not None and place.data_ptr() != tensor.data_ptr():
-                _get(place, from_tensor(tensor))
+                source = from_tensor(tensor)
+                _get(place, source)
+                copied.append(source)
+        if request is not None:
+            _finish(copied)  # before the slot is started again
 
     def _end_oldest(self) -> None:
         self._started.popleft()
@@ -177,7 +192,8 @@ class Exchange(_Numbered):
 
 class Server(_Numbered):
     """An FFN rank's side, for graphs: received tensors are copied into the caller's, answers are sent
-    from registered memory. With a stream plan all calls use the current stream."""
+    from registered memory. With a stream plan all calls use the current stream; without one, they wait
+    for it where tensors are in GPU memory."""
 
     def __init__(self, context: Context, answers: Sequence[torch.Tensor],
                  plan: Optional[Plan] = None) -> None:
@@ -193,8 +209,10 @@ class Server(_Numbered):
         """Receive the next batch (with a stream plan: of each peer, peer by peer)."""
         if self.plan is None:
             batch = self.context.recv()
-            for place, tensor in zip(out, batch):
-                _get(place, from_tensor(tensor))
+            sources = [from_tensor(tensor) for tensor in batch]
+            for place, source in zip(out, sources):
+                _get(place, source)
+            _finish(sources)  # before the batch is given back
             self._received.append(batch)
             return
         self.plan.recv_on_stream()
@@ -222,6 +240,7 @@ class Server(_Numbered):
         self._received.popleft()
         placed = [_put(place, value) for place, value in zip(self.answers, answers)]
         if batch is not None:
+            _finish([*placed, *answers])
             self._last = batch.respond(placed)
         elif self.plan is not None:
             whole = all(value.shape == place.shape for value, place in zip(placed, self.answers))
