@@ -170,5 +170,67 @@ class OnGpu(job.TestCase):
         self.assertEqual(x.flat(), [50, 51, 52, 53])
 
 
+class InPlace(job.TestCase):
+    """Only what lies in its place row by row is used there; what only begins there is copied."""
+
+    def test_start(self):
+        for stream in (False, True):
+            for change, shape in ((Tensor.t, (3, 3)), (lambda x: x[1:], (3, 3)), (lambda x: x[:2], (3, 3)),
+                                  (lambda x: x, (3, 3)), (lambda x: x[:, :2], (3, 2)), (lambda x: x[:0], (3, 3))):
+                memory = tensor(3, 3)
+                x = tensor(*shape) if shape[1] == 2 else memory
+                plan = Plan([x], stream=stream)
+                value = change(memory)
+                expected = value.flat()
+                steptorch.Exchange(plan, [x], []).start([value])
+                if stream:
+                    self.assertEqual(plan.sizes, [None if value.shape == x.shape else [4 * len(expected)]])
+                    self.assertEqual(x.flat()[:len(expected)], expected)
+                else:
+                    self.assertEqual(plan.started[0].data, [expected])
+
+    def test_sources_that_are_being_sent(self):
+        """A transposed one is written to the same place: it waits for what is being sent from there."""
+        x = tensor(3, 3)
+        plan = Plan([x])
+        link = steptorch.Exchange(plan, [x], [])
+        link.start([x])
+        plan.started[0].sent = False
+        plan.context.progress = lambda: setattr(plan.started[0], "sent", True)
+        link.start([x])
+        self.assertFalse(plan.started[0].sent)
+        link.start([x.t()])  # the last one is sent
+        plan.started[-1].sent = False
+        plan.context.progress = lambda: setattr(plan.started[-1], "sent", True)
+        link.start([x.t()])
+        self.assertTrue(plan.started[-2].sent)
+
+    def test_wait(self):
+        for stream in (False, True):
+            for out in (tensor(3, 3), None):
+                y = tensor(3, 3)
+                link = steptorch.Exchange(Plan([], [y], stream=stream), [], [y])
+                link.start()
+                link.wait([y.t() if out is None else out])
+                self.assertEqual((y.t() if out is None else out).flat(), list(range(9)))
+
+    def test_server(self):
+        y, x = tensor(3, 3), tensor(3, 3)
+        batch = Batch(x)
+        server = steptorch.Server(types.SimpleNamespace(recv=lambda: batch), [y])
+        server.recv([x.t()])
+        self.assertEqual(x.t().flat(), list(range(9)))
+        server.respond([y.t()])
+        self.assertEqual(batch.answer.data, [[0, 3, 6, 1, 4, 7, 2, 5, 8]])
+
+    def test_what_has_no_place(self):
+        x = tensor(3, 3)
+        link = steptorch.Exchange(Plan([x], [x]), [x], [x])
+        for value in (x[:, :2], tensor(3), tensor(1, 1), tensor(4, 3), tensor(3, 3, 1)):
+            with self.assertRaisesRegex(stepaf.InvalidError, r"has no place in one of \(3, 3\)"):
+                link.start([value])
+        self.assertEqual((link.plan.started, x.flat()), ([], list(range(9))))
+
+
 if __name__ == "__main__":
     job.main()

@@ -283,6 +283,29 @@ def some_answers(ctx, told):
     ctx.barrier()
 
 
+def transposed(ctx):
+    """What begins in its place, in another order, is copied."""
+    ctx.push_key(X, (4, 4), torch.float32)
+    ctx.pull_key(Y, (4, 4), torch.float32)
+    y = steptorch.empty(ctx, (4, 4))
+    square = torch.arange(16.0).view(4, 4)
+    if ctx.role == stepaf.Role.FFN:
+        server, x = steptorch.Server(ctx, [y]), torch.empty(4, 4)
+        ctx.commit()
+        server.recv([x.t()])
+        assert torch.equal(x, square), x
+        server.respond([y.copy_(square).t()])
+        ctx.barrier()
+        return
+    x = steptorch.empty(ctx, (4, 4)).copy_(square)
+    link = steptorch.Exchange(ctx.plan({X: x}, {Y: y}), [x], [y])
+    ctx.commit()
+    link.start([x.t()])
+    link.wait([y.t()])
+    assert torch.equal(y, square), y
+    ctx.barrier()
+
+
 class Unsent:
     """Stands for the request of an answer whose rank is lost."""
 
@@ -300,6 +323,9 @@ class Exchange(job.TestCase):
 
     def test_exchange(self):
         self.run_job(exchange)
+
+    def test_transposed(self):
+        self.run_job(transposed)
 
     def test_some_answers(self):
         told = job.Signal()

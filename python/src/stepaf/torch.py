@@ -66,18 +66,36 @@ def empty(context: Context, shape: "Sequence[int]", kind: torch.dtype = torch.fl
     return from_tensor(context.alloc(shape, kind, device=device))
 
 
+def _is_at(tensor: torch.Tensor, address: int) -> bool:
+    """Whether the tensor is the memory from the address on, and not a view of it in another order."""
+    return bool(tensor.data_ptr() == address and tensor.is_contiguous())
+
+
+def _end(tensor: torch.Tensor) -> int:
+    last = sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride()))
+    return int(tensor.data_ptr() + (last + 1) * tensor.element_size())
+
+
+def _copy(place: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
+    """Copy the value to the first rows of a place, which may overlap it; returns these rows."""
+    if (place.dim() != value.dim() or place.shape[1:] != value.shape[1:] or
+            (value.dim() and value.shape[0] > place.shape[0])):
+        raise InvalidError(f"a tensor of {tuple(value.shape)} has no place in one of {tuple(place.shape)}",
+                           _core.STATUSES["STEPAF_ERR_INVALID"])
+    rows = place[:value.shape[0]] if place.dim() else place
+    if value.numel() and value.data_ptr() < _end(rows) and rows.data_ptr() < _end(value):
+        value = value.clone()
+    return rows.copy_(value)
+
+
 def _put(place: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
     """The value in its place: copied there, unless it is already there."""
-    if place.data_ptr() == value.data_ptr():
-        return value
-    if place.shape == value.shape:
-        return place.copy_(value)
-    return place[:value.shape[0]].copy_(value)
+    return value if _is_at(value, place.data_ptr()) else _copy(place, value)
 
 
 def _get(out: torch.Tensor, arrived: torch.Tensor) -> None:
-    if out.data_ptr() != arrived.data_ptr():
-        out[:arrived.shape[0]].copy_(arrived) if out.dim() else out.copy_(arrived)
+    if not _is_at(out, arrived.data_ptr()):
+        _copy(out, arrived)
 
 
 def _finish(tensors: Iterable[torch.Tensor]) -> None:
@@ -132,8 +150,7 @@ class Exchange(_Numbered):
     def _await_sources(self, values: Sequence[torch.Tensor]) -> None:
         """Wait before data that is still being sent from the planned places is overwritten."""
         last = self._started[-1] if self._started else None
-        if last is None or all(place.data_ptr() == value.data_ptr()
-                               for place, value in zip(self.push, values)):
+        if last is None or all(_is_at(value, place.data_ptr()) for place, value in zip(self.push, values)):
             return
         deadline = time.monotonic() + self.plan.context.default_timeout
         while not last.sent:
@@ -178,7 +195,7 @@ class Exchange(_Numbered):
                 tensor = request.tensor(i)
             else:
                 continue
-            if tensor is not None and place.data_ptr() != tensor.data_ptr():
+            if tensor is not None and not _is_at(place, tensor.data_ptr()):
                 source = from_tensor(tensor)
                 _get(place, source)
                 copied.append(source)
