@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The synchronous connector for vLLM's AFD plugin: each line of its contract, on the CPU and on GPUs."""
 
+import gc
 import os
 import threading
 import time
@@ -139,6 +140,45 @@ class Connector(job.TestCase):
             job.until(lambda: len(ended) == 4)
             assert time.monotonic() - began < 20
             assert all(isinstance(e, (stepaf.CanceledError, type(None))) for e in ended), ended
+        self.assertEqual(run(1, 1, body), [0, 0])
+
+    def test_close_leaves_at_once(self):
+        """Not only when a collector of reference cycles runs, which may be never; also where init fails."""
+        ports = [free_port() for _ in range(2)]
+
+        def must_fail(*unused):
+            raise RuntimeError("no stages")
+
+        def body(connector):
+            gc.disable()
+            if not connector.topology.is_ffn:
+                x = torch.ones(2, HIDDEN)
+                connector.send_attn_output(x, afd.AFDTransferContext(afd.AFDTransferMetadata(0, 0, [2])))
+                connector.recv_ffn_output(x)
+                context = connector._context
+                assert context.exports
+                connector.close()
+                assert not context.exports
+            else:
+                got = connector.recv_attn_output(0)
+                connector.send_ffn_output(got.hidden_states + 1, got.context)
+                with self.assertRaises(stepaf.PeerLostError):
+                    connector._context.barrier(timeout=30)
+            for port, (owner, name) in zip(ports, ((stepaf.vllm._device.AttentionStages, "ready"),
+                                                   (stepaf.vllm._device, "Operations"))):
+                role, failure = ("ffn" if connector.topology.is_ffn else "attention"), None
+                other, joined, join = make(role, 0, 1, 1, port), [], base.join
+                if role == "attention":
+                    setattr(owner, name, must_fail)
+                    base.join = lambda *args: joined.append(join(*args)) or joined[0]
+                try:
+                    other.init_afd_connector()
+                    other._context.barrier(timeout=30)
+                except (stepaf.PeerLostError, RuntimeError) as error:
+                    failure = error  # with its traceback
+                assert isinstance(failure, RuntimeError if role == "attention" else stepaf.PeerLostError), failure
+                base.join = join
+                assert not any(context.exports for context in joined), name
         self.assertEqual(run(1, 1, body), [0, 0])
 
     def test_close_ends_init(self):

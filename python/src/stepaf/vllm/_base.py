@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import threading
+import traceback
 from typing import Any, Mapping, Optional
 
 import torch
@@ -83,6 +84,8 @@ class Connector(AFDConnectorBase):
                     self._stages, self._inbox, self.handle = stages, inbox, handle
                     self._context = context
             except BaseException as failure:
+                stages = inbox = None  # whose tensors would keep the rank in the job
+                traceback.clear_frames(failure.__traceback__)
                 with self._lock:
                     self._joined = None
                     left = n_closed != self._n_closed

@@ -43,7 +43,7 @@ class AttentionStages(_Stages):
         self._y = [[self._empty(context) for _ in self.peers] for _ in range(shape.stages)]
         self._logits = [empty(context, (self.logits_bytes,), torch.uint8, device=shape.device)
                         for _ in range(shape.stages if self.logits_bytes else 0)]
-        self._operations = Operations(self, self._plans)
+        self._operations = Operations(shape, self.peers, self._plans)
         for stage, keys in enumerate(self.keys):
             push = {keys[0]: self._x[stage]}
             if self._logits:
@@ -73,7 +73,7 @@ class AttentionStages(_Stages):
     def recv(self, out: torch.Tensor, stage: int) -> None:
         """Write the answers to out: on the current stream, or after a wait for them."""
         rows, n = out.shape[0], 0
-        request = self._operations.finish(stage, rows)
+        request = self._operations.finish(stage, rows, self.timeout)
         for i, (y, (begin, end, own)) in enumerate(zip(self._y[stage], parts(rows, len(self.peers)))):
             self._operations.check_answer(request, stage, i, end - begin)
             out[n:n + own].copy_(y[:own])

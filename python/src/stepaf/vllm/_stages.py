@@ -36,6 +36,13 @@ def logits_of(raw: torch.Tensor, rows: int, width: int, kind: torch.dtype) -> to
     return raw[:wanted].view(kind).view(-1, width)
 
 
+def known(shape: Shape, stage: int) -> int:
+    """The stage, if there is one of this number."""
+    if not 0 <= stage < shape.stages:
+        raise error(InvalidError, "INVALID", f"stage {stage}: there are {shape.stages} (num_stages)")
+    return stage
+
+
 class Stages:
     """What both roles have of both connectors."""
 
@@ -51,9 +58,7 @@ class Stages:
                      device=self.shape.device)
 
     def _known(self, stage: int) -> int:
-        if not 0 <= stage < self.shape.stages:
-            raise error(InvalidError, "INVALID", f"stage {stage}: there are {self.shape.stages} (num_stages)")
-        return stage
+        return known(self.shape, stage)
 
     def check(self) -> None:
         """Raise what has failed on a stream."""
@@ -63,28 +68,30 @@ class Stages:
 
 
 class Operations:
-    """What an attention rank has sent and not yet received: at most one operation of each stage."""
+    """What an attention rank has sent and not yet received: at most one operation of each stage. Does not
+    refer to the stages: their tensors end with the last reference to them, and then the rank can leave."""
 
-    def __init__(self, stages: Stages, plans: List[Plan]) -> None:
-        self._stages = stages
+    def __init__(self, shape: Shape, peers: List[int], plans: List[Plan]) -> None:
+        self._shape = shape
+        self._peers = peers
         self._plans = plans
-        self._row_bytes = stages.shape.hidden * torch.empty((), dtype=stages.shape.dtype).element_size()
+        self._row_bytes = shape.hidden * torch.empty((), dtype=shape.dtype).element_size()
         self._started: Dict[int, Tuple[int, Optional[Request]]] = {}
 
     def expect_none(self, stage: int) -> None:
         """Refuse a stage that is sent already, before anything of it is overwritten."""
-        if self._stages._known(stage) in self._started:
+        if known(self._shape, stage) in self._started:
             raise error(StateError, "STATE", f"stage {stage} is sent twice without a receive")
 
     def start(self, stage: int, rows: int, sources: List[Any]) -> None:
-        """Start it, on the current stream if the stages are on streams. Waits for nothing."""
+        """Start it, on the current stream if the plan is on streams. Waits for nothing."""
         plan = self._plans[stage]
-        request = plan.start_on_stream(None, sources) if self._stages.streams else plan.start(sources)
+        request = plan.start_on_stream(None, sources) if plan.is_stream else plan.start(sources)
         self._started[stage] = rows, request
 
-    def finish(self, stage: int, rows: int) -> Optional[Request]:
+    def finish(self, stage: int, rows: int, timeout: Optional[float]) -> Optional[Request]:
         """Wait for the answers, on the current stream or here; in the latter case what describes them."""
-        started = self._started.get(self._stages._known(stage))
+        started = self._started.get(known(self._shape, stage))
         if started is None or started[0] != rows:
             raise error(StateError, "STATE", f"stage {stage}: {rows} rows are to be received, "
                         f"{started[0] if started else 'none'} were sent")
@@ -93,7 +100,7 @@ class Operations:
             if request is None:
                 self._plans[stage].wait_on_stream()
             else:
-                request.wait(self._stages.timeout)
+                request.wait(timeout)
         except StepafError as failure:
             if request is None or not isinstance(failure, TimeoutError):
                 del self._started[stage]  # it has ended; after a timeout it can be received again
@@ -107,5 +114,5 @@ class Operations:
             return
         answer = request.tensor(i)
         if answer is None or answer.nbytes != rows * self._row_bytes:
-            raise error(ProtocolError, "PROTOCOL", f"stage {stage}: FFN rank {self._stages.peers[i]} has "
+            raise error(ProtocolError, "PROTOCOL", f"stage {stage}: FFN rank {self._peers[i]} has "
                         f"answered {answer.nbytes if answer else 0} bytes to {rows} rows")

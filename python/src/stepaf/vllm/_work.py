@@ -68,7 +68,7 @@ class WorkAttention(_WorkStages):
         self._plans = [context.plan({keys[0]: x, keys[1]: side}, [(keys[2], each) for each in y],
                                     stream=self.streams)
                        for keys, x, side, y in zip(self.keys, self._x, self._side, self._y)]
-        self._operations = Operations(self, self._plans)
+        self._operations = Operations(shape, self.peers, self._plans)
 
     def ready(self) -> None:
         """After the commit."""
@@ -96,7 +96,7 @@ class WorkAttention(_WorkStages):
     def recv(self, out: torch.Tensor, stage: int) -> None:
         """Write the sum of all answers to out: on the current stream, or after a wait for them."""
         rows = out.shape[0]
-        request = self._operations.finish(stage, rows)
+        request = self._operations.finish(stage, rows, self.timeout)
         for i, y in enumerate(self._y[stage]):
             self._operations.check_answer(request, stage, i, rows)
             if i:
