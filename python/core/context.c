@@ -72,6 +72,7 @@ static void leave_job(context_obj *ctx)
         ctx->registered = hold->next;
         stepaf_py_hold_drop(hold);
     }
+    stepaf_py_plans_retry(ctx); /* which only forgets them: they have ended */
     while (ctx->dropped) {
         struct hold *hold = ctx->dropped;
         ctx->dropped = hold->next;

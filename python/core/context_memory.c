@@ -99,6 +99,7 @@ static PyObject *context_free(context_obj *self, PyObject *tensor)
         return NULL;
     if (!PyObject_TypeCheck(tensor, stepaf_py_tensor_type))
         return PyErr_Format(PyExc_TypeError, "only what alloc has returned can be freed");
+    stepaf_py_plans_retry(self);
     hold = ((tensor_obj *)tensor)->hold;
     if (!stepaf_py_hold_check(hold))
         return NULL;

@@ -71,6 +71,7 @@ static PyObject *context_withdraw(context_obj *self, PyObject *args)
 
     if (!PyArg_ParseTuple(args, "K", &key) || !stepaf_py_is_open(self))
         return NULL;
+    stepaf_py_plans_retry(self);
     BRIEFLY(self, status = LIB(key_withdraw)(self->handle, key));
     return stepaf_py_done(status);
 }

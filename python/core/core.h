@@ -80,6 +80,7 @@ PyObject *stepaf_py_done(stepaf_status_t status);
 /* ---- contexts ---- */
 
 struct hold;
+struct left_plan;
 
 typedef struct {
     PyObject_HEAD stepaf_context_h handle; /* NULL: not initialized, or finalized */
@@ -91,8 +92,9 @@ typedef struct {
     unsigned n_exports;   /* exports of the context's memory, to readers by address */
     struct hold *dropped; /* allocations without references */
     struct hold *registered;
-    int64_t timeout_us; /* the default */
-    PyObject *keys;     /* {key: the bytes of its struct typed_key}; NULL: no key is declared */
+    struct left_plan *left_plans; /* plans without references that could not be destroyed yet */
+    int64_t timeout_us;           /* the default */
+    PyObject *keys; /* {key: the bytes of its struct typed_key}; NULL: no key is declared */
 } context_obj;
 
 /* Check that @a ctx can be called; returns false with the exception set if not. */
@@ -112,6 +114,13 @@ void stepaf_py_key(const context_obj *ctx, uint64_t key, struct typed_key *typed
 
 /* Free the allocations without references. Call only while nothing is in flight. */
 void stepaf_py_sweep(context_obj *ctx);
+
+/* Destroy a plan without references. A peer may still hold its batch: then it is destroyed later. */
+void stepaf_py_plan_drop(context_obj *ctx, stepaf_plan_h plan);
+
+/* Destroy the plans without references whose batches have been released. Call before what they
+ * would keep from its keys or memory. */
+void stepaf_py_plans_retry(context_obj *ctx);
 
 /* End an export. The last one of a closed context lets the context leave the job. */
 void stepaf_py_export_end(context_obj *ctx);

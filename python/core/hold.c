@@ -72,10 +72,46 @@ bool stepaf_py_hold_check(const struct hold *hold)
     return !why;
 }
 
+struct left_plan {
+    stepaf_plan_h plan;
+    struct left_plan *next;
+};
+
+void stepaf_py_plan_drop(context_obj *ctx, stepaf_plan_h plan)
+{
+    stepaf_status_t status;
+
+    BRIEFLY(ctx, status = LIB(plan_destroy)(plan));
+    if (status == STEPAF_OK || status == STEPAF_ERR_HANDLE || !ctx->handle)
+        return;
+    struct left_plan *left = malloc(sizeof(*left));
+    if (!left)
+        return; /* the plan stays until the context is closed */
+    left->plan = plan;
+    left->next = ctx->left_plans;
+    ctx->left_plans = left;
+}
+
+void stepaf_py_plans_retry(context_obj *ctx)
+{
+    struct left_plan *left = ctx->left_plans, *next;
+
+    /* Other threads may drop more, or close the context, while the interpreter lock is released. */
+    ctx->left_plans = NULL;
+    for (; left; left = next) {
+        next = left->next;
+        if (stepaf_py_is_there(ctx))
+            stepaf_py_plan_drop(ctx, left->plan);
+        free(left);
+    }
+}
+
 void stepaf_py_sweep(context_obj *ctx)
 {
-    struct hold *left = ctx->dropped, *next;
+    struct hold *left, *next;
 
+    stepaf_py_plans_retry(ctx); /* which may name the memory */
+    left = ctx->dropped;
     /* Other threads may drop more while the interpreter lock is released. */
     ctx->dropped = NULL;
     for (struct hold *hold = left; hold; hold = next) {

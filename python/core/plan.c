@@ -230,9 +230,8 @@ static void plan_dealloc(plan_obj *self)
     PyTypeObject *type = Py_TYPE(self);
     context_obj *ctx = self->ctx;
 
-    /* A plan in flight stays with the context until the context is closed. */
     if (self->handle && ctx->handle && !ctx->closing && ctx->forks == stepaf_py_forks)
-        BRIEFLY(ctx, (void)LIB(plan_destroy)(self->handle));
+        stepaf_py_plan_drop(ctx, self->handle);
     Py_XDECREF(self->pulls);
     ((freefunc)PyType_GetSlot(type, Py_tp_free))(self);
     Py_DECREF((PyObject *)ctx);

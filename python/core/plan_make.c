@@ -6,6 +6,7 @@
 
 static plan_obj *make_plan(context_obj *ctx, bool is_ffn, uint32_t flags)
 {
+    stepaf_py_plans_retry(ctx);
     plan_obj *plan = PyObject_New(plan_obj, stepaf_py_plan_type);
 
     if (!plan)
