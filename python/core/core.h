@@ -112,8 +112,10 @@ struct typed_key;
 /* Return the type and shape of a key declared through @a ctx; otherwise they are unknown. */
 void stepaf_py_key(const context_obj *ctx, uint64_t key, struct typed_key *typed_p);
 
-/* Free the allocations without references. Call only while nothing is in flight. */
-void stepaf_py_sweep(context_obj *ctx);
+/* Free the allocations without references; those that cannot be freed yet are kept for the next
+ * time. Waits for peers STEPAF_TIMEOUT_US at most. Call only while nothing is in flight. Returns
+ * false if a signal handler has raised an exception. */
+bool stepaf_py_sweep(context_obj *ctx);
 
 /* Destroy a plan without references. A peer may still hold its batch: then it is destroyed later. */
 void stepaf_py_plan_drop(context_obj *ctx, stepaf_plan_h plan);

@@ -106,24 +106,50 @@ void stepaf_py_plans_retry(context_obj *ctx)
     }
 }
 
-void stepaf_py_sweep(context_obj *ctx)
+/* Put memory back to that which is to be freed, or forget it if the context has ended. */
+static void put_back(context_obj *ctx, struct hold *left)
 {
-    struct hold *left, *next;
+    struct hold **link = &ctx->dropped, *next;
+
+    while (*link)
+        link = &(*link)->next;
+    for (; left; left = next) {
+        next = left->next;
+        left->next = NULL;
+        if (ctx->handle) {
+            *link = left;
+            link = &left->next;
+        } else {
+            free(left);
+        }
+    }
+}
+
+bool stepaf_py_sweep(context_obj *ctx)
+{
+    struct hold *left, *kept = NULL;
+    bool is_late = false, good = true;
 
     stepaf_py_plans_retry(ctx); /* which may name the memory */
     left = ctx->dropped;
     /* Other threads may drop more while the interpreter lock is released. */
     ctx->dropped = NULL;
-    for (struct hold *hold = left; hold; hold = next) {
-        stepaf_status_t status = STEPAF_OK;
-        next = hold->next;
+    while (left && !is_late && good) {
+        struct hold *hold = left;
+        stepaf_status_t status = STEPAF_ERR_HANDLE;
+        left = hold->next;
         if (stepaf_py_is_there(ctx))
             UNLOCKED(ctx, true, status = LIB(free)(ctx->handle, hold->base));
-        if (status == STEPAF_ERR_STATE && ctx->handle) { /* a plan names it */
-            hold->next = ctx->dropped;
-            ctx->dropped = hold;
+        if (status && status != STEPAF_ERR_HANDLE && status != STEPAF_ERR_UNREGISTERED) {
+            hold->next = kept; /* a plan names it, or a peer may still read it */
+            kept = hold;
         } else {
             free(hold);
         }
+        is_late = status == STEPAF_ERR_TIMEOUT; /* so would the others be */
+        good = !PyErr_CheckSignals();
     }
+    put_back(ctx, left);
+    put_back(ctx, kept); /* what was late is tried last */
+    return good;
 }

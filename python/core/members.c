@@ -17,7 +17,8 @@ static PyObject *context_commit(context_obj *self, PyObject *args)
         .lost = (stepaf_commit_lost_t)lost,
         .returning = (stepaf_commit_return_t)returning,
         .leaving = leaving};
-    stepaf_py_sweep(self);
+    if (!stepaf_py_sweep(self))
+        return NULL;
     WAITING(self, &good, status = LIB(commit_with)(self->handle, &params));
     return good ? stepaf_py_done_long(self, status) : NULL;
 }
