@@ -209,7 +209,7 @@ int stepaf_py_shape(PyObject *shape, int64_t *shape_p);
 enum hold_kind {
     HOLD_BLOCK,   /* an allocation of the context */
     HOLD_BATCH,   /* the receive buffers of a batch */
-    HOLD_PLAN,    /* buffers that live as long as the context */
+    HOLD_PLAN,    /* buffers that the context keeps as long as a plan, which is the object */
     HOLD_FOREIGN, /* foreign memory, kept alive by an object or a buffer */
 };
 

@@ -58,6 +58,8 @@ const char *stepaf_py_hold_end(const struct hold *hold)
     if (hold->ended)
         return hold->kind == HOLD_BATCH ? "the tensor belongs to a batch that is released"
                                         : "the tensor is in memory that is freed";
+    if (hold->kind == HOLD_PLAN && !((const plan_obj *)hold->object)->handle)
+        return "the tensor belongs to a plan that is destroyed";
     if (hold->epoch && hold->epoch != LIB(epoch)(hold->ctx->handle))
         return "the tensor is in memory that was valid until the last commit";
     return NULL;

@@ -135,6 +135,18 @@ static PyObject *view_of(plan_obj *self, const stepaf_tensor_info_t *info, uint3
     return tensor;
 }
 
+/* Return the owner of what an attention rank receives: its destination; otherwise NULL. */
+static struct hold *pull_hold(const plan_obj *self, int peer, int index)
+{
+    const int n_peers = LIB(n_peers)(self->ctx->handle);
+    const Py_ssize_t n = self->pulls && n_peers > 0 ? PyTuple_Size(self->pulls) / n_peers : 0;
+
+    if (peer < 0 || peer >= n_peers || index < 0 || index >= n)
+        return NULL;
+    PyObject *owner = PyTuple_GetItem(self->pulls, peer * n + index);
+    return owner && owner != Py_None ? ((tensor_obj *)owner)->hold : NULL;
+}
+
 static PyObject *plan_tensor(plan_obj *self, PyObject *args)
 {
     stepaf_tensor_info_t info = {.size = sizeof(info)};
@@ -145,7 +157,10 @@ static PyObject *plan_tensor(plan_obj *self, PyObject *args)
     if (!PyArg_ParseTuple(args, "Iii", &slot, &peer, &index) || !is_usable(self))
         return NULL;
     BRIEFLY(self->ctx, status = LIB(plan_tensor)(self->handle, slot, peer, index, &info));
-    return status ? stepaf_py_raise(status) : view_of(self, &info, 0);
+    if (status)
+        return stepaf_py_raise(status);
+    struct hold *hold = pull_hold(self, peer, index);
+    return hold ? stepaf_py_tensor_from_info(hold, &info) : view_of(self, &info, 0);
 }
 
 /* 32-bit words in GPU memory. */

@@ -1,10 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """What the program drops while it is in use ends later: plans whose batches a peer holds, and memory that
-cannot be freed yet. For the latter, the library's stepaf_free is replaced, where there is a compiler."""
+cannot be freed yet; and tensors of plans end with their memory. For the last two, functions of the library are
+replaced, where there is a compiler: one fails, the other needs a plan on streams."""
 
 import atexit
 import ctypes
 import os
+import pathlib
 import shutil
 import signal
 import subprocess
@@ -15,23 +17,34 @@ INSTEAD = """
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <signal.h>
+#include <stepaf/memory.h>
+#include <stepaf/stream.h>
 
 int calls, status, signal_number; /* a status that is not 0 is returned */
+void *place;                      /* of the plan's tensor */
 
-int stepaf_free(void *ctx, void *ptr)
+stepaf_status_t stepaf_free(stepaf_context_h ctx, void *ptr)
 {
-    int (*real)(void *, void *) = (int (*)(void *, void *))dlsym(RTLD_NEXT, "stepaf_free");
+    __typeof__(stepaf_free) *real = (__typeof__(stepaf_free) *)dlsym(RTLD_NEXT, "stepaf_free");
 
     calls++;
     if (signal_number)
         raise(signal_number);
-    return status ? status : real(ctx, ptr);
+    return status ? (stepaf_status_t)status : real(ctx, ptr);
+}
+
+stepaf_status_t stepaf_plan_tensor(stepaf_plan_h plan, unsigned slot, int peer, int index,
+                                   stepaf_tensor_info_t *info_p)
+{
+    *info_p = (stepaf_tensor_info_t){.size = info_p->size, .data = place, .bytes = 8, .dtype = STEPAF_U8,
+                                     .ndim = 1, .shape = {8}, .mem_kind = STEPAF_MEM_HOST};
+    return STEPAF_OK;
 }
 """
 
 
-def replace_free():
-    """Make a library in which the other one is, but for stepaf_free; returns what can be set in it."""
+def replace_functions():
+    """Make a library that is the other one but for these functions; returns what can be set in it."""
     compiler = shutil.which(os.environ.get("CC", "cc").split()[-1])
     if not compiler:
         return None
@@ -41,13 +54,14 @@ def replace_free():
     library = os.path.join(os.path.abspath(os.environ["STEPAF_LIBRARY"]), "libstepaf.so")
     with open(source, "w", encoding="ascii") as file:
         file.write(INSTEAD)
-    subprocess.run([compiler, "-shared", "-fPIC", "-o", made, source, "-Wl,--no-as-needed", library,
+    include = pathlib.Path(__file__).resolve().parents[2] / "include"
+    subprocess.run([compiler, "-shared", "-fPIC", f"-I{include}", "-o", made, source, "-Wl,--no-as-needed", library,
                     "-Wl,-rpath," + os.path.dirname(library), "-ldl"], check=True)
     os.environ["STEPAF_LIBRARY"] = made
     return ctypes.CDLL(made)
 
 
-instead = replace_free()
+instead = replace_functions()
 
 import job  # noqa: E402
 import stepaf  # noqa: E402
@@ -133,6 +147,43 @@ def late_memory(ctx):
     ctx.barrier()
 
 
+def plan_tensors(ctx):
+    """A destination is its owner's, with its readers; what only the plan has ends with the plan."""
+    place = ctypes.c_void_p.in_dll(instead, "place")
+    ctx.push_key(X, 8)
+    ctx.pull_key(Y, 8)
+    if ctx.role == stepaf.Role.FFN:
+        ctx.commit()
+        ctx.barrier()
+        return
+    x, y = ctx.alloc(8), ctx.alloc(8)
+    pulls, pushes = ctx.plan({X: x}, {Y: y}), ctx.plan({X: x})
+    ctx.commit()
+    place.value = y.data_ptr()
+    tensor = pulls.tensor(0, 0, 0)
+    reader = memoryview(tensor)
+    pulls.destroy()
+    assert tensor.valid and tensor.data_ptr() == y.data_ptr()
+    try:
+        ctx.free(y)
+        raise AssertionError("memory that is being read is freed")
+    except BufferError:
+        del reader
+    ctx.free(y)
+    assert not tensor.valid
+    place.value = x.data_ptr()
+    tensor = pushes.tensor(0, 0, 0)
+    assert tensor.valid
+    pushes.destroy()
+    assert not tensor.valid
+    try:
+        memoryview(tensor)
+        raise AssertionError("memory of a plan that is destroyed")
+    except stepaf.HandleError as error:
+        assert "plan that is destroyed" in error.text, error
+    ctx.barrier()
+
+
 class Dropped(job.TestCase):
     def test_plans(self):
         self.run_job(dropped_plans)
@@ -140,6 +191,10 @@ class Dropped(job.TestCase):
     @unittest.skipUnless(instead, "no compiler")
     def test_late_memory(self):
         self.run_job(late_memory)
+
+    @unittest.skipUnless(instead, "no compiler")
+    def test_plan_tensors(self):
+        self.run_job(plan_tensors)
 
 
 if __name__ == "__main__":

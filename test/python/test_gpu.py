@@ -83,6 +83,33 @@ def streamed(ctx):
     on_a_stream(ctx, attend if ctx.role == stepaf.Role.ATTENTION else serve, check)
 
 
+def plan_tensors(ctx):
+    """Where a plan receives: at attention ranks in memory of the caller's, with its readers."""
+    take_device(ctx)
+    ctx.push_key(X, (N, 8), torch.float32, depth=1, device="cuda")
+    ctx.pull_key(Y, (N, 8), torch.float32, depth=1, device="cuda")
+    x, y = (ctx.alloc((N, 8), "f32", device="cuda") for _ in range(2))
+    attention = ctx.role == stepaf.Role.ATTENTION
+    plan = ctx.plan({X: x}, {Y: y}, stream=True) if attention else ctx.plan_ffn([X], {Y: y})
+    ctx.commit()
+    tensor = plan.tensor(0, 0, 0)
+    ctx.barrier()
+    if attention:
+        reader = steptorch.from_tensor(tensor)
+        plan.destroy()
+        assert tensor.valid and reader.data_ptr() == y.data_ptr()
+        try:
+            ctx.free(y)
+            raise AssertionError("memory that is being read is freed")
+        except BufferError:
+            del reader
+        ctx.free(y)
+    else:
+        plan.destroy()
+    assert not tensor.valid
+    ctx.barrier()
+
+
 def by_operators(ctx):
     """The same by operators, compiled; the answer goes to a tensor of the caller's."""
     plan, x, y = prepare(ctx)
@@ -339,6 +366,9 @@ def fserver_server(f, rank):
 class Gpu(job.TestCase):
     def test_streamed(self):
         self.run_job(streamed)
+
+    def test_plan_tensors(self):
+        self.run_job(plan_tensors)
 
     def test_two_streams(self):
         self.run_job(two_streams)
