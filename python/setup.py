@@ -18,6 +18,9 @@ except ImportError:
 HERE = pathlib.Path(__file__).resolve().parent
 TOP = HERE.parent if (HERE.parent / "include" / "stepaf").is_dir() else HERE
 HEADERS = TOP / "include"
+if not (HEADERS / "stepaf").is_dir():
+    raise SystemExit(f"stepaf: the headers are missing: there is no include/stepaf in {HERE.parent} or {HERE}. "
+                     "pip before 21.3 builds a copy of this directory alone: upgrade it (pip install 'pip>=21.3').")
 FREE_THREADED = bool(sysconfig.get_config_var("Py_GIL_DISABLED"))
 
 

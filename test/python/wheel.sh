@@ -46,6 +46,14 @@ printf '#!/bin/sh\nexec %s "$@" -O0\n' "${CC:-cc}" >quick && chmod +x quick || e
     -w "$work/again" .) || exit 1
 cmp -s "$(ls dist)" "$(ls again)" || [ "$(ls dist)" = "$(ls again)" ] || exit 1
 
+# A copy of the directory alone, as pip before 21.3 makes, says what is wrong.
+cp -R "$srcdir/python" alone || exit 1
+if (cd alone && "$PYTHON" setup.py --version) >said 2>&1 || ! grep -q "pip>=21.3" said; then
+    cat said
+    echo "without the headers"
+    exit 1
+fi
+
 "$PYTHON" -m venv --without-pip venv || exit 1
 site=$(venv/bin/python -c 'import sysconfig; print(sysconfig.get_path("platlib"))')
 "$PYTHON" -m pip install -q --no-deps --no-index --target "$site" dist/*.whl || exit 1
