@@ -96,8 +96,9 @@ class Context(_core.Context):
 
         Peers that still need this rank get PeerLostError. Tensors of the context become invalid.
         While arrays or memoryviews of its memory are alive (see exports), their memory stays, and the
-        rank leaves when the last of them has ended, or when the interpreter exits. In this case a
-        barrier or commit of another thread ends by itself, and close waits for it.
+        rank leaves when the last of them has ended, or when the interpreter exits: stop daemon threads
+        that use the memory before that, which the exit unmaps. While memory stays, a barrier or commit
+        of another thread ends by itself, and close waits for it.
         """
         self._close(False)
 
