@@ -205,6 +205,19 @@ class InPlace(job.TestCase):
         link.start([x.t()])
         self.assertTrue(plan.started[-2].sent)
 
+    def test_sources_after_a_wait(self):
+        """They may not have gone to a rank whose answer was not waited for."""
+        x = tensor(4)
+        plan = Plan([x], [None], (False,))
+        link = steptorch.Exchange(plan, [x], [tensor(4)])
+        link.start()
+        link.wait()
+        first = plan.started[0]
+        first.sent = False
+        plan.context.progress = lambda: setattr(first, "sent", x.flat() == [0, 1, 2, 3])
+        link.start([tensor(4, first=5)])
+        self.assertTrue(first.sent)
+
     def test_wait(self):
         for stream in (False, True):
             for out in (tensor(3, 3), None):

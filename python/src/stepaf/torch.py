@@ -93,9 +93,13 @@ def _put(place: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
     return value if _is_at(value, place.data_ptr()) else _copy(place, value)
 
 
-def _get(out: torch.Tensor, arrived: torch.Tensor) -> None:
-    if not _is_at(out, arrived.data_ptr()):
-        _copy(out, arrived)
+def _get(out: torch.Tensor, arrived: Tensor) -> List[torch.Tensor]:
+    """Copy what has arrived to out, unless it is already there; returns what the copy reads."""
+    if _is_at(out, arrived.data_ptr()):
+        return []
+    source = from_tensor(arrived)
+    _copy(out, source)
+    return [source]
 
 
 def _finish(tensors: Iterable[torch.Tensor]) -> None:
@@ -127,6 +131,7 @@ class Exchange(_Numbered):
         self.answered: Optional[Tuple[bool, ...]] = None
         self.slot = -1
         self._started: Deque[Optional[Request]] = collections.deque()
+        self._last: Optional[Request] = None
         self._n = 0
 
     def start(self, push: Optional[Sequence[torch.Tensor]] = None) -> None:
@@ -145,11 +150,13 @@ class Exchange(_Numbered):
             self._started.append(None)
         else:
             _finish([*placed, *values])
-            self._started.append(self.plan.start() if whole else self.plan.start(placed))
+            self._last = self.plan.start() if whole else self.plan.start(placed)
+            self._started.append(self._last)
 
     def _await_sources(self, values: Sequence[torch.Tensor]) -> None:
-        """Wait before data that is still being sent from the planned places is overwritten."""
-        last = self._started[-1] if self._started else None
+        """Wait before data that is still being sent from the planned places is overwritten: also after a
+        wait for some answers it may not have gone to a late rank."""
+        last = self._last
         if last is None or all(_is_at(value, place.data_ptr()) for place, value in zip(self.push, values)):
             return
         deadline = time.monotonic() + self.plan.context.default_timeout
@@ -195,10 +202,8 @@ class Exchange(_Numbered):
                 tensor = request.tensor(i)
             else:
                 continue
-            if tensor is not None and not _is_at(place, tensor.data_ptr()):
-                source = from_tensor(tensor)
-                _get(place, source)
-                copied.append(source)
+            if tensor is not None:
+                copied += _get(place, tensor)
         if request is not None:
             _finish(copied)  # before the slot is started again
 
@@ -226,10 +231,10 @@ class Server(_Numbered):
         """Receive the next batch (with a stream plan: of each peer, peer by peer)."""
         if self.plan is None:
             batch = self.context.recv()
-            sources = [from_tensor(tensor) for tensor in batch]
-            for place, source in zip(out, sources):
-                _get(place, source)
-            _finish(sources)  # before the batch is given back
+            copied: List[torch.Tensor] = []
+            for place, tensor in zip(out, batch):
+                copied += _get(place, tensor)
+            _finish(copied)  # before the batch is given back
             self._received.append(batch)
             return
         self.plan.recv_on_stream()
@@ -238,7 +243,7 @@ class Server(_Numbered):
         slot = self._n % max(self.plan.depth, 1)
         self._n += 1
         for i, place in enumerate(out):
-            _get(place, from_tensor(self.plan.tensor(slot, i // each, i % each)))
+            _get(place, self.plan.tensor(slot, i // each, i % each))
 
     def respond(self, answers: Sequence[torch.Tensor]) -> None:
         """Answer the oldest batch, and release it. After TimeoutError the batch is still the oldest: an
