@@ -66,8 +66,10 @@ static int find_provider(struct perf_ofi *ofi, const char *provider)
     if (error != 0)
         return perf_fail("plain libfabric: %s", ofi->calls.strerror(-error));
     for (ofi->info = ofi->list; ofi->info != NULL; ofi->info = ofi->info->next)
-        if (provider[0] == '\0' || has_name(ofi->info, provider))
+        if (provider[0] == '\0' || has_name(ofi->info, provider)) {
+            ofi->by_writedata = has_name(ofi->info, "cxi");
             return 0;
+        }
     return perf_fail("plain libfabric: no provider %s", provider);
 }
 

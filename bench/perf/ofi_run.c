@@ -103,7 +103,10 @@ static int write_part(struct perf_ofi *ofi, const struct perf_ofi_conn *conn,
 
         msg.context = op;
         if (op != NULL)
-            error = fi_writemsg(ofi->ep, &msg, flags | FI_REMOTE_CQ_DATA | FI_COMPLETION);
+            error = ofi->by_writedata
+                        ? fi_writedata(ofi->ep, from->iov_base, from->iov_len, desc, msg.data,
+                                       conn->address, to, conn->key, op)
+                        : fi_writemsg(ofi->ep, &msg, flags | FI_REMOTE_CQ_DATA | FI_COMPLETION);
         if (error == 0) {
             ofi->free_op = op->next;
             ofi->under_way++;

@@ -68,6 +68,7 @@ struct perf_ofi {
     struct fid_cq *cq;
     struct fid_ep *ep;
     struct fid_mr *mr;
+    int by_writedata; /* cxi: only fi_writedata carries data */
     int recv_each;
     unsigned spins; /* polls before a rank yields */
     unsigned under_way;
