@@ -41,7 +41,8 @@ struct stepaf_launch {
     struct stepaf_kernel_args args;
     uint32_t blocks;  /* of the kernel that sends or unpacks; 0: the kernel is not needed */
     uint32_t threads; /* receiving: threads of the gate */
-    bool copies;      /* sending: copy engines send some tensors */
+    bool copies;      /* sending: copy engines send some tensors, */
+    bool told_each;   /* and each is announced by its own word, since TOLD_ALL would be misread */
     bool chunks;      /* some tensors go by CHUNKS, or are sent by RDMA */
     /* Sending: source of each tensor, and the start of the allocation of its destination. */
     const struct stepaf_region *sources[STEPAF_KERNEL_TENSORS];

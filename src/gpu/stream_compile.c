@@ -138,6 +138,17 @@ static void set_leaders(const struct stepaf_ctx *ctx, struct stepaf_kernel_args 
     }
 }
 
+/* Return whether a copy engine sends a tensor as far as its receiver, which does not know where the
+ * source lies, can tell. Plans that do not wait for all answers have kernels copy instead: a copy
+ * engine would copy in any case. */
+static bool is_copied(const struct stepaf_stream *stream, const struct stepaf_kernel_tensor *tensor)
+{
+    uint32_t engine = (uint32_t)stream->plan->ctx->env.cuda_engine;
+
+    return !stepaf_some_is_asked(stream) &&
+           stepaf_stream_is_copied(engine, tensor->proto, tensor->bytes);
+}
+
 /* Set the chunk of a tensor of at most @a most bytes. */
 static void set_chunk(struct stepaf_launch *launch, struct stepaf_kernel_tensor *tensor,
                       uint32_t most)
@@ -170,11 +181,12 @@ static void compile_send(const struct stepaf_stream *stream, const struct stepaf
         tensor->body = dst->place ? dst->place + (size_t)args->slot * dst->pitch
                                   : tensor->head + STEPAF_HEAD_BYTES;
         set_source(stream, tensor->peer, at % stream->n_out, args->slot, tensor);
+        bool known = is_copied(stream, tensor);
         tensor->copied =
-            !stepaf_some_is_asked(stream) && /* a copy engine would copy in any case */
-            stepaf_stream_is_copied((uint32_t)ctx->env.cuda_engine, tensor->proto, tensor->bytes) &&
-            stepaf_stream_copies(ctx, tensor->peer, launch->sources[at - first]);
+            known && stepaf_stream_copies(ctx, tensor->peer, launch->sources[at - first]);
         launch->copies = launch->copies || tensor->copied;
+        if (known && !tensor->copied && !stepaf_peer_proxied(ctx, tensor->peer))
+            launch->told_each = true;
         if (tensor->proto == STEPAF_PROTO_RDMA) {
             stepaf_stream_guard_tensor(tensor, stream->launches.guarded);
             launch->chunks = true;

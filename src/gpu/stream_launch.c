@@ -130,7 +130,8 @@ static stepaf_status_t copy(struct stepaf_gpu *gpu, const struct stepaf_launch *
         if (bytes)
             status = stepaf_gpu_copy(gpu, tensor->body, tensor->data, bytes, cuda_stream);
     }
-    return status ? status : tell(gpu, args, as_planned(args, planned), cuda_stream);
+    return status ? status
+                  : tell(gpu, args, !launch->told_each && as_planned(args, planned), cuda_stream);
 }
 
 /* ---- without the lock ----

@@ -347,11 +347,16 @@ static int declare(struct proxy_rank *rank, int direction, int i)
     return 0;
 }
 
-static int bring(struct proxy_rank *rank, size_t bytes, uint8_t **ptr_p)
+static int bring(struct proxy_rank *rank, size_t bytes, stepaf_mem_kind_t kind, uint8_t **ptr_p)
 {
-    RANK_CHECK(rank->boot,
-               stepaf_alloc(rank->ctx, bytes, kind_of(rank), (void **)ptr_p) == STEPAF_OK);
+    RANK_CHECK(rank->boot, stepaf_alloc(rank->ctx, bytes, kind, (void **)ptr_p) == STEPAF_OK);
     return 0;
+}
+
+static stepaf_mem_kind_t kind_of_source(const struct proxy_rank *rank, int i)
+{
+    return rank->job->host_source[rank->role == STEPAF_FFN] == i + 1 ? STEPAF_MEM_HOST
+                                                                     : kind_of(rank);
 }
 
 int proxy_rank_plan(struct proxy_rank *rank)
@@ -364,14 +369,15 @@ int proxy_rank_plan(struct proxy_rank *rank)
     for (int i = 0; i < job->n_push && !failed; i++) {
         push[i] = (stepaf_tensor_t){.key = (uint64_t)(PUSHED + i)};
         if (attention)
-            failed = bring(rank, job->push[i], &rank->source[i]);
+            failed = bring(rank, job->push[i], kind_of_source(rank, i), &rank->source[i]);
         if (attention)
             push[i] = (stepaf_tensor_t){push[i].key, rank->source[i], job->push[i]};
     }
     for (int at = 0; at < n_pull && !failed; at++) {
         int i = at % job->n_pull;
         uint8_t **memory = attention ? &rank->target[at] : &rank->source[at];
-        failed = bring(rank, (size_t)job->pull[i] * (job->depth + job->one_source), memory);
+        failed = bring(rank, (size_t)job->pull[i] * (job->depth + job->one_source),
+                       attention ? kind_of(rank) : kind_of_source(rank, i), memory);
         pull[at] = (stepaf_tensor_t){(uint64_t)(PULLED + i), *memory, job->pull[i]};
     }
     if (failed || (rank->host && !attention))

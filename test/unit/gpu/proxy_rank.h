@@ -19,6 +19,7 @@ struct proxy_job {
     int n_attention, n_ffn;
     bool host[2];           /* by role: ranks have ordinary plans, or receive batches */
     bool in_host[2];        /* by role: a stream plan's tensors are in host memory */
+    int host_source[2];     /* by role: 1 + the tensor whose source alone is there; 0: none */
     const char *transports; /* STEPAF_TRANSPORTS */
     const char *proxy;      /* STEPAF_CUDA_PROXY, of ranks with stream plans */
     const char *engine;     /* STEPAF_CUDA_ENGINE */

@@ -229,6 +229,28 @@ static void with_tensors_in_host_memory(void)
     run(job);
 }
 
+/* Kernels send the tensor in host memory, of which the receiver knows nothing, and copy engines send
+ * the others. */
+static void by_copy_engines_but_for_one_tensor(void)
+{
+    struct proxy_job job = small;
+
+    job.engine = "ce";
+    job.timeout_us = "3000000";
+    job.n_pull = 3;
+    for (int i = 0; i < PROXY_TENSORS; i++) {
+        job.push[i] = (uint32_t)(100 + 4000 * i);
+        job.pull[i] = (uint32_t)(9001 - 4000 * i);
+    }
+    for (int i = 1; i <= PROXY_TENSORS; i++) {
+        job.host_source[0] = i;
+        job.host_source[1] = PROXY_TENSORS + 1 - i;
+        job.fixed = i == PROXY_TENSORS;
+        run(job);
+        job.n_ffn = i;
+    }
+}
+
 /* ---- commits, and peers that go ---- */
 
 static void over_several_commits(void)
@@ -397,6 +419,7 @@ int main(void)
         {"where one does not reach the other", where_one_does_not_reach_the_other},
         {"told to use GPU memory", told_to_use_gpu_memory},
         {"with tensors in host memory", with_tensors_in_host_memory},
+        {"by copy engines but for one tensor", by_copy_engines_but_for_one_tensor},
         {"over several commits", over_several_commits},
         {"a lost peer", a_lost_peer_releases_the_stream},
         {"what cannot be shared", what_cannot_be_shared_goes_by_the_host},
