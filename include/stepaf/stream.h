@@ -151,8 +151,10 @@ STEPAF_API const stepaf_origin_t *stepaf_plan_origin(stepaf_plan_h plan);
  *  (a wait took longer than STEPAF_STREAM_TIMEOUT_US, which applies to each launch);
  *  STEPAF_ERR_CANCELED (an FFN rank that is reached through the host released a batch without an
  *  answer); STEPAF_ERR_PROTOCOL (an attention rank with a plan in host memory skipped this rank, or
- *  has less space for an answer than planned here). STEPAF_ERR_TRANSPORT (CUDA rejected a part of
- *  an operation, and no peer caused it).
+ *  has less space for an answer than planned here; or a peer sent other sizes than it announced).
+ *  STEPAF_ERR_TRANSPORT (CUDA rejected a part of an operation, and no peer caused it). For peers
+ *  that are reached through the host, also the status with which the host could not send a part of
+ *  an operation, such as STEPAF_ERR_UNREGISTERED; stepaf_last_error has the reason.
  *
  *  Does not block. */
 STEPAF_API stepaf_status_t stepaf_plan_status(stepaf_plan_h plan);

@@ -84,6 +84,8 @@ struct stepaf_feature_ops {
     int64_t (*bound_ns)(const struct stepaf_ctx *ctx);
     stepaf_status_t (*plan_make)(struct stepaf_plan_obj *plan, uint32_t flags);
     bool (*plan_busy)(const struct stepaf_plan_obj *plan);
+    /* Return STEPAF_OK, or why the plan is over, with the detail set. */
+    stepaf_status_t (*plan_status)(struct stepaf_plan_obj *plan);
     /* End a plan that is idle as seen from the host. STEPAF_ERR_STATE: it cannot end yet. */
     stepaf_status_t (*plan_end)(struct stepaf_plan_obj *plan);
     void (*plan_free)(struct stepaf_plan_obj *plan);

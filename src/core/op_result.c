@@ -2,6 +2,7 @@
 /* The result of an operation, and the error text that describes it. */
 #include "core/op_result.h"
 #include "core/ctx.h"
+#include "core/feature.h"
 #include "core/plan.h"
 
 void stepaf_op_end(struct stepaf_op *op, stepaf_status_t status, int peer)
@@ -15,6 +16,14 @@ void stepaf_op_end(struct stepaf_op *op, stepaf_status_t status, int peer)
                           memory_order_release); /* neither counted nor traced */
 }
 
+/* Return whether the operation has ended with its stream plan, which knows more about the failure
+ * than the operation does. If so, the failure is set. After the next commit nobody knows. */
+static bool says_more(const struct stepaf_op *op, stepaf_status_t status)
+{
+    return op->plan->stream && status != STEPAF_ERR_PEER_LOST && status != STEPAF_ERR_TIMEOUT &&
+           status != STEPAF_ERR_CANCELED && op->plan->ctx->feature->plan_status(op->plan) == status;
+}
+
 stepaf_status_t stepaf_op_result(struct stepaf_op *op)
 {
     stepaf_status_t status = atomic_load_explicit(&op->status, memory_order_acquire);
@@ -23,12 +32,14 @@ stepaf_status_t stepaf_op_result(struct stepaf_op *op)
 
     if (__builtin_expect(status == STEPAF_OK, 1))
         return status;
-    if (status == STEPAF_ERR_PEER_LOST)
+    if (says_more(op, status))
+        return status;
+    if (status == STEPAF_ERR_PEER_LOST && peer)
         return stepaf_error_set_peer(
             status, STEPAF_PHASE_RESPONSE, peer->who,
             STEPAF_WHO_FORMAT " was lost before it answered operation %u of plan %u: %s",
             STEPAF_WHO_ARGS(peer->who), op->seq, op->plan->index, peer->reason);
-    if (status == STEPAF_ERR_UNREGISTERED)
+    if (status == STEPAF_ERR_UNREGISTERED && !op->plan->stream)
         return stepaf_error_set(status, STEPAF_PHASE_PUSH,
                                 "operation %u of plan %u: a source is in registered memory of this "
                                 "rank that is no longer mapped",
@@ -39,14 +50,15 @@ stepaf_status_t stepaf_op_result(struct stepaf_op *op)
             STEPAF_WHO_FORMAT
             " has not answered operation %u of stream plan %u within STEPAF_STREAM_TIMEOUT_US",
             STEPAF_WHO_ARGS(peer->who), op->seq, op->plan->index);
-    if (peer)
+    if (status == STEPAF_ERR_CANCELED && peer)
         return stepaf_error_set_peer(
             status, STEPAF_PHASE_RESPONSE, peer->who,
             STEPAF_WHO_FORMAT " released the batch of operation %u of plan %u without an answer",
             STEPAF_WHO_ARGS(peer->who), op->seq, op->plan->index);
     return stepaf_error_set(status, STEPAF_PHASE_RESPONSE,
-                            status == STEPAF_ERR_CANCELED
-                                ? "operation %u of plan %u was canceled"
-                                : "operation %u of plan %u: the GPU has failed",
+                            status == STEPAF_ERR_CANCELED ? "operation %u of plan %u was canceled"
+                            : status == STEPAF_ERR_TRANSPORT
+                                ? "operation %u of plan %u: the GPU has failed"
+                                : "operation %u of plan %u ended with its stream plan",
                             op->seq, op->plan->index);
 }

@@ -93,6 +93,11 @@ static bool plan_busy(const struct stepaf_plan_obj *plan)
     return stepaf_stream_busy(plan->stream);
 }
 
+static stepaf_status_t plan_status(struct stepaf_plan_obj *plan)
+{
+    return stepaf_stream_status(plan->stream);
+}
+
 static stepaf_status_t plan_end(struct stepaf_plan_obj *plan)
 {
     stepaf_times_read(plan->ctx);
@@ -135,6 +140,7 @@ const struct stepaf_feature_ops stepaf_gpu_feature = {
     .bound_ns = bound_ns,
     .plan_make = plan_make,
     .plan_busy = plan_busy,
+    .plan_status = plan_status,
     .plan_end = plan_end,
     .plan_free = plan_free,
     .recv_place = stepaf_proxy_recv_place,

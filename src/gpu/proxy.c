@@ -60,13 +60,17 @@ static bool gather(struct stepaf_proxy *proxy, unsigned *n_sent_p)
     return all;
 }
 
-static int first_proxied(const struct stepaf_proxy *proxy)
+/* End the plan: what the peer has sent has other sizes than the peer announced ahead. */
+static void fail_sizes(struct stepaf_stream *stream, uint32_t p)
 {
-    int p = 0;
+    const struct stepaf_ctx *ctx = stream->plan->ctx;
+    stepaf_phase_t phase = stepaf_is_attention(ctx) ? STEPAF_PHASE_RESPONSE : STEPAF_PHASE_RECV;
+    stepaf_status_t status =
+        stepaf_error_set_peer(STEPAF_ERR_PROTOCOL, phase, ctx->peers[p].who,
+                              STEPAF_WHO_FORMAT " has sent other sizes than it had announced",
+                              STEPAF_WHO_ARGS(ctx->peers[p].who));
 
-    while (!proxy->peers[p].proxied)
-        p++;
-    return p;
+    stepaf_stream_fail_as(stream, status, (int)p);
 }
 
 /* Start the proxy plan for what the stream has written. */
@@ -82,8 +86,10 @@ static unsigned start(struct stepaf_proxy *proxy)
         return n_sent;
     stepaf_start_params_t params = {.push = proxy->push,
                                     .n_push = (int)(stream->plan->ctx->n_peers * stream->n_out)};
-    if (stepaf_plan_start(proxy->proxy_plan, proxy->as_planned ? NULL : &params, &request))
-        stepaf_stream_fail(stream, STEPAF_ERR_PROTOCOL, first_proxied(proxy));
+    stepaf_status_t status =
+        stepaf_plan_start(proxy->proxy_plan, proxy->as_planned ? NULL : &params, &request);
+    if (status)
+        stepaf_stream_fail_as(stream, status, -1);
     proxy->n_started++;
     for (uint32_t p = 0; proxy->ahead && p < stream->plan->ctx->n_peers; p++)
         stepaf_proxy_forget_ahead(proxy, p);
@@ -106,7 +112,7 @@ unsigned stepaf_proxy_land(struct stepaf_proxy *proxy)
             if (op->seq != (uint32_t)peer->n_in || op->op_peers[p].state != STEPAF_OP_PEER_ANSWERED)
                 break;
             if (!stepaf_proxy_take_in(proxy, p, &op->pull_bytes[p * n])) {
-                stepaf_stream_fail(stream, STEPAF_ERR_PROTOCOL, (int)p);
+                fail_sizes(stream, p);
                 return done;
             }
             done++;
@@ -133,7 +139,7 @@ void stepaf_proxy_arrived(struct stepaf_batch_obj *batch)
         return; /* progress gives it back, with all others */
     }
     if (!stepaf_proxy_take_in(proxy, p, batch->bytes))
-        stepaf_stream_fail(stream, STEPAF_ERR_PROTOCOL, (int)p);
+        fail_sizes(stream, p);
 }
 
 /* Answer the next batch of a peer if the stream has written the answers; otherwise send the parts
@@ -161,8 +167,10 @@ static bool answer(struct stepaf_proxy *proxy, uint32_t p, unsigned *n_p)
         stepaf_batch_respond(batch, tensors, stream->n_out, STEPAF_RESPOND_RELEASE);
     if (status)
         stepaf_batch_finish(batch);
-    if (status && status != STEPAF_ERR_CANCELED) /* a cancellation concerns the peer alone */
+    if (status == STEPAF_ERR_SIZE) /* a stream plan's sizes are checked at the commit */
         stepaf_stream_fail(stream, STEPAF_ERR_PROTOCOL, (int)p);
+    else if (status && status != STEPAF_ERR_CANCELED) /* a cancellation concerns the peer alone */
+        stepaf_stream_fail_as(stream, status, -1);
     peer->n_out++;
     stepaf_proxy_forget_ahead(proxy, p);
     ++*n_p;

@@ -109,6 +109,15 @@ static const char *why_over(stepaf_status_t failure)
     return "has sent nothing for STEPAF_STREAM_TIMEOUT_US";
 }
 
+/* Report the failure that ended the plan. */
+static stepaf_status_t report(const struct stepaf_stream *stream, const stepaf_error_t *why)
+{
+    struct stepaf_who who = {why->peer_role, why->peer_rank, why->peer_world_rank};
+
+    return stepaf_error_set_peer(why->status, why->phase, who, "stream plan %u is over: %s",
+                                 stream->plan->index, why->text);
+}
+
 /* The plan is over. If any peer would have done, find out whether a lost peer is the reason. */
 static void attribute_any(struct stepaf_stream *stream)
 {
@@ -141,6 +150,8 @@ stepaf_status_t stepaf_stream_status(struct stepaf_stream *stream)
     if (stream->any)
         attribute_any(stream);
     ctx->commit.changed = true; /* the next commit starts over */
+    if (stream->why.status && (stream->failed_peer < 0 || !ctx->peers[stream->failed_peer].lost))
+        return report(stream, &stream->why);
     if (stream->failed_peer < 0)
         return stepaf_error_set(stream->failure, STEPAF_PHASE_NONE,
                                 "stream plan %u is over: CUDA has refused a part of an operation",
@@ -172,6 +183,27 @@ void stepaf_stream_fail(struct stepaf_stream *stream, stepaf_status_t status, in
     stream->failure = status;
     stream->failed_peer = peer;
     __atomic_store_n(&stream->watch->abort, 1, __ATOMIC_RELEASE);
+}
+
+/* Return the index of the peer that @a error names; -1: none. */
+static int find_blamed(const struct stepaf_ctx *ctx, const stepaf_error_t *error)
+{
+    for (uint32_t p = 0; error->peer_world_rank >= 0 && p < ctx->n_peers; p++)
+        if (ctx->peers[p].who.world_rank == error->peer_world_rank)
+            return (int)p;
+    return -1;
+}
+
+void stepaf_stream_fail_as(struct stepaf_stream *stream, stepaf_status_t status, int peer)
+{
+    const stepaf_error_t *error = stepaf_last_error();
+
+    if (!stream->failure && error->status == status) {
+        stream->why = *error;
+        if (peer < 0)
+            peer = find_blamed(stream->plan->ctx, error);
+    }
+    stepaf_stream_fail(stream, status, peer);
 }
 
 stepaf_status_t stepaf_stream_break(struct stepaf_stream *stream, stepaf_status_t status)

@@ -95,9 +95,10 @@ struct stepaf_stream {
     bool enqueueing;   /* a thread is enqueueing without the lock and owns the plan */
     void **sent;       /* events, one per slot; NULL: not needed yet */
     void **arrived;
-    stepaf_status_t failure; /* the plan is over: PEER_LOST, TIMEOUT, CANCELED, PROTOCOL; or the
-                              * status with which CUDA refused a part of an operation */
+    stepaf_status_t failure; /* the plan is over: PEER_LOST, TIMEOUT, CANCELED, PROTOCOL; the
+                              * status with which CUDA refused a part of an operation; or why's */
     int failed_peer;         /* index; -1: no peer is to blame */
+    stepaf_error_t why;      /* the error that ended the plan; status STEPAF_OK: no more is known */
 };
 
 /* Host memory with the mailboxes between this rank and one peer (stream_host.c). */
@@ -301,8 +302,11 @@ unsigned stepaf_streams_progress(struct stepaf_ctx *ctx);
 /* Return whether the sources of @a op may be overwritten. */
 stepaf_status_t stepaf_stream_sent(struct stepaf_op *op);
 
-/* End the plan because of peer number @a peer, and end all its waits. */
+/* End the plan because of peer number @a peer, and end all its waits. fail_as: @a status is that of
+ * the calling thread's last failure, which stepaf_stream_status then reports. @a peer: -1: the peer
+ * that this failure names, or none. */
 void stepaf_stream_fail(struct stepaf_stream *stream, stepaf_status_t status, int peer);
+void stepaf_stream_fail_as(struct stepaf_stream *stream, stepaf_status_t status, int peer);
 /* End the plan: a part of an operation is enqueued, and CUDA has refused the rest with @a status.
  * Returns @a status. STEPAF_OK changes nothing. */
 stepaf_status_t stepaf_stream_break(struct stepaf_stream *stream, stepaf_status_t status);

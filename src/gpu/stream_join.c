@@ -273,6 +273,7 @@ static void begin_stream(struct stepaf_stream *stream, const struct stepaf_strea
     stream->n_received = 0;
     stream->failure = STEPAF_OK;
     stream->failed_peer = -1;
+    stream->why.status = STEPAF_OK;
     stream->epoch = ctx->epoch;
     if (lost >= 0 && !stepaf_some_goes_on(stream))
         stepaf_stream_fail(stream, STEPAF_ERR_PEER_LOST, lost);

@@ -259,7 +259,12 @@ static int tell_lies(const stepaf_boot_t *boot, void *arg)
     if (proxy_rank_begin(&rank, 3) == STEPAF_OK) /* else it is found already */
         (void)proxy_rank_end(&rank, 3);
     RANK_CHECK(boot, cpu_queue_sync(PROXY_SYNC_MS));
-    RANK_CHECK(boot, stepaf_plan_status(rank.plan) != STEPAF_OK);
+    stepaf_status_t status = stepaf_plan_status(rank.plan);
+    RANK_CHECK(boot, rank.role == STEPAF_FFN ? status == STEPAF_ERR_PROTOCOL : status != STEPAF_OK);
+    if (rank.role == STEPAF_FFN) {
+        RANK_CHECK(boot, stepaf_last_error()->peer_world_rank == 0);
+        RANK_CHECK(boot, strstr(stepaf_last_error()->text, "other sizes than it had announced"));
+    }
     RANK_CHECK(boot, stepaf_barrier(rank.ctx, STEPAF_GROUP_WORLD, -1) == STEPAF_OK);
     proxy_rank_close(&rank);
     return 0;
