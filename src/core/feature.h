@@ -34,6 +34,8 @@ struct stepaf_feature_ops {
     /* Return whether streams have not yet passed work that was enqueued for the proxy. Until they
      * have, nothing may wait for the GPU. */
     bool (*is_ahead)(const struct stepaf_ctx *ctx);
+    /* Return whether a thread is enqueueing to a stream plan, without the lock. */
+    bool (*is_enqueueing)(const struct stepaf_ctx *ctx);
     /* Take in what streams have recorded. Called before stamps or counters are read. */
     void (*refresh)(struct stepaf_ctx *ctx);
     /* For the map: describe how a peer's link carries GPU memory, or ""; return one word for how

@@ -122,6 +122,7 @@ const struct stepaf_feature_ops stepaf_gpu_feature = {
     .progress = progress,
     .peer_lost = peer_lost,
     .is_ahead = stepaf_proxies_are_ahead,
+    .is_enqueueing = stepaf_streams_enqueueing,
     .refresh = stepaf_times_read,
     .describe = describe_gpu_way,
     .way = way,

@@ -90,6 +90,35 @@ struct stepaf_stream *stepaf_stream_after(const struct stepaf_ctx *ctx,
     return next ? next->stream : NULL;
 }
 
+/* ---- enqueueing ----
+ *
+ * A launch waits while a stream is full, also with what the caller has enqueued. It may wait for a
+ * peer. A proxied peer waits for the progress thread, which needs the lock, and so does whoever
+ * finds that a peer is lost. So the lock is released, and the plan is taken away from other threads
+ * instead. */
+
+void stepaf_stream_take_out(struct stepaf_stream *stream)
+{
+    stream->enqueueing = true;
+    stepaf_lock_leave(&stream->plan->ctx->lock);
+}
+
+void stepaf_stream_put_back(struct stepaf_stream *stream)
+{
+    stepaf_lock_enter(&stream->plan->ctx->lock);
+    stream->enqueueing = false;
+}
+
+bool stepaf_streams_enqueueing(const struct stepaf_ctx *ctx)
+{
+    for (uint32_t i = 0; i < ctx->tables.plans.n; i++) {
+        const struct stepaf_plan_obj *plan = stepaf_table_get(&ctx->tables.plans, i);
+        if (plan && plan->stream && plan->stream->enqueueing)
+            return true;
+    }
+    return false;
+}
+
 bool stepaf_stream_busy(const struct stepaf_stream *stream)
 {
     return stream->enqueueing || stream->requests ||

@@ -282,6 +282,11 @@ void stepaf_stream_touch(struct stepaf_kernel_args *args);
 
 /* Hot: return whether the plan can be used at all. */
 stepaf_status_t stepaf_stream_check(struct stepaf_stream *stream);
+/* Hot: take the plan from other threads and release the lock, before a launch; and the reverse. */
+void stepaf_stream_take_out(struct stepaf_stream *stream);
+void stepaf_stream_put_back(struct stepaf_stream *stream);
+/* Return whether a thread is enqueueing to some plan. */
+bool stepaf_streams_enqueueing(const struct stepaf_ctx *ctx);
 /* Hot: enqueue a send. @a tensors: NULL, or n_out (broadcast) or peers * n_out, no larger than
  * planned. */
 stepaf_status_t stepaf_stream_send(struct stepaf_stream *stream, const stepaf_tensor_t *tensors,

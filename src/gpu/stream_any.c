@@ -246,11 +246,56 @@ static stepaf_status_t change_share(const struct stepaf_stream *stream, uint32_t
     return STEPAF_OK;
 }
 
+/* Without the lock. */
+static stepaf_status_t send_any_legs(const struct stepaf_stream *stream,
+                                     const struct stepaf_any_args *args, void *cuda_stream,
+                                     bool *begun_p)
+{
+    enum stepaf_any_kernel kernel =
+        stream->launches.send->chunks ? STEPAF_KERNEL_SEND_ANY_CHUNKS : STEPAF_KERNEL_SEND_ANY;
+    stepaf_status_t status =
+        stepaf_times_note(stream, STEPAF_TIMESTAMP_SEND_BEGAN, 0, NULL, cuda_stream, begun_p);
+
+    if (status)
+        return status;
+    status = stepaf_gpu_launch_any(stream->plan->ctx->gpu.device, kernel, args,
+                                   stream->any->send_blocks, STEPAF_WARP, true, cuda_stream);
+    if (status)
+        return status;
+    *begun_p = true;
+    return stepaf_times_note(stream, STEPAF_TIMESTAMP_SEND_OVER, 0, NULL, cuda_stream, begun_p);
+}
+
+static stepaf_status_t receive_any_legs(const struct stepaf_stream *stream, void *cuda_stream,
+                                        bool *begun_p)
+{
+    enum stepaf_any_kernel unpack = stream->launches.receive->chunks
+                                        ? STEPAF_KERNEL_UNPACK_ANY_CHUNKS
+                                        : STEPAF_KERNEL_UNPACK_ANY;
+    struct stepaf_gpu *gpu = stream->plan->ctx->gpu.device;
+    const struct stepaf_any *any = stream->any;
+    stepaf_status_t status =
+        stepaf_times_note(stream, STEPAF_TIMESTAMP_WAIT_BEGAN, 0, NULL, cuda_stream, begun_p);
+
+    if (status)
+        return status;
+    status = stepaf_gpu_launch_any(gpu, STEPAF_KERNEL_GATE_ANY, &any->receive, 1, any->gate_threads,
+                                   false, cuda_stream);
+    if (status)
+        return status;
+    *begun_p = true;
+    if (any->unpack_blocks)
+        status = stepaf_gpu_launch_any(gpu, unpack, &any->receive, any->unpack_blocks, STEPAF_WARP,
+                                       true, cuda_stream);
+    return status ? status
+                  : stepaf_times_note(stream, STEPAF_TIMESTAMP_WAIT_OVER, 0, NULL, cuda_stream,
+                                      begun_p);
+}
+
 stepaf_status_t stepaf_any_send(struct stepaf_stream *stream, const stepaf_tensor_t *tensors,
                                 void *cuda_stream)
 {
-    const struct stepaf_any *any = stream->any;
-    const struct stepaf_any_args *args = &any->send;
+    const struct stepaf_any_args *args = &stream->any->send;
     struct stepaf_any_args changed;
     stepaf_status_t status = stepaf_stream_check(stream);
     bool begun = false;
@@ -261,19 +306,11 @@ stepaf_status_t stepaf_any_send(struct stepaf_stream *stream, const stepaf_tenso
         for (uint32_t i = 0; i < stream->n_out && !status; i++)
             status = change_share(stream, i, &tensors[i], &changed);
     }
-    if (!status)
-        status =
-            stepaf_times_note(stream, STEPAF_TIMESTAMP_SEND_BEGAN, 0, NULL, cuda_stream, &begun);
-    if (!status) {
-        status = stepaf_gpu_launch_any(stream->plan->ctx->gpu.device,
-                                       stream->launches.send->chunks ? STEPAF_KERNEL_SEND_ANY_CHUNKS
-                                                                     : STEPAF_KERNEL_SEND_ANY,
-                                       args, any->send_blocks, STEPAF_WARP, true, cuda_stream);
-        begun = begun || !status;
-    }
-    if (!status)
-        status =
-            stepaf_times_note(stream, STEPAF_TIMESTAMP_SEND_OVER, 0, NULL, cuda_stream, &begun);
+    if (status)
+        return status;
+    stepaf_stream_take_out(stream);
+    status = send_any_legs(stream, args, cuda_stream, &begun);
+    stepaf_stream_put_back(stream);
     if (status)
         return begun ? stepaf_stream_break(stream, status) : status;
     stream->plan->seq++;
@@ -283,28 +320,14 @@ stepaf_status_t stepaf_any_send(struct stepaf_stream *stream, const stepaf_tenso
 
 stepaf_status_t stepaf_any_receive(struct stepaf_stream *stream, void *cuda_stream)
 {
-    const struct stepaf_any *any = stream->any;
-    struct stepaf_gpu *gpu = stream->plan->ctx->gpu.device;
     stepaf_status_t status = stepaf_stream_check(stream);
     bool begun = false;
 
-    if (!status)
-        status =
-            stepaf_times_note(stream, STEPAF_TIMESTAMP_WAIT_BEGAN, 0, NULL, cuda_stream, &begun);
-    if (!status) {
-        status = stepaf_gpu_launch_any(gpu, STEPAF_KERNEL_GATE_ANY, &any->receive, 1,
-                                       any->gate_threads, false, cuda_stream);
-        begun = begun || !status;
-    }
-    if (!status && any->unpack_blocks)
-        status = stepaf_gpu_launch_any(
-            gpu,
-            stream->launches.receive->chunks ? STEPAF_KERNEL_UNPACK_ANY_CHUNKS
-                                             : STEPAF_KERNEL_UNPACK_ANY,
-            &any->receive, any->unpack_blocks, STEPAF_WARP, true, cuda_stream);
-    if (!status)
-        status =
-            stepaf_times_note(stream, STEPAF_TIMESTAMP_WAIT_OVER, 0, NULL, cuda_stream, &begun);
+    if (status)
+        return status;
+    stepaf_stream_take_out(stream);
+    status = receive_any_legs(stream, cuda_stream, &begun);
+    stepaf_stream_put_back(stream);
     if (status)
         return begun ? stepaf_stream_break(stream, status) : status;
     stream->n_received++;

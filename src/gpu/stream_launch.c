@@ -134,25 +134,7 @@ static stepaf_status_t copy(struct stepaf_gpu *gpu, const struct stepaf_launch *
                   : tell(gpu, args, !launch->told_each && as_planned(args, planned), cuda_stream);
 }
 
-/* ---- without the lock ----
- *
- * A launch waits while a stream is full, also with what the caller has enqueued. It may wait for a
- * proxied peer, which waits for the progress thread, which waits for the lock. So the lock is
- * released, and the plan is taken away from other threads instead. */
-
-static void take_out(struct stepaf_stream *stream)
-{
-    stream->enqueueing = true;
-    if (stream->proxy)
-        stepaf_lock_leave(&stream->plan->ctx->lock);
-}
-
-static void put_back(struct stepaf_stream *stream)
-{
-    if (stream->proxy)
-        stepaf_lock_enter(&stream->plan->ctx->lock);
-    stream->enqueueing = false;
-}
+/* ---- without the lock ---- */
 
 /* What is enqueued besides the launches. */
 struct marks {
@@ -319,12 +301,12 @@ stepaf_status_t stepaf_stream_send(struct stepaf_stream *stream, const stepaf_te
         status = stepaf_proxy_check_room(stream->proxy);
     if (status)
         return status;
-    take_out(stream);
+    stepaf_stream_take_out(stream);
     if (op_p)
         status = check_capture(plan->ctx->gpu.device, cuda_stream, true, &capturing);
     if (!status)
         status = send_legs(stream, launches, planned, guarded, cuda_stream, &marks);
-    put_back(stream);
+    stepaf_stream_put_back(stream);
     if (status)
         return marks.begun ? stepaf_stream_break(stream, status) : status;
     stream->n_sent++;
@@ -354,13 +336,13 @@ stepaf_status_t stepaf_stream_receive(struct stepaf_stream *stream, void *cuda_s
         return status;
     bool keeps =
         stream->launches.sees_graphs && !plan->ctx->gpu.streams->captured; /* the first time */
-    take_out(stream);
+    stepaf_stream_take_out(stream);
     if (keeps || asked)
         status = check_capture(plan->ctx->gpu.device, cuda_stream, asked, &capturing);
     if (!status)
         status = receive_legs(stream, &stream->launches.receive[slot * stream->launches.n_receive],
                               cuda_stream, &marks);
-    put_back(stream);
+    stepaf_stream_put_back(stream);
     if (keeps && capturing && marks.begun)
         plan->ctx->gpu.streams->captured = true;
     if (status)

@@ -19,12 +19,18 @@ static bool is_queued(const struct stepaf_plan_obj *plan)
     return false;
 }
 
-/* Let streams pass the work that was enqueued for proxied peers. Messages about it in the middle of
- * a commit would belong to the previous epoch. */
+/* Let other threads enqueue the rest of what they have begun: they are without the lock, and the
+ * commit has begun, so that no other begins. Then let streams pass the work that was enqueued for
+ * proxied peers. Messages about it in the middle of a commit would belong to the previous epoch. */
 static stepaf_status_t let_pass(struct stepaf_ctx *ctx, int64_t deadline_ns)
 {
     struct stepaf_waiter waiter = stepaf_waiter_begin();
 
+    while (ctx->feature->is_enqueueing(ctx))
+        if (!stepaf_core_advance(ctx, &waiter, deadline_ns))
+            return stepaf_error_set(STEPAF_ERR_STATE, STEPAF_PHASE_COMMIT,
+                                    "a thread is still enqueueing to a stream plan: the queue of "
+                                    "its stream is full");
     while (ctx->feature->is_ahead(ctx))
         if (!stepaf_core_advance(ctx, &waiter, deadline_ns))
             return stepaf_error_set(

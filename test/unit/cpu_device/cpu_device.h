@@ -68,6 +68,7 @@ struct cpu_device {
     struct stepaf_gpu_rdma rdma; /* what is said of network cards */
     bool bad_flush;              /* flushing fails */
     int n_flushes;
+    void (*at_launch)(void); /* something is about to be launched; NULL: nobody is told */
     void (*at_part)(
         uint32_t part); /* a kernel that sends is about to write it; NULL: nobody is told */
 };

@@ -38,6 +38,12 @@ stepaf_status_t cpu_capturing(struct stepaf_gpu *gpu, void *stream, bool *captur
     return cpu_device_step("cannot ask for the stream's state");
 }
 
+static void tell_of_launch(void)
+{
+    if (cpu_device.at_launch)
+        cpu_device.at_launch();
+}
+
 static void note_launch(uint32_t blocks, uint32_t threads, bool behind, void *stream)
 {
     cpu_device.launched = (struct cpu_launch){stream, blocks, threads, behind};
@@ -51,6 +57,7 @@ stepaf_status_t cpu_launch(struct stepaf_gpu *gpu, enum stepaf_kernel kernel,
     stepaf_status_t status = cpu_device_step("cannot launch");
 
     (void)gpu;
+    tell_of_launch();
     pthread_mutex_lock(&lock);
     note_launch(blocks, threads, behind, stream);
     cpu_device.args = *args;
@@ -70,6 +77,7 @@ stepaf_status_t cpu_launch_any(struct stepaf_gpu *gpu, enum stepaf_any_kernel ke
     if (!status && cpu_device.runs)
         status = stepaf_error_set(STEPAF_ERR_UNSUPPORTED, STEPAF_PHASE_NONE,
                                   "the CPU device has no kernels that take any batch");
+    tell_of_launch();
     pthread_mutex_lock(&lock);
     note_launch(blocks, threads, behind, stream);
     cpu_device.any_args = *args;

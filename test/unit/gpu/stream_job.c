@@ -37,7 +37,8 @@ stepaf_plan_h stream_job_make(struct fake_job *its)
         push[1].bytes = STREAM_MORE;
     }
     CU_ASSERT_EQUAL_FATAL(
-        plan_create(its->handle, push, stream_job.n_push, &pull, 1, STEPAF_PLAN_STREAM, &made),
+        plan_create(its->handle, push, stream_job.n_push, &pull, 1,
+                    STEPAF_PLAN_STREAM | (its == stream_job.job ? stream_job.flags : 0), &made),
         STEPAF_OK);
     return made;
 }

@@ -21,6 +21,7 @@ struct stream_job {
     stepaf_plan_h plan;           /* of the former */
     int n_push;                   /* set before begin: 1 or 2 */
     unsigned depth;               /* the same; else STREAM_DEPTH */
+    uint32_t flags;               /* the same: of the former's plans, beside STEPAF_PLAN_STREAM */
     int stream;                   /* its address names one */
 };
 extern struct stream_job stream_job;
