@@ -22,6 +22,10 @@ extern "C" {
  *  cannot be read because its registered memory was unmapped: the operation, or the answer, was not
  *  sent; no peer is lost).
  *
+ *  An operation on a stream may also end by STEPAF_ERR_TIMEOUT, after STEPAF_STREAM_TIMEOUT_US, or
+ *  by another failure of its plan. Further waits then return STEPAF_ERR_TIMEOUT again; if
+ *  stepaf_plan_status returns STEPAF_OK instead, the operation is still in flight.
+ *
  *  Blocks for at most @a timeout_us. */
 STEPAF_API stepaf_status_t stepaf_wait(stepaf_request_h request, int64_t timeout_us);
 

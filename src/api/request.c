@@ -57,6 +57,17 @@ static stepaf_status_t timed_out(const struct stepaf_op *op)
         op->plan->index, op->answers.pending, ctx->n_peers);
 }
 
+/* Return an operation's result, which ends its request. An operation on a stream may end by
+ * STEPAF_ERR_TIMEOUT, which callers take for their own deadline: they get the same when they wait
+ * again. */
+static __attribute__((noinline)) stepaf_status_t take_result(struct stepaf_op *op)
+{
+    stepaf_status_t status = stepaf_op_result(op);
+
+    op->retired = status != STEPAF_ERR_TIMEOUT;
+    return status;
+}
+
 /* Call the handler, with the lock released meanwhile. */
 static void dispatch(struct stepaf_ctx *ctx)
 {
@@ -115,8 +126,7 @@ static __attribute__((noinline)) stepaf_status_t wait_longer(struct stepaf_op *o
         return timeout_us ? timed_out(op) : STEPAF_INPROGRESS;
     if (op->generation != generation || op->retired)
         return overtaken(op, generation);
-    op->retired = true;
-    return stepaf_op_result(op);
+    return take_result(op);
 }
 
 static inline __attribute__((always_inline)) stepaf_status_t wait_op(struct stepaf_op *op,
@@ -146,8 +156,10 @@ static inline __attribute__((always_inline)) stepaf_status_t wait_op(struct step
             return wait_longer(op, timeout_us, n);
         ctx->polling.hint_op = NULL;
     }
+    if (__builtin_expect(result != STEPAF_OK, 0))
+        return take_result(op);
     op->retired = true;
-    return __builtin_expect(result == STEPAF_OK, 1) ? STEPAF_OK : stepaf_op_result(op);
+    return STEPAF_OK;
 }
 
 static stepaf_status_t response_result(const struct stepaf_batch_obj *batch)

@@ -119,6 +119,35 @@ static void each_part_of_a_request_says_why_it_failed(void)
     stream_job_end();
 }
 
+/* The caller takes it for the own deadline, and waits again. */
+static void a_stream_that_has_given_up_says_so_again(void)
+{
+    stepaf_request_h request = NULL;
+    int index = -1;
+
+    for (int tests = 0; tests < 2; tests++) {
+        stream_job_begin(STEPAF_ATTENTION);
+        CU_ASSERT_EQUAL_FATAL(stream_job_commit(), STEPAF_OK);
+        CU_ASSERT_EQUAL(stream_job_start(NULL, &request), STEPAF_OK);
+        CU_ASSERT_EQUAL(stream_job_wait(), STEPAF_OK);
+        cpu_device.busy = true;
+        CU_ASSERT_EQUAL(stepaf_wait(request, 1000), STEPAF_ERR_TIMEOUT); /* the own one */
+        CU_ASSERT_EQUAL(stepaf_plan_status(stream_job.plan), STEPAF_OK);
+        cpu_device.busy = false;
+        stream_job_stream()->watch->fault = STEPAF_FAULT_TIMEOUT;
+        for (int i = 0; i < 2; i++) {
+            CU_ASSERT_EQUAL(tests ? stepaf_test(request) : stepaf_wait(request, -1),
+                            STEPAF_ERR_TIMEOUT);
+            CU_ASSERT_EQUAL(stepaf_last_error()->peer_rank, 0);
+            UNIT_CONTAINS(stepaf_last_error()->text, "STEPAF_STREAM_TIMEOUT_US");
+        }
+        CU_ASSERT_EQUAL(stepaf_plan_status(stream_job.plan), STEPAF_ERR_TIMEOUT);
+        CU_ASSERT_EQUAL(stepaf_wait_any(&request, 1, -1, &index), STEPAF_ERR_TIMEOUT);
+        CU_ASSERT_EQUAL(index, 0);
+        stream_job_end();
+    }
+}
+
 /* What streams still hold is sent all the same, to peers that live, though the operation has
  * failed. */
 static void sources_are_free_when_streams_have_come_by(void)
@@ -186,6 +215,7 @@ int main(void)
         {"a wait with a request is not captured", a_wait_with_a_request_is_not_captured},
         {"a request is of its own wait alone", a_request_is_of_its_own_wait_alone},
         {"each part of a request says why", each_part_of_a_request_says_why_it_failed},
+        {"a stream that has given up says so again", a_stream_that_has_given_up_says_so_again},
         {"sources are free when streams have come by", sources_are_free_when_streams_have_come_by},
         {"operations on streams are not measured", operations_on_streams_are_not_measured},
         CU_TEST_INFO_NULL,
