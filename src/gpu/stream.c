@@ -119,8 +119,9 @@ bool stepaf_streams_enqueueing(const struct stepaf_ctx *ctx)
     return false;
 }
 
-bool stepaf_stream_busy(const struct stepaf_stream *stream)
+bool stepaf_stream_busy(struct stepaf_stream *stream)
 {
+    (void)stepaf_stream_status(stream); /* takes a failure that only the GPU has noticed */
     return stream->enqueueing || stream->requests ||
            (!stream->failure && stream->n_sent != stream->n_received);
 }

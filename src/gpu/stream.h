@@ -194,8 +194,9 @@ void stepaf_stream_free(struct stepaf_stream *stream);
  * there is none. All ranks come to the same order, although plan numbers are reused. */
 struct stepaf_stream *stepaf_stream_after(const struct stepaf_ctx *ctx,
                                           const struct stepaf_stream *before);
-/* Return whether an operation is only partly enqueued, or its request is open. */
-bool stepaf_stream_busy(const struct stepaf_stream *stream);
+/* Return whether an operation is only partly enqueued, and the plan is not over; or whether its
+ * request is open. */
+bool stepaf_stream_busy(struct stepaf_stream *stream);
 
 /* The commit, in order. prepare: lay out the mailboxes and pack what peers are told. advertise,
  * pack: tell the peers. join: use what the peers tell. retire: release what was in force before. */

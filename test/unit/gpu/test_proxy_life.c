@@ -102,6 +102,25 @@ static int go_on_after_a_timeout(const stepaf_boot_t *boot, void *arg)
     return 0;
 }
 
+/* The same without asking what has become of the plan. */
+static int commit_after_a_timeout(const stepaf_boot_t *boot, void *arg)
+{
+    struct proxy_rank rank;
+
+    if (proxy_rank_open(&rank, arg, boot))
+        return 1;
+    RANK_CHECK(boot, stepaf_commit(rank.ctx) == STEPAF_OK);
+    if (rank.role == STEPAF_FFN) {
+        RANK_CHECK(boot, stepaf_recv_on_stream(rank.plan, &rank.stream) == STEPAF_OK);
+        RANK_CHECK(boot, cpu_queue_sync(PROXY_SYNC_MS));
+    }
+    RANK_CHECK(boot, stepaf_commit(rank.ctx) == STEPAF_OK);
+    RANK_CHECK(boot, stepaf_plan_status(rank.plan) == STEPAF_OK);
+    RANK_CHECK(boot, stepaf_barrier(rank.ctx, STEPAF_GROUP_WORLD, -1) == STEPAF_OK);
+    proxy_rank_close(&rank);
+    return 0;
+}
+
 static void a_deadline_ends_a_wait_until_the_next_commit(void)
 {
     struct proxy_job job = proxy_small;
@@ -109,6 +128,10 @@ static void a_deadline_ends_a_wait_until_the_next_commit(void)
     job.ops = 20;
     job.timeout_us = "3000000"; /* all of the rest within it, on a busy machine, too */
     ranks_expect_processes(2, go_on_after_a_timeout, &job);
+    job.timeout_us = "300000";
+    ranks_expect_processes(2, commit_after_a_timeout, &job);
+    job.proxy = "auto";
+    ranks_expect_processes(2, commit_after_a_timeout, &job);
 }
 
 /* An FFN rank in host memory gives a batch back. */

@@ -148,6 +148,21 @@ static void a_stream_that_has_given_up_says_so_again(void)
     }
 }
 
+/* Nobody has asked for the plan's status since the GPU has given up. */
+static void a_plan_that_the_gpu_has_given_up_can_end(void)
+{
+    stream_job_begin(STEPAF_ATTENTION);
+    CU_ASSERT_EQUAL_FATAL(stream_job_commit(), STEPAF_OK);
+    CU_ASSERT_EQUAL(stream_job_start(NULL, NULL), STEPAF_OK);
+    CU_ASSERT_EQUAL(stepaf_plan_destroy(stream_job.plan), STEPAF_ERR_STATE);
+    stream_job.job->ctx->commit.changed = false;
+    stream_job_stream()->watch->fault = STEPAF_FAULT_TIMEOUT;
+    CU_ASSERT(!stepaf_stream_busy(stream_job_stream()));
+    CU_ASSERT_TRUE(stream_job.job->ctx->commit.changed);
+    CU_ASSERT_EQUAL(stepaf_plan_destroy(stream_job.plan), STEPAF_OK);
+    stream_job_end();
+}
+
 /* What streams still hold is sent all the same, to peers that live, though the operation has
  * failed. */
 static void sources_are_free_when_streams_have_come_by(void)
@@ -216,6 +231,7 @@ int main(void)
         {"a request is of its own wait alone", a_request_is_of_its_own_wait_alone},
         {"each part of a request says why", each_part_of_a_request_says_why_it_failed},
         {"a stream that has given up says so again", a_stream_that_has_given_up_says_so_again},
+        {"a plan that the GPU has given up can end", a_plan_that_the_gpu_has_given_up_can_end},
         {"sources are free when streams have come by", sources_are_free_when_streams_have_come_by},
         {"operations on streams are not measured", operations_on_streams_are_not_measured},
         CU_TEST_INFO_NULL,
