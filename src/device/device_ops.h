@@ -56,7 +56,7 @@ struct stepaf_gpu_export {
     uint8_t handle[STEPAF_GPU_IPC]; /* of the whole allocation */
     uint64_t offset;                /* of the piece in it */
     uint64_t bytes;                 /* from there to the end of the allocation */
-    uint64_t process;               /* the process that it belongs to, a random number */
+    uint64_t process;               /* the process that it belongs to, a random number; 0: none */
     uint64_t address;               /* of the piece, in that process */
 };
 

@@ -223,6 +223,9 @@ stepaf_status_t stepaf_streams_prepare_reach(struct stepaf_ctx *ctx);
 stepaf_status_t stepaf_streams_agree_reach(struct stepaf_ctx *ctx,
                                            const struct stepaf_advert *adverts, size_t *offsets,
                                            int64_t timeout_us, bool *again_p);
+/* Map a piece of the peer's GPU memory. */
+stepaf_status_t stepaf_stream_import(const struct stepaf_peer *peer,
+                                     const struct stepaf_gpu_export *exported, void **ptr_p);
 /* unmap: Release the peers' memory. free: Free this rank's own. */
 void stepaf_streams_unmap_host(struct stepaf_ctx *ctx, struct stepaf_streams *streams);
 void stepaf_streams_free_host(struct stepaf_ctx *ctx, struct stepaf_streams *streams);

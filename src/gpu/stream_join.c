@@ -33,7 +33,7 @@ static stepaf_status_t map_peer_memory(struct stepaf_peer *peer,
     if (!imports)
         return stepaf_error_no_memory(STEPAF_PHASE_COMMIT);
     streams->imports = imports;
-    status = stepaf_gpu_import(peer->ctx->gpu.device, exported, &ptr);
+    status = stepaf_stream_import(peer, exported, &ptr);
     if (status) {
         return stepaf_error_set_peer(
             STEPAF_ERR_NO_TRANSPORT, STEPAF_PHASE_COMMIT, peer->who,

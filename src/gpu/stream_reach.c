@@ -32,11 +32,25 @@ stepaf_status_t stepaf_streams_prepare_reach(struct stepaf_ctx *ctx)
     return STEPAF_OK;
 }
 
+/* Memory of this process is used at the address that the advert has, without a mapping. So the
+ * advert alone is not believed that it is this process's: the hellos must say the same. */
+stepaf_status_t stepaf_stream_import(const struct stepaf_peer *peer,
+                                     const struct stepaf_gpu_export *exported, void **ptr_p)
+{
+    const struct stepaf_ctx *ctx = peer->ctx;
+    const struct stepaf_rank *own = &ctx->job.ranks[ctx->job.boot.rank];
+    const struct stepaf_rank *its = &ctx->job.ranks[peer->who.world_rank];
+    struct stepaf_gpu_export checked = *exported;
+
+    if (own->node_id != its->node_id || own->pid != its->pid)
+        checked.process = 0; /* no process has this number */
+    return stepaf_gpu_import(ctx->gpu.device, &checked, ptr_p);
+}
+
 /* Find out whether this rank cannot map the peer's mailboxes. A failure is no answer. */
 static stepaf_status_t try_peer(const struct stepaf_peer *peer, const struct stepaf_advert *its,
                                 uint8_t *unreached_p)
 {
-    struct stepaf_gpu *gpu = peer->ctx->gpu.device;
     struct stepaf_stream_advert stream_advert;
     stepaf_status_t status;
     uint64_t bytes;
@@ -48,9 +62,9 @@ static stepaf_status_t try_peer(const struct stepaf_peer *peer, const struct ste
         return status;
     if (stream_advert.n_plans &&
         !stepaf_stream_advert_host(&stream_advert, peer->ctx->job.mesh.slot, &fd, &bytes)) {
-        *unreached_p = stepaf_gpu_import(gpu, &stream_advert.mailboxes, &ptr) != STEPAF_OK;
+        *unreached_p = stepaf_stream_import(peer, &stream_advert.mailboxes, &ptr) != STEPAF_OK;
         if (!*unreached_p)
-            stepaf_gpu_unimport(gpu, ptr);
+            stepaf_gpu_unimport(peer->ctx->gpu.device, ptr);
     }
     stepaf_stream_advert_free(&stream_advert);
     return STEPAF_OK;

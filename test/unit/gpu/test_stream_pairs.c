@@ -184,6 +184,31 @@ static void buffers_of_two_plans_are_not_written_in_place(void)
     }
 }
 
+static int count_mapped(void)
+{
+    int n = 0;
+
+    for (int i = 0; i < CPU_PIECES; i++)
+        n += cpu_device.pieces[i].base && cpu_device.pieces[i].by;
+    return n;
+}
+
+/* Memory of this process is used as it is if the peer is in this process, and not if the peer's
+ * advert alone says so. */
+static void only_ranks_of_this_process_have_its_memory(void)
+{
+    for (int same = 0; same < 2; same++) {
+        stream_job_begin(STEPAF_ATTENTION);
+        struct stepaf_ctx *ctx = stream_job.job->ctx;
+        if (!same)
+            ctx->job.ranks[ctx->peers[0].who.world_rank].pid++;
+        CU_ASSERT_EQUAL_FATAL(stream_job_commit(), STEPAF_OK);
+        CU_ASSERT_EQUAL(count_mapped(), same ? 0 : 1);
+        CU_ASSERT(ctx->gpu.streams->n_imports > 0);
+        stream_job_end();
+    }
+}
+
 int main(void)
 {
     CU_TestInfo tests[] = {
@@ -193,6 +218,7 @@ int main(void)
         {"each plan has a counterpart of its own", each_plan_has_a_counterpart_of_its_own},
         {"memory that cannot be shared", memory_that_cannot_be_shared_is_the_verdict},
         {"buffers of two plans", buffers_of_two_plans_are_not_written_in_place},
+        {"only ranks of this process have its memory", only_ranks_of_this_process_have_its_memory},
         CU_TEST_INFO_NULL,
     };
     return unit_run(tests);
