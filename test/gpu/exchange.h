@@ -35,6 +35,7 @@ struct gx_shape {
     int n_push, n_pull; /* 0 .. GX_TENSORS; pulls for each peer */
     size_t push[GX_TENSORS], pull[GX_TENSORS];
     enum gx_memory memory;
+    int host_source;  /* 1 + the tensor, each way, whose sources are in host memory; 0: none */
     bool own_receive; /* FFN ranks bring their receive buffers, of the same memory */
     unsigned skew;    /* bytes that every place is beside an allocation's start */
 };

@@ -18,8 +18,8 @@ static const struct {
     const char *name;
     void (*run)(struct fault *fault);
 } cases[] = {
-    {"waiting", fault_waiting}, {"load", fault_load},         {"graph", fault_graph},
-    {"silent", fault_silent},   {"finalize", fault_finalize},
+    {"waiting", fault_waiting}, {"load", fault_load},     {"full", fault_full},
+    {"graph", fault_graph},     {"silent", fault_silent}, {"finalize", fault_finalize},
 };
 
 static const struct gx_shape shapes[FAULT_PLANS] = {

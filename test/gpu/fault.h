@@ -42,6 +42,7 @@ bool fault_exchange(struct fault *fault, int plan, int n);
 
 void fault_waiting(struct fault *fault); /* fault_kill.c */
 void fault_load(struct fault *fault);
+void fault_full(struct fault *fault);
 void fault_graph(struct fault *fault);
 void fault_silent(struct fault *fault); /* fault_quiet.c */
 void fault_finalize(struct fault *fault);

@@ -4,7 +4,7 @@
 
 #include <unistd.h>
 
-enum { AFTER = 200, BATCH = 20 };
+enum { AFTER = 200, BATCH = 20, FULL = 4000 /* operations: more than a stream takes */ };
 
 /* Ranks that have nothing to do with the victim, in lanes of their own, go on. */
 static void go_on(struct fault *fault)
@@ -106,6 +106,27 @@ void fault_load(struct fault *fault)
     if (fault_meets(fault))
         for (int i = 0; i < FAULT_PLANS; i++)
             fault_told(fault, &fault->plans[i], STEPAF_ERR_PEER_LOST, hs_now_ns());
+    hs_sync(job);
+}
+
+/* The stream waits for the victim, and is so full that a call of the library waits for the
+ * stream. */
+void fault_full(struct fault *fault)
+{
+    struct hs_job *job = fault->job;
+    struct gx_plan *plan = &fault->plans[0];
+
+    hs_doom(job, fault_victim_world(fault));
+    if (fault_is_victim(fault))
+        pause(); /* for the end */
+    fault_kill_later(fault);
+    for (int n = 0; fault_meets(fault) && n < FULL && drive(plan);)
+        n++;
+    fault_killed(fault);
+    if (fault_meets(fault)) {
+        fault_released(plan->stream, fault_kill_time(fault), fault->notice_ms);
+        fault_told(fault, plan, STEPAF_ERR_PEER_LOST, fault_kill_time(fault));
+    }
     hs_sync(job);
 }
 

@@ -5,13 +5,13 @@
  * fewer. */
 #include "gpu/exchange.h"
 
-enum { PLANS_MAX = 2 * GX_MEMORIES, MIB = 1 << 20 };
+enum { PLANS_MAX = 2 * GX_MEMORIES + 1, MIB = 1 << 20 };
 
 static struct gx_plan plans[PLANS_MAX];
 static int n_plans;
 
 /* Small tensors, some by pieces, some too large for that. */
-static bool make(struct hs_job *job, enum gx_memory memory, bool own_receive)
+static bool make(struct hs_job *job, enum gx_memory memory, bool own_receive, int host_source)
 {
     struct gx_shape shape = {.depth = 2,
                              .n_push = 3,
@@ -19,6 +19,7 @@ static bool make(struct hs_job *job, enum gx_memory memory, bool own_receive)
                              .n_pull = 2,
                              .pull = {17 * MIB / 2, 100},
                              .memory = memory,
+                             .host_source = host_source,
                              .own_receive = own_receive,
                              .skew = own_receive ? 9 : 0};
 
@@ -34,10 +35,10 @@ static bool make_all(struct hs_job *job)
     for (enum gx_memory memory = 0; memory < GX_MEMORIES; memory++) {
         if (!gx_memory_works(memory)) /* the same on all ranks: they are on one node */
             continue;
-        if (!make(job, memory, false) || !make(job, memory, true))
+        if (!make(job, memory, false, 0) || !make(job, memory, true, 0))
             return false;
     }
-    return true;
+    return make(job, GX_LIBRARY, false, 2); /* of both kinds */
 }
 
 /* After some operations with all kinds side by side: free what was allocated by the library. */

@@ -41,6 +41,15 @@ static bool bring(struct gx_plan *plan, size_t bytes, unsigned more, unsigned ch
     return gx_memory(plan->ctx, plan->shape.memory, bytes, plan->shape.skew + more, ptr_p);
 }
 
+/* Bring the memory from which tensor @a i is sent. */
+static bool bring_source(struct gx_plan *plan, int i, size_t bytes, unsigned more,
+                         unsigned char **ptr_p)
+{
+    if (plan->shape.host_source == i + 1)
+        return gx_memory(plan->ctx, GX_HOST, bytes, plan->shape.skew + more, ptr_p);
+    return bring(plan, bytes, more, ptr_p);
+}
+
 /* An FFN rank's receive buffers: for each key a slice for each attention rank. */
 static bool bring_receive(struct gx_plan *plan)
 {
@@ -61,11 +70,14 @@ bool gx_plan_memory(struct gx_plan *plan)
     bool attention = is_attention(plan), good = true;
 
     for (int i = 0; attention && i < shape->n_push; i++)
-        good = good && bring(plan, shape->push[i], (unsigned)i, &plan->source[i]);
+        good = good && bring_source(plan, i, shape->push[i], (unsigned)i, &plan->source[i]);
     /* Pulls come to, and answers go from, a place for each peer and slot. */
-    for (int i = 0; i < plan->job->peers * shape->n_pull; i++)
-        good = good && bring(plan, shape->pull[i % shape->n_pull] * shape->depth, (unsigned)i,
-                             attention ? &plan->target[i] : &plan->source[i]);
+    for (int i = 0; good && i < plan->job->peers * shape->n_pull; i++) {
+        size_t bytes = shape->pull[i % shape->n_pull] * shape->depth;
+        good = attention
+                   ? bring(plan, bytes, (unsigned)i, &plan->target[i])
+                   : bring_source(plan, i % shape->n_pull, bytes, (unsigned)i, &plan->source[i]);
+    }
     return good && (attention || !shape->own_receive || bring_receive(plan));
 }
 
