@@ -11,11 +11,17 @@
  * nothing to do any more, and what these graphs read before they look at the words. */
 static void retire_streams(struct stepaf_ctx *ctx, struct stepaf_streams *streams)
 {
+    bool frees = streams->mailboxes && !streams->captured;
     uint32_t over = 1;
 
     for (uint32_t i = 0; i < streams->n_failed; i++) /* remaining waits may end */
         (void)stepaf_gpu_write(ctx->gpu.device, streams->failed[i], &over, sizeof(over));
     streams->n_failed = 0;
+    if (frees) {
+        stepaf_gpu_free(ctx->gpu.device,
+                        streams->mailboxes); /* waits until those have come to their end */
+        streams->mailboxes = NULL;
+    }
     for (uint32_t i = 0; i < streams->n_imports; i++)
         stepaf_gpu_unimport(ctx->gpu.device, streams->imports[i]);
     free(streams->imports);
@@ -29,12 +35,8 @@ static void retire_streams(struct stepaf_ctx *ctx, struct stepaf_streams *stream
     streams->reach = NULL;
     free(streams->stream_advert.data);
     streams->stream_advert = (struct stepaf_pack){0};
-    if (streams->mailboxes && !streams->captured) {
-        stepaf_gpu_free(ctx->gpu.device,
-                        streams->mailboxes); /* waits until those have come to their end */
-        streams->mailboxes = NULL;
+    if (frees)
         stepaf_streams_free_host(ctx, streams);
-    }
     stepaf_proxies_retire(ctx, streams);
 }
 
