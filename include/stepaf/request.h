@@ -22,9 +22,9 @@ extern "C" {
  *  cannot be read because its registered memory was unmapped: the operation, or the answer, was not
  *  sent; no peer is lost).
  *
- *  An operation on a stream may also end by STEPAF_ERR_TIMEOUT, after STEPAF_STREAM_TIMEOUT_US, or
- *  by another failure of its plan. Further waits then return STEPAF_ERR_TIMEOUT again; if
- *  stepaf_plan_status returns STEPAF_OK instead, the operation is still in flight.
+ *  An operation on a stream may also end by STEPAF_ERR_TIMEOUT, after STEPAF_STREAM_TIMEOUT_US.
+ *  Further waits, and stepaf_test, then return it again; while the operation is still in flight,
+ *  stepaf_test returns STEPAF_INPROGRESS.
  *
  *  Blocks for at most @a timeout_us. */
 STEPAF_API stepaf_status_t stepaf_wait(stepaf_request_h request, int64_t timeout_us);
@@ -82,7 +82,8 @@ STEPAF_API stepaf_status_t stepaf_test(stepaf_request_h request);
 /** Wait until one of @a n requests of one context is complete. NULL entries and requests that have
  *  been waited for are ignored.
  *  @param index_p  index of the request that ended, also if it failed.
- *  @return that request's result, as for stepaf_wait; STEPAF_ERR_TIMEOUT (none is complete);
+ *  @return that request's result, as for stepaf_wait, which may be STEPAF_ERR_TIMEOUT for an
+ *  operation on a stream; STEPAF_ERR_TIMEOUT without an index (none is complete);
  *  STEPAF_ERR_STATE (nothing to wait for); STEPAF_ERR_INVALID (@a n, or requests of several
  *  contexts).
  *

@@ -178,15 +178,17 @@ PyObject *stepaf_py_done_long(const context_obj *ctx, stepaf_status_t status);
 struct waiter {
     context_obj *ctx;
     int64_t deadline_ns;
+    int64_t early_ns; /* a time-out of the piece cannot come before this */
 };
 
 struct waiter stepaf_py_waiter(context_obj *ctx, int64_t timeout_us);
 
 /* Duration of the next piece. */
-int64_t stepaf_py_piece_us(const struct waiter *waiter);
+int64_t stepaf_py_piece_us(struct waiter *waiter);
 
 /* Handle the result of a piece. Returns -1: an exception is set; 0: wait for another piece; 1:
- * this is the result of the whole wait. */
+ * this is the result of the whole wait. A STEPAF_ERR_TIMEOUT before the time of the piece is over is
+ * one: that of an operation on a stream, which STEPAF_STREAM_TIMEOUT_US has ended. */
 int stepaf_py_piece_done(const struct waiter *waiter, stepaf_status_t status);
 
 /* Convert a timeout argument: None, or seconds. Returns false with the exception set on failure. */

@@ -383,8 +383,9 @@ PyObject *stepaf_py_wait_any(PyObject *module, PyObject *args, PyObject *kwargs)
         struct waiter waiter = stepaf_py_waiter(ctx, timeout_us);
         do {
             int64_t piece_us = timeout_us ? stepaf_py_piece_us(&waiter) : 0;
+            index = -1;
             UNLOCKED(ctx, false, status = LIB(wait_any)(handles, (int)n, piece_us, &index));
-            done = stepaf_py_piece_done(&waiter, status);
+            done = index >= 0 ? 1 : stepaf_py_piece_done(&waiter, status);
         } while (done == 0);
     } else {
         done = -1;
@@ -395,7 +396,7 @@ PyObject *stepaf_py_wait_any(PyObject *module, PyObject *args, PyObject *kwargs)
     Py_DECREF(list);
     if (done < 0)
         return NULL;
-    if (status && timeout_us == 0 && status == STEPAF_ERR_TIMEOUT)
+    if (status == STEPAF_ERR_TIMEOUT && timeout_us == 0 && index < 0)
         return stepaf_py_raise_plain(status);
     return status ? stepaf_py_raise(status) : PyLong_FromLong(index);
 }

@@ -38,11 +38,13 @@ struct waiter stepaf_py_waiter(context_obj *ctx, int64_t timeout_us)
     return (struct waiter){.ctx = ctx, .deadline_ns = now_ns() + us * 1000};
 }
 
-int64_t stepaf_py_piece_us(const struct waiter *waiter)
+int64_t stepaf_py_piece_us(struct waiter *waiter)
 {
-    int64_t left_us = (waiter->deadline_ns - now_ns()) / 1000;
+    int64_t now = now_ns(), left_us = (waiter->deadline_ns - now) / 1000;
+    int64_t piece_us = left_us <= 0 ? 1 : left_us < PIECE_US ? left_us : PIECE_US;
 
-    return left_us <= 0 ? 1 : left_us < PIECE_US ? left_us : PIECE_US;
+    waiter->early_ns = now + piece_us * 500; /* the library's clock is another one: half of it */
+    return piece_us;
 }
 
 int stepaf_py_piece_done(const struct waiter *waiter, stepaf_status_t status)
@@ -53,7 +55,8 @@ int stepaf_py_piece_done(const struct waiter *waiter, stepaf_status_t status)
         (void)stepaf_py_refuse(STEPAF_ERR_CANCELED, "%s", closed_meanwhile);
         return -1;
     }
-    if (now_ns() >= waiter->deadline_ns)
+    int64_t now = now_ns();
+    if (now >= waiter->deadline_ns || now < waiter->early_ns)
         return 1;
     if (PyErr_CheckSignals())
         return -1;

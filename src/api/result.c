@@ -4,6 +4,7 @@
 #include "api/fill.h"
 #include "api/handles.h"
 #include "core/op_result.h"
+#include "core/peer.h"
 #include "core/plan.h"
 #include "core/progress.h"
 
@@ -25,8 +26,8 @@ stepaf_status_t stepaf_part_status(struct stepaf_op *op, uint32_t p)
         if (op->plan->stream && !peer->lost) /* all parts have failed with the operation */
             return stepaf_op_result(op);
         return stepaf_error_set_peer(STEPAF_ERR_PEER_LOST, STEPAF_PHASE_RESPONSE, peer->who,
-                                     STEPAF_WHO_FORMAT " is lost: %s", STEPAF_WHO_ARGS(peer->who),
-                                     peer->reason);
+                                     STEPAF_WHO_FORMAT " %s lost: %s", STEPAF_WHO_ARGS(peer->who),
+                                     peer->lost ? "is" : "was", stepaf_peer_why_lost(peer));
     case STEPAF_OP_PEER_CANCELED:
         return stepaf_error_set_peer(STEPAF_ERR_CANCELED, STEPAF_PHASE_RESPONSE, peer->who,
                                      STEPAF_WHO_FORMAT " released the batch without an answer",

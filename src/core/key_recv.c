@@ -195,8 +195,11 @@ static stepaf_status_t allocate_kind(struct stepaf_ctx *ctx, stepaf_mem_kind_t k
             return status;
         struct stepaf_recv_buf *recv_buf =
             recv_buf_add(ctx, key, region, at, slice_bytes(key), ranks, n);
-        if (!recv_buf)
+        if (!recv_buf) {
+            if (!region->uses)
+                stepaf_region_drop(ctx, region); /* no key leads to it */
             return stepaf_error_no_memory(STEPAF_PHASE_COMMIT);
+        }
         recv_buf->library = true;
         at += n * slice_bytes(key);
     }

@@ -3,6 +3,7 @@
 #include "core/op_result.h"
 #include "core/ctx.h"
 #include "core/feature.h"
+#include "core/peer.h"
 #include "core/plan.h"
 
 void stepaf_op_end(struct stepaf_op *op, stepaf_status_t status, int peer)
@@ -38,7 +39,7 @@ stepaf_status_t stepaf_op_result(struct stepaf_op *op)
         return stepaf_error_set_peer(
             status, STEPAF_PHASE_RESPONSE, peer->who,
             STEPAF_WHO_FORMAT " was lost before it answered operation %u of plan %u: %s",
-            STEPAF_WHO_ARGS(peer->who), op->seq, op->plan->index, peer->reason);
+            STEPAF_WHO_ARGS(peer->who), op->seq, op->plan->index, stepaf_peer_why_lost(peer));
     if (status == STEPAF_ERR_UNREGISTERED && !op->plan->stream)
         return stepaf_error_set(status, STEPAF_PHASE_PUSH,
                                 "operation %u of plan %u: a source is in registered memory of this "

@@ -38,3 +38,8 @@ void stepaf_peer_release(struct stepaf_peer *peer)
     peer->rmems = NULL;
     peer->n_rmems = 0;
 }
+
+const char *stepaf_peer_why_lost(const struct stepaf_peer *peer)
+{
+    return peer->lost ? peer->reason : "another process has taken its place since";
+}

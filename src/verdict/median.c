@@ -12,6 +12,8 @@ void stepaf_median_add(struct stepaf_median *median, int64_t ns)
     median->ns[median->n++ % STEPAF_MEDIAN_SAMPLES] = ns < 0            ? 0
                                                       : ns > UINT32_MAX ? UINT32_MAX
                                                                         : (uint32_t)ns;
+    if (!median->n) /* it has wrapped */
+        median->n = 2 * STEPAF_MEDIAN_SAMPLES;
     kept = median->n < STEPAF_MEDIAN_SAMPLES ? median->n : STEPAF_MEDIAN_SAMPLES;
     for (uint32_t i = 0; i < kept; i++) { /* few samples, and off the hot path */
         uint32_t at = i;

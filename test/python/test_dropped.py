@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """What the program drops while it is in use ends later: plans whose batches a peer holds, and memory that
-cannot be freed yet; and tensors of plans end with their memory. For the last two, functions of the library are
-replaced, where there is a compiler: one fails, the other needs a plan on streams."""
+cannot be freed yet; and tensors of plans end with their memory; waits end with an operation that has timed out itself.
+For the last three, functions of the library are replaced, where there is a compiler: they fail, or need a plan on
+streams."""
 
 import atexit
 import ctypes
@@ -18,9 +19,11 @@ INSTEAD = """
 #include <dlfcn.h>
 #include <signal.h>
 #include <stepaf/memory.h>
+#include <stepaf/request.h>
 #include <stepaf/stream.h>
 
 int calls, status, signal_number; /* a status that is not 0 is returned */
+int timed_out;                    /* so have operations, on streams */
 void *place;                      /* of the plan's tensor */
 
 stepaf_status_t stepaf_free(stepaf_context_h ctx, void *ptr)
@@ -31,6 +34,26 @@ stepaf_status_t stepaf_free(stepaf_context_h ctx, void *ptr)
     if (signal_number)
         raise(signal_number);
     return status ? (stepaf_status_t)status : real(ctx, ptr);
+}
+
+stepaf_status_t stepaf_wait(stepaf_request_h request, int64_t timeout_us)
+{
+    __typeof__(stepaf_wait) *real = (__typeof__(stepaf_wait) *)dlsym(RTLD_NEXT, "stepaf_wait");
+
+    calls++;
+    return timed_out ? STEPAF_ERR_TIMEOUT : real(request, timeout_us);
+}
+
+stepaf_status_t stepaf_wait_any(const stepaf_request_h *requests, int n, int64_t timeout_us, int *index_p)
+{
+    __typeof__(stepaf_wait_any) *real =
+        (__typeof__(stepaf_wait_any) *)dlsym(RTLD_NEXT, "stepaf_wait_any");
+
+    calls++;
+    if (!timed_out)
+        return real(requests, n, timeout_us, index_p);
+    *index_p = 0;
+    return STEPAF_ERR_TIMEOUT;
 }
 
 stepaf_status_t stepaf_plan_tensor(stepaf_plan_h plan, unsigned slot, int peer, int index,
@@ -184,6 +207,34 @@ def plan_tensors(ctx):
     ctx.barrier()
 
 
+def own_timeout(ctx):
+    """An operation whose plan has ended by a timeout of its own ends the wait, however long that may be."""
+    calls, timed_out = (ctypes.c_int.in_dll(instead, name) for name in ("calls", "timed_out"))
+    ctx.push_key(X, 8)
+    if ctx.role == stepaf.Role.FFN:
+        ctx.commit()
+        ctx.barrier()
+        ctx.recv().release()
+        ctx.barrier()
+        return
+    x = ctx.alloc(8)
+    plan = ctx.plan({X: x})
+    ctx.commit()
+    request = plan.start()
+    timed_out.value = 1
+    for wait in (lambda: request.wait(60), lambda: stepaf.wait_any([request], 60)):
+        calls.value = 0
+        try:
+            wait()
+            raise AssertionError("it has not timed out")
+        except TimeoutError:
+            assert calls.value == 1, calls.value
+    timed_out.value = 0
+    ctx.barrier()
+    request.wait()
+    ctx.barrier()
+
+
 class Dropped(job.TestCase):
     def test_plans(self):
         self.run_job(dropped_plans)
@@ -191,6 +242,10 @@ class Dropped(job.TestCase):
     @unittest.skipUnless(instead, "no compiler")
     def test_late_memory(self):
         self.run_job(late_memory)
+
+    @unittest.skipUnless(instead, "no compiler")
+    def test_own_timeout(self):
+        self.run_job(own_timeout)
 
     @unittest.skipUnless(instead, "no compiler")
     def test_plan_tensors(self):

@@ -69,6 +69,10 @@ static void the_median_is_that_of_the_last(void)
     CU_ASSERT_EQUAL(median.median, 0);
     stepaf_median_add(&median, 5000000000);
     CU_ASSERT_EQUAL(median.ns[(median.n - 1) % STEPAF_MEDIAN_SAMPLES], UINT32_MAX);
+    median.n = UINT32_MAX; /* samples, after a year */
+    for (int i = 0; i < 2 * STEPAF_MEDIAN_SAMPLES; i++)
+        stepaf_median_add(&median, 9);
+    CU_ASSERT_EQUAL(median.median, 9);
 }
 
 static void nothing_is_late_before_the_usual_is_known(void)
