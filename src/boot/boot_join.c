@@ -3,6 +3,7 @@
 
 #include "boot/boot_join.h"
 
+#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -96,7 +97,8 @@ static stepaf_status_t read_place(const struct stepaf_env *env, struct stepaf_jo
     if (join_p->is_named)
         snprintf(join_p->job, sizeof join_p->job, "%s", env->local_job);
     else /* a given name cannot contain a space */
-        snprintf(join_p->job, sizeof join_p->job, "of session %ld", (long)getsid(0));
+        snprintf(join_p->job, sizeof join_p->job, "of session %ld in %" PRIu64, (long)getsid(0),
+                 stepaf_boot_local_pid_space());
     return STEPAF_OK;
 }
 

@@ -28,7 +28,7 @@ stepaf_status_t stepaf_boot_join(const struct stepaf_env *env, stepaf_boot_t *bo
  * of the machine can connect to such a name, or take it first; therefore both sides ask the kernel
  * which user owns the process at the other end. */
 struct stepaf_join {
-    char job[STEPAF_ENV_NAME_MAX + 1]; /* if not set, derived from the session of the processes */
+    char job[STEPAF_ENV_NAME_MAX + 1]; /* if not set, derived from session and PID namespace */
     bool is_named;                     /* STEPAF_LOCAL_JOB is set */
     int rank;
     int size;

@@ -70,6 +70,9 @@ enum stepaf_local_fate {
     STEPAF_LOCAL_LEFT
 };
 
+/* Return a number for the PID namespace of this process; 0 if the system does not tell. Numbers of
+ * processes and sessions are unique only within one. */
+uint64_t stepaf_boot_local_pid_space(void);
 /* Make this process the rank from now on: others notice when the process ends. */
 void stepaf_boot_local_hold(struct stepaf_boot_local *local, int rank);
 /* Mark the rank of this process as left: it will not come any more. */

@@ -10,13 +10,17 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+uint64_t stepaf_boot_local_pid_space(void)
+{
+    struct stat space;
+
+    return stat("/proc/self/ns/pid", &space) == 0 ? (uint64_t)space.st_ino : 0;
+}
+
 /* Return what identifies this process: its number and the PID namespace of that number. */
 static uint64_t own_name(void)
 {
-    struct stat space;
-    uint64_t number = (uint32_t)getpid();
-
-    return stat("/proc/self/ns/pid", &space) == 0 ? (uint64_t)space.st_ino << 32 | number : number;
+    return stepaf_boot_local_pid_space() << 32 | (uint32_t)getpid();
 }
 
 static struct flock lock_of(int rank)

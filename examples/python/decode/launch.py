@@ -45,7 +45,7 @@ def start(procs, returning):
     the others; but from rank returning on, one that a signal ends is started again, to take its place,
     for which it may come too late."""
     env = dict(os.environ, WORLD_SIZE=str(procs), STEPAF_LOCAL_SIZE=str(procs),
-               STEPAF_LOCAL_JOB=f"decode-{os.getpid()}", MASTER_ADDR="127.0.0.1",
+               STEPAF_LOCAL_JOB=f"decode-{secrets.token_hex(8)}", MASTER_ADDR="127.0.0.1",
                MASTER_PORT=str(_free_port()))
     env.setdefault("OMP_NUM_THREADS", str(max(1, (os.cpu_count() or 1) // procs)))
     command = [sys.executable, *_flags(), *sys.argv]

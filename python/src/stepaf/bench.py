@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import secrets
 import subprocess
 import sys
 import time
@@ -107,7 +108,7 @@ def main() -> int:
     if "STEPAF_LOCAL_RANK" in os.environ:
         _rank(options.count, options.threads)
         return 0
-    job = dict(os.environ, STEPAF_LOCAL_SIZE="2", STEPAF_LOCAL_JOB=f"bench-{os.getpid()}")
+    job = dict(os.environ, STEPAF_LOCAL_SIZE="2", STEPAF_LOCAL_JOB=f"bench-{secrets.token_hex(8)}")
     command = [sys.executable, "-m", "stepaf.bench", "--count", str(options.count), "--threads",
                options.threads]
     ranks = [subprocess.Popen(command, env=dict(job, STEPAF_LOCAL_RANK=str(rank)))

@@ -1,15 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Ranks of one machine that were started one by one: how they find each other, and what all are
  * told when that does not come about. */
-#define _GNU_SOURCE 1 /* pipe2 */
+#define _GNU_SOURCE 1 /* pipe2, unshare */
 
 #include <errno.h>
 #include <fcntl.h>
+#include <sched.h>
 #include <signal.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
 
 #include "joins.h"
+
+enum { SKIPPED = 77 };
 
 static void all_find_each_other(void)
 {
@@ -450,10 +453,48 @@ static void jobs_without_a_name_are_of_their_sessions(void)
     }
 }
 
+/* A container that shares the network: its first process has the number 1, as in any other. Ends
+ * with SKIPPED where no PID namespace can be made. */
+static pid_t start_container(int first_byte, int to)
+{
+    pid_t child = fork();
+    int status;
+
+    if (child)
+        return child;
+    if (unshare(geteuid() ? CLONE_NEWUSER | CLONE_NEWPID : CLONE_NEWPID) != 0)
+        _exit(SKIPPED);
+    pid_t first = start_session(first_byte, to);
+    _exit(first < 0 ? SKIPPED : waitpid(first, &status, 0) != first || status != 0);
+}
+
+static void jobs_without_a_name_are_of_their_containers(void)
+{
+    int go[2], is_waiting[2], status;
+    char byte;
+
+    CU_ASSERT_FATAL(!pipe2(go, O_CLOEXEC) && !pipe2(is_waiting, O_CLOEXEC));
+    pid_t first = start_container(go[0], is_waiting[1]);
+    close(is_waiting[1]);
+    if (read(is_waiting[0], &byte, 1) == 1) {
+        pid_t second = start_container(-1, -1);
+        CU_ASSERT(waitpid(second, &status, 0) == second && status == 0);
+        CU_ASSERT_EQUAL(write(go[1], "x", 1), 1);
+        CU_ASSERT(waitpid(first, &status, 0) == first && status == 0);
+    } else {
+        CU_ASSERT(waitpid(first, &status, 0) == first && WEXITSTATUS(status) == SKIPPED);
+    }
+    close(go[0]);
+    close(go[1]);
+    close(is_waiting[0]);
+}
+
 int main(void)
 {
     CU_TestInfo tests[] = {
         {"jobs without a name are of their sessions", jobs_without_a_name_are_of_their_sessions},
+        {"jobs without a name are of their containers",
+         jobs_without_a_name_are_of_their_containers},
         {"init needs no launcher", init_needs_no_launcher},
         {"all find each other", all_find_each_other},
         {"one context after the other", one_context_after_the_other},
