@@ -145,6 +145,12 @@ STEPAF_INIT_TIMEOUT_US=1000000 ranks "$rank"
 check "hosts that do not reach each other" "1 1 1" "" "\
 start: tcp bootstrap: exchange: world rank 2 cannot reach world rank 1: No route to host: STEPAF_INIT_TIMEOUT_US is 1000000 us"
 ip netns exec h3 ip route del unreachable $hosts_net4.2/32
+# What rank 2 sends to rank 1 gets lost without a word.
+ip netns exec h3 ip neigh replace $hosts_net4.2 lladdr 02:00:00:00:00:77 dev eth0 nud permanent
+STEPAF_INIT_TIMEOUT_US=4000000 ranks "$rank"
+check "a firewall between two hosts" "1 1 1" "" "\
+start: tcp bootstrap: exchange: world rank 2 cannot reach world rank 1: no answer (does a firewall drop packets?): STEPAF_INIT_TIMEOUT_US is 4000000 us"
+ip netns exec h3 ip neigh del $hosts_net4.2 dev eth0
 
 # Pods: each knows its number by its name.
 for index in 1 2 3; do

@@ -264,9 +264,10 @@ stepaf_status_t stepaf_control_meet_guest(struct stepaf_control *control, int64_
 
 /* The calls of one rank to another. */
 struct stepaf_control_try {
-    int64_t again_ns; /* when the next call is due */
-    bool is_own;      /* this rank itself lacks something for a call */
-    char why[160];    /* why the last call failed; empty: it has not */
+    int64_t again_ns;  /* when the next call is due */
+    int64_t silent_ns; /* since when a call is known to be in progress; 0: none is */
+    bool is_own;       /* this rank itself lacks something for a call */
+    char why[160];     /* why the last call failed; empty: it has not */
 };
 
 /* Wait for an event, as stepaf_control_wait does; while there is no connection to @a rank, call it

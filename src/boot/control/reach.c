@@ -11,8 +11,9 @@
 #include "boot/control/socket.h"
 
 enum {
-    AGAIN_NS = 20000000, /* before a call is tried again */
-    NEWS_NS = 500000000  /* beyond the deadline, to receive what others know */
+    AGAIN_NS = 20000000,    /* before a call is tried again */
+    SILENT_NS = 2000000000, /* for a call, before that counts as no answer */
+    NEWS_NS = 500000000     /* beyond the deadline, to receive what others know */
 };
 
 static const char *channel_word(int channel)
@@ -94,6 +95,21 @@ static bool call_rank(struct stepaf_control *control, int rank)
     return true;
 }
 
+/* The kernel of the other host answers a call even if no process looks, so an answer that does not
+ * come is not the other rank's doing. The call goes on. */
+static void note_silence(const struct stepaf_control_link *link, struct stepaf_control_try *attempt,
+                         int64_t now_ns)
+{
+    if (link->state != STEPAF_CONTROL_CALLING)
+        return;
+    if (attempt->silent_ns == 0)
+        attempt->silent_ns = now_ns;
+    if (now_ns - attempt->silent_ns < SILENT_NS)
+        return;
+    attempt->is_own = false;
+    snprintf(attempt->why, sizeof attempt->why, "no answer (does a firewall drop packets?)");
+}
+
 /* Call the rank, if it is this rank's part to do so and no call is in progress. Returns when to
  * check again. */
 static int64_t call_if_down(struct stepaf_control *control, int rank,
@@ -107,8 +123,11 @@ static int64_t call_if_down(struct stepaf_control *control, int rank,
     if (link && link->state != STEPAF_CONTROL_CLOSED) {
         if (link->state == STEPAF_CONTROL_UP)
             *attempt->why = '\0';
+        else
+            note_silence(link, attempt, now_ns);
         return deadline_ns;
     }
+    attempt->silent_ns = 0;
     if (link) {
         attempt->is_own = false;
         snprintf(attempt->why, sizeof attempt->why, "%s",
