@@ -1,7 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The message that a host receives on ssh's standard input, where no other user sees it: the
  * host's ranks, their environment, and the program. Format: a line with the number of bytes,
- * then words, each terminated by a zero byte. */
+ * then words, each terminated by a zero byte.
+ *
+ * From then on, each byte is a beat: the number of seconds for which the sender may now be silent,
+ * 0 for ever. A host that hears nothing for longer ends its ranks. Before the first beat there is
+ * no limit: the sender may be of a version that sends none. */
 #ifndef RUN_JOB_H
 #define RUN_JOB_H
 
@@ -9,7 +13,7 @@
 
 #include "words.h"
 
-enum { RUN_JOB_BYTES_MAX = 1 << 20 };
+enum { RUN_JOB_BYTES_MAX = 1 << 20, RUN_BEAT_MS = 5000, RUN_SILENCE_S = 30 };
 
 struct run_host_job {
     int first; /* first rank */

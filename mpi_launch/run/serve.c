@@ -18,7 +18,7 @@
 #include "job.h"
 #include "signals.h"
 
-enum { KILL_MS = 2000, SIGNALED = 128 };
+enum { KILL_MS = 2000, LOOK_MS = 5000, SIGNALED = 128 };
 
 struct service {
     struct run_host_job job;
@@ -27,6 +27,8 @@ struct service {
     int code;        /* of the first that has failed */
     int is_ending;   /* all have been asked to end */
     long long at_ms; /* when they are killed */
+    /* How long stepaf-run may be silent, 0: for ever; and how long it has been. */
+    long long silence_ms, silent_ms;
 };
 
 static long long serve_now_ms(void)
@@ -122,26 +124,62 @@ static void reap_ranks(struct service *service)
     }
 }
 
+/* Take what has arrived from stepaf-run. */
+static void hear_run(struct service *service, struct pollfd *input)
+{
+    unsigned char beats[256];
+    ssize_t got = read(input->fd, beats, sizeof(beats));
+
+    service->silent_ms = 0;
+    if (got > 0) {
+        service->silence_ms = beats[got - 1] * 1000LL;
+        return;
+    }
+    input->fd = -1;
+    service->silence_ms = 0;
+    end_service(service, SIGNALED + SIGTERM);
+}
+
+/* Nothing has arrived for @a ms. Of a time in which this process did not run, little counts: what
+ * stepaf-run has sent meanwhile is still to be read. */
+static void note_quiet(struct service *service, long long ms)
+{
+    service->silent_ms += ms < LOOK_MS ? ms : LOOK_MS;
+    if (service->silence_ms && service->silent_ms >= service->silence_ms)
+        end_service(service, SIGNALED + SIGTERM);
+}
+
+/* Return for how long to wait, or -1 for ever. */
+static int serve_wait_ms(struct service *service)
+{
+    long long left_ms = service->is_ending ? service->at_ms - serve_now_ms() : -1;
+    long long quiet_ms = service->silence_ms - service->silent_ms;
+
+    if (service->is_ending && left_ms <= 0) {
+        signal_all(service, SIGKILL);
+        service->at_ms = serve_now_ms() + KILL_MS;
+        left_ms = KILL_MS;
+    }
+    if (service->is_ending || !service->silence_ms)
+        return (int)left_ms;
+    return (int)(quiet_ms < LOOK_MS ? quiet_ms : LOOK_MS);
+}
+
 static void watch_ranks(struct service *service, int signals)
 {
     struct pollfd polls[2] = {{.fd = STDIN_FILENO, .events = POLLIN},
                               {.fd = signals, .events = POLLIN}};
     struct signalfd_siginfo info;
-    char sink[256];
 
     while (service->n_running > 0) {
-        long long left_ms = service->is_ending ? service->at_ms - serve_now_ms() : -1;
-        if (service->is_ending && left_ms <= 0) {
-            signal_all(service, SIGKILL);
-            service->at_ms = serve_now_ms() + KILL_MS;
-            left_ms = KILL_MS;
-        }
-        if (poll(polls, 2, (int)left_ms) < 0)
+        int wait_ms = serve_wait_ms(service);
+        long long before_ms = serve_now_ms();
+        if (poll(polls, 2, wait_ms) < 0)
             polls[0].revents = polls[1].revents = 0;
-        if (polls[0].revents && read(STDIN_FILENO, sink, sizeof(sink)) <= 0) {
-            polls[0].fd = -1;
-            end_service(service, SIGNALED + SIGTERM);
-        }
+        if (polls[0].revents)
+            hear_run(service, &polls[0]);
+        else
+            note_quiet(service, serve_now_ms() - before_ms);
         if (polls[1].revents && read(signals, &info, sizeof(info)) == (ssize_t)sizeof(info) &&
             info.ssi_signo != SIGCHLD)
             end_service(service, SIGNALED + (int)info.ssi_signo);

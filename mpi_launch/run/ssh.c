@@ -327,9 +327,9 @@ static void watch_fleet(struct fleet *fleet, int signals)
 
     /* A stream can outlive its ssh, where something in the background holds it. */
     while (polls && (fleet->n_running > 0 || (streams_open(fleet) && !fleet->is_ending))) {
-        int left_ms = time_left(fleet, limit_ms);
+        int left_ms = time_left(fleet, limit_ms), beat_ms = run_fleet_beat(fleet, ssh_now_ms());
         fill_polls(fleet, signals, polls);
-        int n_ready = poll(polls, n, left_ms);
+        int n_ready = poll(polls, n, left_ms < 0 || left_ms > beat_ms ? beat_ms : left_ms);
         if (n_ready == 0 || (n_ready < 0 && errno == EINTR))
             continue;
         if (n_ready < 0) { /* no memory in the kernel: what is left is to end */

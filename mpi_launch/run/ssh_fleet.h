@@ -27,6 +27,7 @@ struct remote {
     int in;    /* what holds its ranks alive; -1: closed */
     char *job;
     size_t job_bytes, sent;
+    long long beat_ms; /* when the next beat is due */
     struct stream streams[2];
 };
 
@@ -54,6 +55,9 @@ int run_fleet_make_jobs(struct fleet *fleet, char **words);
 /* The one command that a remote shell gets: the caller's to free. NULL: this program does not know
  * its name. */
 char *run_fleet_command(void);
+
+/* Send beats to the hosts that have their job. Returns how long to wait until the next call. */
+int run_fleet_beat(struct fleet *fleet, long long now_ms);
 
 /* Start the ssh, with @a mask of signals. -1 with a sentence. */
 int run_fleet_start(const struct fleet *fleet, struct remote *remote, const char *command,

@@ -86,6 +86,21 @@ char *run_fleet_command(void)
     return text;
 }
 
+/* A pipe that is full has beats enough, and an ssh that has ended says why. */
+int run_fleet_beat(struct fleet *fleet, long long now_ms)
+{
+    const unsigned char beat = RUN_SILENCE_S;
+
+    for (int i = 0; i < fleet->hosts.n; i++) {
+        struct remote *remote = &fleet->remotes[i];
+        if (remote->in < 0 || remote->sent < remote->job_bytes || now_ms < remote->beat_ms)
+            continue;
+        (void)!write(remote->in, &beat, sizeof(beat));
+        remote->beat_ms = now_ms + RUN_BEAT_MS;
+    }
+    return RUN_BEAT_MS;
+}
+
 static _Noreturn void become_ssh(const struct fleet *fleet, const char *host, const char *command,
                                  int pipes[3][2], const sigset_t *mask)
 {
@@ -96,6 +111,10 @@ static _Noreturn void become_ssh(const struct fleet *fleet, const char *host, co
     run_words_add(&argv, "-oBatchMode=yes");
     for (int i = 0; i < fleet->options.n; i++)
         run_words_add(&argv, fleet->options.word[i]);
+    /* Notice in 20 s that a host has vanished. ssh takes the first value of an option, so the user's
+     * count. */
+    run_words_add(&argv, "-oServerAliveInterval=5");
+    run_words_add(&argv, "-oServerAliveCountMax=4");
     run_words_add(&argv, host);
     run_words_add(&argv, command);
     /* A signal from the terminal is for stepaf-run alone: ranks must end first. */

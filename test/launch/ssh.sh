@@ -37,7 +37,7 @@ rank 1 of 3: attention
 rank 2 of 3: ffn" ] || fail "not three ranks"
     is err ''
     [ "$(wc -l <"$SSH_SAYS")" -eq 2 ] || fail "not two hosts"
-    has says '<-T><-oBatchMode=yes><localhost><exec .*stepaf-run --serve>$'
+    has says '<-T><-oBatchMode=yes><-oServerAliveInterval=5><-oServerAliveCountMax=4><localhost><exec .*stepaf-run --serve>$'
     lacks says 'SECRET|SPLIT|tcp_rank'
 
     expect 0 "$run" $both --bind none -f 1 "$rank" : -a 2 "$rank"
@@ -81,7 +81,7 @@ rank 2 of 3: attention" ] || fail "not two programs"
         --bind none -a 2 -f 1 sh -c 'sleep 1000'
     has err '^ssh: no route$'
     has err '^stepaf-run: ssh to 127.0.0.2 has failed, or was cut off: all ranks are ended$'
-    has says '<-oBatchMode=yes><-oPort=1><localhost>'
+    has says '<-oBatchMode=yes><-oPort=1><-oServerAliveInterval=5><-oServerAliveCountMax=4><localhost>'
     expect 124 "$run" $both --timeout 1 --bind none -a 2 -f 1 sh -c 'sleep 1000'
     has err '^stepaf-run: not finished after 1 s: all ranks are ended$'
     for signal in INT TERM KILL; do
@@ -181,6 +181,23 @@ END
         is out '0 12000 12000'
     fi
 }
+# A host that hears nothing for longer than the last beat allows ends its ranks. A later beat counts.
+# job SECONDS: what a host with one rank is sent.
+job() { printf '%d\n0\0001\0001\0000\000/\000sleep\000%s\000' $((17 + ${#1})) "$1"; }
+mkfifo "$directory/in"
+sleep 1000 <>"$directory/in" &
+holder=$!
+{ job 1000; printf '\001'; } >"$directory/in"
+expect 143 sh -c 'exec "$1" --serve <"$2"' sh "$run" "$directory/in"
+{ job 4; printf '\003'; sleep 1; printf '\036'; } >"$directory/in" &
+expect 0 sh -c 'exec "$1" --serve <"$2"' sh "$run" "$directory/in"
+kill $holder
+# stepaf-run sends the first beat behind the job.
+fake ssh 'read -r bytes
+head -c "$bytes" >"$SSH_SAYS"
+head -c 1 | od -An -t u1'
+expect 0 "$run" --launcher ssh --hosts localhost:2 --bind none -a 1 -f 1 true
+is out '  30'
 # Whoever was ended has ended, also where stepaf-run itself was killed. Processes that end while they are read
 # make grep fail: only what it has found counts.
 for try in $(seq 300); do
