@@ -27,6 +27,22 @@ bool stepaf_proof_is_right(const uint8_t *key, const void *claim, size_t bytes,
  * stays as it is. No two messages may have the same key and @a number. */
 void stepaf_proof_seal(const uint8_t *key, uint64_t number, const void *head, size_t head_bytes,
                        void *text, size_t bytes, uint8_t *mark_p);
+/* The same seal, made piece by piece. Aligned as malloc does. */
+struct stepaf_proof_pieces {
+    uint8_t state[256] __attribute__((aligned(16))); /* of the mark */
+    uint8_t key[STEPAF_PROOF_KEY_BYTES];
+    uint64_t number, head_bytes, bytes;
+};
+
+/* The sizes of all pieces but the last are multiples of this. */
+enum { STEPAF_PROOF_PIECE_UNIT = 64 };
+
+void stepaf_proof_pieces_begin(struct stepaf_proof_pieces *pieces_p, const uint8_t *key,
+                               uint64_t number, const void *head, size_t head_bytes);
+/* Encrypt the next piece in place. */
+void stepaf_proof_pieces_next(struct stepaf_proof_pieces *pieces, void *text, size_t bytes);
+/* Write the mark; what was secret in @a pieces is overwritten. */
+void stepaf_proof_pieces_end(struct stepaf_proof_pieces *pieces, uint8_t *mark_p);
 /* Decrypt the bytes in place. Returns false, and the bytes are useless, if this is not what was
  * sealed. */
 bool stepaf_proof_unseal(const uint8_t *key, uint64_t number, const void *head, size_t head_bytes,

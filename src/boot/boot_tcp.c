@@ -97,7 +97,7 @@ static void take_leave(struct stepaf_control_link *link, int64_t limit_ns)
     uint8_t sink[4096];
 
     stepaf_control_send(link, &bye, NULL);
-    while (link->fd >= 0 && link->out.bytes && stepaf_monotonic_ns() < limit_ns) {
+    while (link->fd >= 0 && stepaf_control_has_unsent(link) && stepaf_monotonic_ns() < limit_ns) {
         struct pollfd one = {.fd = link->fd, .events = POLLOUT};
         (void)poll(&one, 1, 1);
         stepaf_control_flush(link);

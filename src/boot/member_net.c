@@ -242,6 +242,7 @@ static struct stepaf_member_net *new_net(int rank, int size)
         net->others && net->cards && net->guests &&
         stepaf_consensus_init(&net->consensus, rank, size, send_message, net)) {
         control->guests.lives = net->consensus.lives;
+        net->consensus.value_max = STEPAF_CONTROL_VALUE_MAX;
         return net;
     }
     free_net(net);

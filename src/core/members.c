@@ -55,6 +55,11 @@ static stepaf_status_t refuse_alone(const struct stepaf_ctx *ctx,
 
     if (consensus->is_starved)
         return stepaf_error_no_memory(STEPAF_PHASE_COMMIT);
+    if (consensus->is_too_large)
+        return stepaf_error_set(STEPAF_ERR_LIMIT, STEPAF_PHASE_COMMIT,
+                                "the adverts of all ranks are more than %zu bytes, which is the "
+                                "most after a loss: declare fewer keys",
+                                consensus->value_max);
     if (consensus->is_out)
         return stepaf_error_set(STEPAF_ERR_PEER_LOST, STEPAF_PHASE_COMMIT,
                                 "the other ranks have given up this rank: they could not reach it, "

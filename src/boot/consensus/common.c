@@ -17,6 +17,15 @@ void stepaf_consensus_starve(struct stepaf_consensus *consensus)
     consensus->state = STEPAF_CONSENSUS_FAILED;
 }
 
+void stepaf_consensus_resign(struct stepaf_consensus *consensus)
+{
+    struct stepaf_consensus_message resign =
+        stepaf_consensus_begin(consensus, STEPAF_CONSENSUS_RESIGN, 0);
+
+    consensus->state = STEPAF_CONSENSUS_FAILED;
+    stepaf_consensus_say_all(consensus, &resign);
+}
+
 /* Keep a copy in place of the old contents. */
 bool stepaf_consensus_keep(struct stepaf_consensus *consensus, struct stepaf_consensus_blob *blob,
                            const void *data, size_t bytes)

@@ -32,6 +32,8 @@ int stepaf_consensus_leader(const struct stepaf_consensus *consensus);
 void stepaf_consensus_drop(struct stepaf_consensus_blob *blob);
 /* Fail for lack of memory: this rank sends nothing more. */
 void stepaf_consensus_starve(struct stepaf_consensus *consensus);
+/* Resign: this rank cannot go on, and no rank is to wait for it. */
+void stepaf_consensus_resign(struct stepaf_consensus *consensus);
 /* Keep a copy in place of the old contents. Returns false if there is no memory; the decision has
  * then failed. */
 bool stepaf_consensus_keep(struct stepaf_consensus *consensus, struct stepaf_consensus_blob *blob,

@@ -48,23 +48,13 @@ void stepaf_consensus_free(struct stepaf_consensus *consensus)
     *consensus = (struct stepaf_consensus){0};
 }
 
-/* Resign: this rank cannot go on, and no rank is to wait for it. */
-static void resign_part(struct stepaf_consensus *consensus)
-{
-    struct stepaf_consensus_message resign =
-        stepaf_consensus_begin(consensus, STEPAF_CONSENSUS_RESIGN, 0);
-
-    consensus->state = STEPAF_CONSENSUS_FAILED;
-    stepaf_consensus_say_all(consensus, &resign);
-}
-
 /* Check who is there, after a rank was lost or the decision was opened. */
 static void look_around(struct stepaf_consensus *consensus)
 {
     if (consensus->state != STEPAF_CONSENSUS_OPEN)
         return;
     if (consensus->is_out || !stepaf_consensus_is_majority(consensus)) {
-        resign_part(consensus);
+        stepaf_consensus_resign(consensus);
         return;
     }
     int leader = stepaf_consensus_leader(consensus);

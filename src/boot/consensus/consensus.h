@@ -94,7 +94,9 @@ struct stepaf_consensus {
     /* The previous decision, until all have reached this one. */
     struct stepaf_consensus_blob before;
     struct stepaf_consensus_lead lead;
-    bool is_starved; /* there was no memory: this rank can no longer take part */
+    bool is_starved;   /* there was no memory: this rank can no longer take part */
+    size_t value_max;  /* bytes that others receive; 0: no limit */
+    bool is_too_large; /* the words of all are more, so that this rank could not lead */
 };
 
 /* Initialize: all ranks are members, in their first lives, and none is lost. Returns false if there

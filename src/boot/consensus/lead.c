@@ -63,6 +63,12 @@ static bool choose_value(struct stepaf_consensus *consensus)
         stepaf_consensus_starve(consensus);
         return false;
     }
+    if (consensus->value_max && bytes > consensus->value_max) {
+        free(value);
+        consensus->is_too_large = true;
+        stepaf_consensus_resign(consensus);
+        return false;
+    }
     stepaf_consensus_drop(&consensus->value);
     consensus->value = (struct stepaf_consensus_blob){value, bytes};
     return true;

@@ -43,6 +43,22 @@ struct stepaf_control_parcel {
     uint8_t data[];
 };
 
+/* The data of a frame, before they are sealed: shared by all links that are to send the same. */
+struct stepaf_control_load {
+    unsigned n_items; /* that refer to it */
+    size_t bytes;
+    uint8_t data[];
+};
+
+/* A frame that waits to be sealed and sent. */
+struct stepaf_control_item {
+    struct stepaf_control_item *next;
+    struct stepaf_control_frame frame;
+    struct stepaf_control_load *load;
+    size_t at; /* how much of the load is sealed */
+    struct stepaf_proof_pieces pieces;
+};
+
 /* The seal of one direction. */
 struct stepaf_control_seal {
     uint8_t key[STEPAF_PROOF_KEY_BYTES];
@@ -71,8 +87,12 @@ struct stepaf_control_link {
     struct stepaf_tcp_watch watch;
     uint8_t *in;
     size_t have, room;
-    struct stepaf_pack out;
-    size_t sent;
+    struct stepaf_pack out; /* sealed */
+    /* How much of that is sent; and frames behind it, which are sealed as the socket takes them. */
+    struct {
+        size_t sent;
+        struct stepaf_control_item *first, *last;
+    } queue;
     struct {
         struct stepaf_control_parcel *first; /* in order */
         unsigned n;
@@ -143,7 +163,10 @@ struct stepaf_control {
         int error;        /* why none can be accepted at the moment; 0: they can */
         int64_t again_ns; /* when to try again */
     } accept;
-    int64_t looked_ms; /* when it was last checked that all hosts answer */
+    struct {
+        int64_t looked_ms;                /* when it was checked that all hosts answer */
+        struct stepaf_control_load *load; /* large and still to be sent; NULL: none is */
+    } last;
     struct {
         unsigned n; /* waiting threads */
         /* Those that sleep: what arrives wakes them, and they handle it. */
@@ -187,10 +210,28 @@ bool stepaf_control_is_placed(const struct stepaf_control_link *link);
 /* Close the connection, in any state; the reason is kept. */
 void stepaf_control_link_close(struct stepaf_control_link *link, const char *trouble, int error);
 void stepaf_control_link_free(struct stepaf_control_link *link);
-/* Queue a frame, and send what the socket accepts. Errors are noticed when the link is read. */
+/* Queue a frame, and send what the socket accepts. Errors are noticed when the link is read. Of a
+ * large frame that is sent to many, all have one copy until their sockets accept more. */
 void stepaf_control_send(struct stepaf_control_link *link, const struct stepaf_control_frame *frame,
                          const void *data);
 void stepaf_control_flush(struct stepaf_control_link *link);
+/* Return whether the socket has not accepted all yet. */
+bool stepaf_control_has_unsent(const struct stepaf_control_link *link);
+
+/* ---- load.c ---- */
+
+enum { STEPAF_CONTROL_PIECE = 64 << 10 }; /* bytes that are sealed at a time */
+
+/* Queue a frame to be sealed later. Returns false if there is no memory. */
+bool stepaf_control_put_off(struct stepaf_control_link *link,
+                            const struct stepaf_control_frame *frame, const void *data);
+/* Seal the next piece of what is queued into the link's out, which is empty. Returns false if there
+ * is nothing, or no memory. */
+bool stepaf_control_seal_more(struct stepaf_control_link *link);
+void stepaf_control_drop_queue(struct stepaf_control_link *link);
+
+/* ---- link.c ---- */
+
 /* Welcome a caller that has a place here: its frames count from now on. */
 void stepaf_control_welcome(struct stepaf_control_link *link);
 /* Take the first parcel of this kind that has arrived; NULL: there is none. The caller frees the

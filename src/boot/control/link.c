@@ -91,7 +91,8 @@ void stepaf_control_link_close(struct stepaf_control_link *link, const char *tro
     free(link->out.data);
     link->in = NULL;
     link->out = (struct stepaf_pack){0};
-    link->have = link->room = link->sent = 0;
+    stepaf_control_drop_queue(link);
+    link->have = link->room = link->queue.sent = 0;
     stepaf_proof_forget(link->seal_in.key, sizeof link->seal_in.key);
     stepaf_proof_forget(link->seal_out.key, sizeof link->seal_out.key);
 }
@@ -110,54 +111,73 @@ void stepaf_control_link_free(struct stepaf_control_link *link)
     free(link);
 }
 
+bool stepaf_control_has_unsent(const struct stepaf_control_link *link)
+{
+    return link->out.bytes > 0 || link->queue.first;
+}
+
 void stepaf_control_flush(struct stepaf_control_link *link)
 {
-    while (link->fd >= 0 && link->sent < link->out.bytes) {
-        ssize_t sent =
-            send(link->fd, link->out.data + link->sent, link->out.bytes - link->sent, MSG_NOSIGNAL);
+    while (link->fd >= 0 &&
+           (link->queue.sent < link->out.bytes || stepaf_control_seal_more(link))) {
+        ssize_t sent = send(link->fd, link->out.data + link->queue.sent,
+                            link->out.bytes - link->queue.sent, MSG_NOSIGNAL);
         if (sent < 0 && errno == EINTR)
             continue;
         if (sent < 0 && errno != EAGAIN) {
-            link->sent = link->out.bytes; /* nobody takes the data; reading will show why */
+            /* nobody takes the data; reading will show why */
+            link->queue.sent = link->out.bytes;
+            stepaf_control_drop_queue(link);
             break;
         }
         if (sent < 0)
             break;
-        link->sent += (size_t)sent;
+        link->queue.sent += (size_t)sent;
     }
-    bool is_done = link->sent == link->out.bytes;
+    bool is_done = link->queue.sent == link->out.bytes && !link->queue.first;
     if (is_done) {
         free(link->out.data);
         link->out = (struct stepaf_pack){0};
-        link->sent = 0;
+        link->queue.sent = 0;
     }
     if (link->fd >= 0 && link->wants_out == is_done)
         (void)stepaf_control_watch(link, !is_done);
 }
 
-void stepaf_control_send(struct stepaf_control_link *link, const struct stepaf_control_frame *frame,
+/* Returns false if there is no memory. */
+static bool seal_at_once(struct stepaf_control_link *link, const struct stepaf_control_frame *frame,
                          const void *data)
 {
     uint8_t mark[STEPAF_PROOF_MARK_BYTES];
     size_t at = link->out.bytes + sizeof *frame;
 
+    stepaf_pack_bytes(&link->out, frame, sizeof *frame);
+    stepaf_pack_bytes(&link->out, data, frame->bytes);
+    if (link->out.failed)
+        return false;
+    stepaf_proof_seal(link->seal_out.key, link->seal_out.n++, frame, sizeof *frame,
+                      link->out.data + at, frame->bytes, mark);
+    stepaf_pack_bytes(&link->out, mark, sizeof mark);
+    return !link->out.failed;
+}
+
+void stepaf_control_send(struct stepaf_control_link *link, const struct stepaf_control_frame *frame,
+                         const void *data)
+{
     /* A rank that leaves says so even if it does not know yet whether it was admitted. */
     bool can_say = link->state == STEPAF_CONTROL_UP ||
                    (link->state == STEPAF_CONTROL_ANSWERED && frame->type == STEPAF_CONTROL_BYE);
+
     if (!can_say)
         return;
-    stepaf_pack_bytes(&link->out, frame, sizeof *frame);
-    stepaf_pack_bytes(&link->out, data, frame->bytes);
-    if (!link->out.failed) {
-        stepaf_proof_seal(link->seal_out.key, link->seal_out.n++, frame, sizeof *frame,
-                          link->out.data + at, frame->bytes, mark);
-        stepaf_pack_bytes(&link->out, mark, sizeof mark);
-    }
+    bool is_kept = link->queue.first || frame->bytes > STEPAF_CONTROL_PIECE
+                       ? stepaf_control_put_off(link, frame, data)
+                       : seal_at_once(link, frame, data);
     /* Half a frame is none: let the other end see that the connection is over. */
-    if (link->out.failed)
-        (void)shutdown(link->fd, SHUT_RDWR);
-    else
+    if (is_kept)
         stepaf_control_flush(link);
+    else
+        (void)shutdown(link->fd, SHUT_RDWR);
 }
 
 void stepaf_control_welcome(struct stepaf_control_link *link)

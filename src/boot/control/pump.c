@@ -313,7 +313,7 @@ static void look_at_host(struct stepaf_control_link *link, const struct stepaf_t
 
 static void look_at_hosts(struct stepaf_control *control)
 {
-    int64_t now_ms = stepaf_monotonic_ns() / 1000000, ago_ms = now_ms - control->looked_ms;
+    int64_t now_ms = stepaf_monotonic_ns() / 1000000, ago_ms = now_ms - control->last.looked_ms;
     struct stepaf_tcp_look look = {.now = (uint64_t)now_ms,
                                    .timeout = SILENT_MS,
                                    .since_ms =
@@ -322,7 +322,7 @@ static void look_at_hosts(struct stepaf_control *control)
 
     if (ago_ms < LOOK_MS)
         return;
-    control->looked_ms = now_ms;
+    control->last.looked_ms = now_ms;
     for (int rank = 0; rank < control->place.size; rank++) {
         look_at_host(control->links[rank], &look);
         if (control->calls)

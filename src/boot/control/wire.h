@@ -107,9 +107,11 @@ struct stepaf_control_entry {
 };
 
 enum {
-    STEPAF_CONTROL_TEXT_MAX = 320,      /* of a message */
-    STEPAF_CONTROL_ASK_MAX = 64 << 20,  /* bytes from a process that is not a member yet */
-    STEPAF_CONTROL_GATHER_MAX = 1 << 30 /* bytes in one frame */
+    STEPAF_CONTROL_TEXT_MAX = 320,       /* of a message */
+    STEPAF_CONTROL_ASK_MAX = 64 << 20,   /* bytes from a process that is not a member yet */
+    STEPAF_CONTROL_GATHER_MAX = 1 << 30, /* bytes in one frame */
+    /* of a decision, which shares a frame with the words of one rank */
+    STEPAF_CONTROL_VALUE_MAX = STEPAF_CONTROL_GATHER_MAX - STEPAF_CONTROL_ASK_MAX
 };
 
 _Static_assert(sizeof(struct stepaf_control_opening) == 104 &&

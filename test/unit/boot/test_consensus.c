@@ -558,10 +558,37 @@ static void no_memory_to_learn(void)
     free(world);
 }
 
+/* No leader proposes more than others receive; all fail, and none waits. */
+static void too_many_words(void)
+{
+    static const uint8_t large_words[64];
+    struct world *world = malloc(sizeof *world);
+    int n_too_large = 0;
+
+    CU_ASSERT_PTR_NOT_NULL_FATAL(world);
+    begin_world(world, 3, 1);
+    for (int r = 0; r < 3; r++) {
+        world->consensuss[r].value_max = 100;
+        stepaf_consensus_open(&world->consensuss[r], large_words, sizeof large_words);
+    }
+    stepaf_consensus_lose(&world->consensuss[0], 2);
+    world->is_dead[2] = true;
+    while (world->n_letters)
+        deliver(world, 0, false);
+    for (int r = 0; r < 2; r++) {
+        CU_ASSERT(world->consensuss[r].state == STEPAF_CONSENSUS_FAILED);
+        n_too_large += world->consensuss[r].is_too_large;
+    }
+    CU_ASSERT(n_too_large > 0);
+    end_world(world);
+    free(world);
+}
+
 int main(void)
 {
     CU_TestInfo tests[] = {
         {"ranks that die", deaths},
+        {"too many words", too_many_words},
         {"ranks that die in an exchange of all", deaths_in_an_exchange_of_all},
         {"one and two at each moment", each_moment},
         {"ranks that return", returns},
