@@ -12,6 +12,8 @@
 enum {
     INTRODUCE_MAGIC = 0x53544146,
     FIRST_WITH_NAME = 2, /* first wire version with the library's version */
+    PROXIES = 1,         /* bits */
+    HAS_SECRET = 2,
     VALUE_MAX = 128,
     CORES_MAX = 1024
 };
@@ -31,7 +33,7 @@ void stepaf_hello_pack(const struct stepaf_hello *hello, const struct stepaf_env
     stepaf_pack_u64(pack, hello->map_digest);
     stepaf_pack_u32(pack, hello->pid);
     stepaf_pack_u64(pack, hello->node_id);
-    stepaf_pack_u32(pack, hello->proxies);
+    stepaf_pack_u32(pack, (hello->proxies ? PROXIES : 0u) | (hello->has_secret ? HAS_SECRET : 0u));
     stepaf_member_contact_pack(&hello->contact, pack);
     stepaf_pack_text(pack, hello->mute);
     stepaf_pack_text(pack, hello->host);
@@ -90,7 +92,9 @@ bool stepaf_hello_read(const void *blob, size_t bytes, struct stepaf_hello *intr
     hello.map_digest = stepaf_unpack_u64(&unpack);
     hello.pid = stepaf_unpack_u32(&unpack);
     hello.node_id = stepaf_unpack_u64(&unpack);
-    hello.proxies = stepaf_unpack_u32(&unpack) != 0;
+    uint32_t bits = stepaf_unpack_u32(&unpack);
+    hello.proxies = bits & PROXIES;
+    hello.has_secret = bits & HAS_SECRET;
     if (!read_card(&unpack, &hello))
         return false;
     stepaf_unpack_text(&unpack, hello.host, sizeof(hello.host));
@@ -112,6 +116,7 @@ struct stepaf_hello stepaf_hello_vacant(const struct stepaf_hello *others, int n
                                  .map_digest = others[0].map_digest,
                                  .node_id = others[0].node_id,
                                  .is_vacant = true,
+                                 .has_secret = others[0].has_secret,
                                  .digest = others[0].digest,
                                  .settings = others[0].settings};
 
@@ -138,6 +143,20 @@ static stepaf_status_t judge_versions(const struct stepaf_hello *hellos, int n, 
                 "libstepaf differs: %s (wire version %u) at rank 0, %s (wire "
                 "version %u) at rank %d",
                 hellos[0].version, hellos[0].wire, hellos[r].version, hellos[r].wire, r);
+    return STEPAF_OK;
+}
+
+/* Fail for the first rank that has a secret where rank 0 has none, or the other way round. Which
+ * secret it is, ranks do not tell each other. */
+static stepaf_status_t judge_secrets(const struct stepaf_hello *hellos, int n, int own_rank)
+{
+    for (int r = 1; r < n; r++)
+        if (hellos[r].has_secret != hellos[0].has_secret)
+            return stepaf_error_set_peer(
+                STEPAF_ERR_MISMATCH, STEPAF_PHASE_INIT, who_differs(r, own_rank),
+                "STEPAF_SECRET or STEPAF_SECRET_FILE is set at rank %d, and neither at rank %d: "
+                "does the launcher pass it to all hosts?",
+                hellos[0].has_secret ? 0 : r, hellos[0].has_secret ? r : 0);
     return STEPAF_OK;
 }
 
@@ -204,7 +223,7 @@ stepaf_status_t stepaf_hellos_check(const struct stepaf_hello *hellos, int n, in
                 STEPAF_ERR_MISMATCH, STEPAF_PHASE_INIT, who_differs(r, own_rank),
                 "the map file of split \"%.120s\" differs between rank %d and rank 0",
                 value_of(&hellos[0], STEPAF_ENV_SPLIT, split), r);
-    return STEPAF_OK;
+    return judge_secrets(hellos, n, own_rank);
 }
 
 /* Set the bits of the cores in a list such as "0-3,8". An invalid list stands for all cores. */

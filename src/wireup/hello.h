@@ -25,8 +25,9 @@ struct stepaf_hello {
     uint64_t map_digest; /* of the map file as read; 0: none */
     uint32_t pid;
     uint64_t node_id;
-    bool is_vacant; /* no such rank yet; node_id: where it is expected */
-    bool proxies;   /* its stream plans' tensors always travel through the host */
+    bool is_vacant;  /* no such rank yet; node_id: where it is expected */
+    bool proxies;    /* its stream plans' tensors always travel through the host */
+    bool has_secret; /* one is set: processes that take places must know it */
     struct stepaf_member_contact contact;    /* where members can call the rank */
     char mute[STEPAF_MEMBER_NET_REASON_MAX]; /* why members cannot; "": they can */
     char host[STEPAF_TOPO_HOST_MAX];

@@ -186,6 +186,7 @@ static void introduce(const struct stepaf_ctx *ctx, const struct own_view *view,
         .node_id = ctx->job.topo.node_id,
         .contact = view->contact,
         .proxies = ctx->env.cuda_proxy == STEPAF_ENV_CUDA_PROXY_always || !stepaf_gpu_likely(),
+        .has_secret = !status && (*ctx->env.secret || *ctx->env.secret_file),
     };
 
     snprintf(hello.text, sizeof(hello.text), "%s", status ? stepaf_last_error()->text : "");

@@ -77,6 +77,9 @@ try "settings that differ" "STEPAF_DEPTH differs: \"2\" at rank 0, \"1\" at rank
 try "splits that differ" \
     "STEPAF_SPLIT or params.split differs: \"attn=3,ffn=1\" at rank 0, \"attn=2,ffn=2\" at rank 3" \
     env $agreed $run -n 3 env STEPAF_SPLIT=attn=3,ffn=1 "$startup" : -n 1 "$startup"
+try "a secret at some ranks" "STEPAF_SECRET or STEPAF_SECRET_FILE is set at rank 0, and neither at rank 3: \
+does the launcher pass it to all hosts?" \
+    env $agreed $run -n 3 env STEPAF_SECRET=known-to-some "$startup" : -n 1 "$startup"
 try "one rank of another version" "libstepaf differs: $version (wire version $wire) at rank 0, \
 $version (wire version $((wire ^ 64))) at rank 1" \
     env STEPAF_SPLIT=attn=1,ffn=1 $limit "$startup" --fork 2 --version 1

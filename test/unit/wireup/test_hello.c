@@ -125,6 +125,34 @@ static void other_map_files_are_named(void)
     free(pack.data);
 }
 
+static void a_secret_at_some_ranks_is_named(void)
+{
+    struct stepaf_hello with = sample(), without = sample(), all[RANKS];
+
+    with.has_secret = true;
+    struct stepaf_pack packs[2] = {pack_it(&without), pack_it(&with)};
+    for (int odd = 0; odd < RANKS; odd++)
+        for (int has = 0; has < 2; has++) {
+            for (int r = 0; r < RANKS; r++) {
+                const struct stepaf_pack *pack = &packs[r == odd ? has : !has];
+                CU_ASSERT_TRUE_FATAL(stepaf_hello_read(pack->data, pack->bytes, &all[r]));
+            }
+            for (int own = 0; own < RANKS; own++) {
+                int other = odd ? odd : 1; /* the first that differs from rank 0 */
+                int set = all[0].has_secret ? 0 : other;
+                char text[96];
+                snprintf(text, sizeof text,
+                         "STEPAF_SECRET_FILE is set at rank %d, and neither at rank %d", set,
+                         set ? 0 : other);
+                CU_ASSERT_EQUAL(stepaf_hellos_check(all, RANKS, own), STEPAF_ERR_MISMATCH);
+                UNIT_CONTAINS(stepaf_last_error()->text, text);
+                CU_ASSERT_EQUAL(stepaf_last_error()->peer_world_rank, own == other ? 0 : other);
+            }
+        }
+    free(packs[0].data);
+    free(packs[1].data);
+}
+
 static void a_failure_is_read(void)
 {
     struct stepaf_hello hello = sample(), it;
@@ -267,6 +295,8 @@ static void vacant_ranks_are_expected_somewhere(void)
 {
     struct stepaf_hello hellos[RANKS + 1] = {sample(), sample(), sample()};
 
+    for (int r = 0; r < RANKS; r++)
+        hellos[r].has_secret = true;
     hellos[RANKS] = stepaf_hello_vacant(hellos, RANKS);
     CU_ASSERT(hellos[RANKS].is_vacant && !hellos[RANKS].proxies);
     CU_ASSERT_EQUAL(hellos[RANKS].node_id, hellos[0].node_id);
@@ -307,6 +337,7 @@ int main(void)
         {"what is said is read", what_is_said_is_read},
         {"another version is named", another_version_is_named},
         {"other map files are named", other_map_files_are_named},
+        {"a secret at some ranks is named", a_secret_at_some_ranks_is_named},
         {"a failure is read", a_failure_is_read},
         {"truncations are refused or harmless", truncations_are_refused_or_harmless},
         {"every turned bit is refused or harmless", every_turned_bit_is_refused_or_harmless},
