@@ -74,9 +74,25 @@ static void call_later(struct member_other *other, bool lacks)
     other->again_ns = stepaf_monotonic_ns() + CALL_AGAIN_NS;
 }
 
-static void note_call_trouble(struct member_other *other, const char *why, int error)
+/* Return whether a call to this address reaches this host and not the rank's, as with bridges that
+ * have the same address on all hosts. */
+static bool is_only_own(const struct stepaf_member_net *net, const struct member_other *other,
+                        const struct stepaf_control_address *address)
 {
-    other->is_refused = other->is_refused || error == ECONNREFUSED;
+    uint64_t theirs = other->addresses.network_id;
+
+    for (unsigned i = 0; i < net->own.n; i++)
+        if (memcmp(net->own.bytes[i], address->bytes, sizeof address->bytes) == 0)
+            return theirs && net->own.network_id && theirs != net->own.network_id;
+    return false;
+}
+
+static void note_call_trouble(const struct stepaf_member_net *net, struct member_other *other,
+                              const struct stepaf_control_address *address, const char *why,
+                              int error)
+{
+    if (error == ECONNREFUSED && !is_only_own(net, other, address))
+        other->is_refused = true;
     snprintf(other->trouble, sizeof other->trouble, "cannot connect: %s", why);
 }
 
@@ -101,7 +117,7 @@ static bool call_next(struct stepaf_member_net *net, int rank)
             return true;
         }
         int error = fd >= 0 ? ENOMEM : errno;
-        note_call_trouble(other, stepaf_why(error), error);
+        note_call_trouble(net, other, &address, stepaf_why(error), error);
         if (fd >= 0)
             stepaf_control_socket_close(fd);
         if (is_own_lack(error, &address)) {
@@ -126,8 +142,8 @@ static void judge_call(struct stepaf_member_net *net, int rank)
     if (!link->has_been_up) { /* else messages were sent, and it may be called immediately */
         (void)stepaf_consensus_address_at(&net->own, &other->addresses, other->at, &address);
         bool lacks = (link->trouble && !link->error) || is_own_lack(link->error, &address);
-        note_call_trouble(other, link->trouble ? link->trouble : stepaf_why(link->error),
-                          link->error);
+        note_call_trouble(net, other, &address,
+                          link->trouble ? link->trouble : stepaf_why(link->error), link->error);
         bool is_gone = !link->hello.magic || link->error == ESTALE;
         if (!lacks && (is_gone || other->spent_ns >= MEMBER_CONNECT_NS))
             leave_address(other);

@@ -39,7 +39,7 @@ struct member_other {
     int64_t looked_ns; /* when this rank last polled */
     int64_t again_ns;  /* when to call there again; 0: not called yet */
     bool lacks;        /* this rank itself lacks what a call needs */
-    bool is_refused;   /* no process listens at an address that was called */
+    bool is_refused;   /* no process listens at an address of its host that was called */
     bool is_over;      /* at a guest: is_refused when all addresses had been called */
     uint32_t called;   /* the rank's life in which it was called last */
     struct member_queued *queue, *last; /* messages for the rank, in order; the last of them */

@@ -261,6 +261,37 @@ static void all_members_end(void)
     free(ctx);
 }
 
+/* Members announce an address that the guest's host has as well, such as that of a bridge: that
+ * nobody listens there says nothing about them. */
+static void an_address_of_its_own(void)
+{
+    static const uint8_t bridge[16] = {[10] = 0xff, [11] = 0xff, [12] = 127, [15] = 9};
+    struct job job;
+
+    begin_job(&job, true);
+    struct stepaf_member_net *guest = ask_with(&job, "my words");
+    PUMP_UNTIL(&job, (pump_with(&job, guest), is_listed(&job)));
+    guest->own.n = 1;
+    memcpy(guest->own.bytes[0], bridge, sizeof bridge);
+    end_job(&job);
+    for (int is_elsewhere = 1; is_elsewhere >= 0; is_elsewhere--) {
+        for (int r = 0; r < LOST; r++) {
+            struct stepaf_consensus_addresses *theirs = &guest->others[r].addresses;
+            memcpy(theirs->bytes[0], bridge, sizeof bridge);
+            theirs->n = 1;
+            theirs->network_id = guest->own.network_id + (uint64_t)is_elsewhere;
+            guest->others[r].is_over = false;
+        }
+        int64_t until_ns = stepaf_monotonic_ns() + (is_elsewhere ? SHORT_MS : LIMIT_MS) * 1000000LL;
+        while (!stepaf_member_net_members_over(guest) && stepaf_monotonic_ns() < until_ns) {
+            stepaf_member_net_pump(guest);
+            (void)poll(NULL, 0, 1);
+        }
+        CU_ASSERT_EQUAL(!stepaf_member_net_members_over(guest), is_elsewhere);
+    }
+    stepaf_member_net_close(guest);
+}
+
 int main(void)
 {
     CU_TestInfo tests[] = {
@@ -271,6 +302,7 @@ int main(void)
         {"one place is another job's", one_place_is_another_jobs},
         {"another one is admitted with it", another_is_admitted_with_it},
         {"all members end", all_members_end},
+        {"an address of its own", an_address_of_its_own},
         {"the end of its context ends its wait", the_end_of_its_context_ends_its_wait},
         CU_TEST_INFO_NULL,
     };
