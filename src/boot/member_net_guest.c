@@ -216,19 +216,44 @@ static void send_ask(struct stepaf_member_net *net, struct stepaf_control_link *
     free(pack.data);
 }
 
-/* The result of the calls to all places. A place may belong to another job by now: its refusal
- * counts only where no place has answered as a member of this job. */
-struct look_round {
-    bool is_told, is_refused; /* refused: the secret there is another */
-    uint32_t other_size;      /* not 0: the number of ranks of the job at other_place, which is not
-                               * the number that this process says */
-    char other_place[PLACE_MAX + 1];
+/* The result of a call, or of the calls to all addresses of a place. */
+enum look_end {
+    LOOK_NOBODY,  /* no process listens there */
+    LOOK_SILENT,  /* a member may answer there later */
+    LOOK_REFUSED, /* by another job: its secret, or its number of ranks, is another */
+    LOOK_TOLD     /* a member has answered */
 };
 
-/* Make one call, to its end. Returns true if the other end has told all that is needed. */
-static bool call_once(struct stepaf_member_net *net, const char *place,
-                      const struct stepaf_control_address *address, uint16_t port,
-                      int64_t deadline_ns, struct look_round *round)
+/* The result of the calls to all places. A place may belong to another job by now: its refusal
+ * counts only where no place has answered, or may answer, as a member of this job. */
+struct look_round {
+    bool is_told, is_refused, is_silent; /* some place */
+    uint32_t other_size; /* not 0: the number of ranks of the job at refused_by, which is not the
+                          * number that this process says */
+    char refused_by[PLACE_MAX + 1];
+    char refusal[STEPAF_ERROR_TEXT_MAX];
+};
+
+/* Judge a place by how the call there has ended. */
+static enum look_end judge_end(const struct stepaf_control_link *link, uint32_t *other_size_p)
+{
+    uint32_t size_there = link->control->guests.size_there;
+
+    if (link->state != STEPAF_CONTROL_CLOSED)
+        return LOOK_SILENT;
+    if (link->error == ERANGE && size_there) {
+        *other_size_p = size_there;
+        return LOOK_REFUSED;
+    }
+    if (link->trouble && link->error == EACCES)
+        return LOOK_REFUSED;
+    return !link->hello.magic && link->error == ECONNREFUSED ? LOOK_NOBODY : LOOK_SILENT;
+}
+
+/* Make one call, to its end. */
+static enum look_end call_once(struct stepaf_member_net *net,
+                               const struct stepaf_control_address *address, uint16_t port,
+                               int64_t deadline_ns, uint32_t *other_size_p)
 {
     struct stepaf_control *control = &net->control;
     struct member_return *returns = net->returns;
@@ -240,10 +265,11 @@ static bool call_once(struct stepaf_member_net *net, const char *place,
 
     returns->is_told = false;
     if (!link) {
+        bool is_nobody = fd < 0 && errno == ECONNREFUSED;
         snprintf(returns->text, sizeof returns->text, "%s", stepaf_why(errno));
         if (fd >= 0)
             stepaf_control_socket_close(fd);
-        return false;
+        return is_nobody ? LOOK_NOBODY : LOOK_SILENT;
     }
     link->hello.to = stepaf_control_anybody;
     control->guests.look = link;
@@ -258,13 +284,7 @@ static bool call_once(struct stepaf_member_net *net, const char *place,
             send_ask(net, link);
         has_asked = has_asked || link->state == STEPAF_CONTROL_UP;
     }
-    if (link->state == STEPAF_CONTROL_CLOSED && link->trouble && link->error == EACCES)
-        round->is_refused = true;
-    if (link->state == STEPAF_CONTROL_CLOSED && link->error == ERANGE &&
-        control->guests.size_there) {
-        round->other_size = control->guests.size_there;
-        snprintf(round->other_place, sizeof round->other_place, "%s", place);
-    }
+    enum look_end end = judge_end(link, other_size_p);
     returns->is_told = !returns->has_state && returns->text[0];
     if (!returns->has_state && !returns->is_told)
         snprintf(returns->text, sizeof returns->text, "%s",
@@ -273,7 +293,18 @@ static bool call_once(struct stepaf_member_net *net, const char *place,
                                                       : stepaf_why(link->error));
     control->guests.look = NULL;
     stepaf_control_link_free(link);
-    return returns->has_state;
+    return returns->has_state || returns->is_told ? LOOK_TOLD : end;
+}
+
+static void note_other_job(const struct stepaf_member_net *net, const char *place,
+                           uint32_t other_size, struct look_round *round)
+{
+    if (round->other_size && !other_size) /* a size says more than another secret */
+        return;
+    round->is_refused = true;
+    round->other_size = other_size;
+    snprintf(round->refused_by, sizeof round->refused_by, "%s", place);
+    memcpy(round->refusal, net->returns->text, sizeof round->refusal);
 }
 
 /* Call the processes that listen at one of the places. */
@@ -291,24 +322,36 @@ static stepaf_status_t call_place(struct stepaf_member_net *net, const char *pla
     int64_t limit_ns = stepaf_monotonic_ns() + MEMBER_CONNECT_NS;
     limit_ns = limit_ns < deadline_ns ? limit_ns : deadline_ns;
     int n = stepaf_control_resolve(host, addresses, limit_ns, &error);
+    net->returns->is_told = false;
     if (!n)
         snprintf(net->returns->text, sizeof net->returns->text, "%s",
                  error == STEPAF_CONTROL_NO_ANSWER ? "the name service has not answered"
                                                    : "the name has no address");
-    for (int i = 0; i < n && !call_once(net, place, &addresses[i], port, deadline_ns, round); i++)
-        continue;
+    enum look_end end = n ? LOOK_NOBODY : LOOK_SILENT;
+    for (int i = 0; i < n && end != LOOK_TOLD; i++) {
+        uint32_t other_size = 0;
+        enum look_end one = call_once(net, &addresses[i], port, deadline_ns, &other_size);
+        if (one == LOOK_REFUSED)
+            note_other_job(net, place, other_size, round);
+        end = one > end ? one : end;
+    }
+    round->is_silent = round->is_silent || end == LOOK_SILENT;
     return STEPAF_OK;
 }
 
-static stepaf_status_t refuse_other_size(const struct stepaf_member_net *net,
-                                         const struct look_round *round)
+static stepaf_status_t refuse_look(const struct stepaf_member_net *net, stepaf_status_t status,
+                                   const struct look_round *round)
 {
-    return stepaf_error_set(STEPAF_ERR_BOOT, STEPAF_PHASE_INIT,
-                            "rank %d cannot return by STEPAF_JOIN: %.64s: the job there has %u "
-                            "ranks, but this process has %d (STEPAF_SIZE, STEPAF_ROOM_ATTENTION, "
-                            "STEPAF_ROOM_FFN)",
-                            net->consensus.rank, round->other_place, round->other_size,
-                            net->consensus.size);
+    if (round->other_size)
+        return stepaf_error_set(
+            status, STEPAF_PHASE_INIT,
+            "rank %d cannot return by STEPAF_JOIN: %.64s: the job there has %u ranks, but this "
+            "process has %d (STEPAF_SIZE, STEPAF_ROOM_ATTENTION, STEPAF_ROOM_FFN)",
+            net->consensus.rank, round->refused_by, round->other_size, net->consensus.size);
+    return stepaf_error_set(
+        status, STEPAF_PHASE_INIT,
+        "rank %d cannot return by STEPAF_JOIN: %.64s: %.140s (STEPAF_SECRET, STEPAF_SECRET_FILE)",
+        net->consensus.rank, round->refused_by, round->refusal);
 }
 
 stepaf_status_t stepaf_member_net_look(struct stepaf_member_net *net, const char *join,
@@ -316,11 +359,11 @@ stepaf_status_t stepaf_member_net_look(struct stepaf_member_net *net, const char
 {
     struct member_return *returns = net->returns;
     char place[PLACE_MAX + 1] = "", told_by[PLACE_MAX + 1] = "", told[sizeof returns->text];
-    bool is_over = false;
+    struct look_round round;
 
     do {
         const char *at = join;
-        struct look_round round = {0};
+        round = (struct look_round){0};
         while (*at && !returns->has_state) {
             size_t bytes = strcspn(at, ",");
             snprintf(place, sizeof place, "%.*s", (int)(bytes < PLACE_MAX ? bytes : PLACE_MAX), at);
@@ -334,21 +377,17 @@ stepaf_status_t stepaf_member_net_look(struct stepaf_member_net *net, const char
                 memcpy(told, returns->text, sizeof told);
             }
         }
-        if (round.other_size && !round.is_told && !returns->has_state)
-            return refuse_other_size(net, &round);
-        is_over = returns->has_state || (round.is_refused && !round.is_told);
-        if (!is_over)
-            (void)poll(NULL, 0, AGAIN_NS / 1000000);
-    } while (!is_over && stepaf_monotonic_ns() < deadline_ns && !stepaf_interrupted());
-    if (returns->has_state)
-        return STEPAF_OK;
-    if (told_by[0] &&
-        !is_over) { /* a member's answer says more than the reason why the last call failed */
-        memcpy(place, told_by, sizeof place);
-        memcpy(returns->text, told, sizeof told);
-    }
-    return stepaf_error_set(is_over ? STEPAF_ERR_BOOT : STEPAF_ERR_TIMEOUT, STEPAF_PHASE_INIT,
-                            "rank %d cannot return by STEPAF_JOIN: %.64s: %.140s%s",
-                            net->consensus.rank, place, returns->text,
-                            is_over ? " (STEPAF_SECRET, STEPAF_SECRET_FILE)" : "");
+        if (returns->has_state)
+            return STEPAF_OK;
+        if (round.is_refused && !round.is_told && !round.is_silent)
+            return refuse_look(net, STEPAF_ERR_BOOT, &round);
+        (void)poll(NULL, 0, AGAIN_NS / 1000000);
+    } while (stepaf_monotonic_ns() < deadline_ns && !stepaf_interrupted());
+    /* A member's answer says more than another job's, and that more than the last call. */
+    if (!told_by[0] && round.is_refused)
+        return refuse_look(net, STEPAF_ERR_TIMEOUT, &round);
+    return stepaf_error_set(STEPAF_ERR_TIMEOUT, STEPAF_PHASE_INIT,
+                            "rank %d cannot return by STEPAF_JOIN: %.64s: %.140s",
+                            net->consensus.rank, told_by[0] ? told_by : place,
+                            told_by[0] ? told : returns->text);
 }
