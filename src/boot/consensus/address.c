@@ -3,6 +3,7 @@
 
 #include <string.h>
 
+#include "base/log.h"
 #include "boot/control/socket.h"
 #include "topo/address.h"
 
@@ -20,6 +21,37 @@ static void as_v6(const struct stepaf_net_address *address, uint8_t bytes_p[16])
            stepaf_net_address_bytes(address->family));
 }
 
+/* Return the last address to announce, from @a at on: the first that is no NIC's, if no earlier one
+ * is. Where there are many NICs, the network by which hosts are managed may be a bond or a bridge. */
+static unsigned choose_last(const struct stepaf_net_addresses *all, unsigned at)
+{
+    for (unsigned i = 0; i < at; i++)
+        if (!all->list[i].loopback && !all->list[i].is_nic)
+            return at;
+    for (unsigned i = at; i < all->n; i++)
+        if (!all->list[i].loopback && !all->list[i].is_nic)
+            return i;
+    return at;
+}
+
+void stepaf_consensus_addresses_pick(const struct stepaf_net_addresses *all,
+                                     struct stepaf_consensus_addresses *own)
+{
+    unsigned n = 0;
+
+    for (unsigned i = 0; i < all->n; i++)
+        n += !all->list[i].loopback;
+    for (unsigned i = 0; i < all->n && own->n < STEPAF_CONSENSUS_ADDRESSES; i++) {
+        bool is_last = own->n == STEPAF_CONSENSUS_ADDRESSES - 1;
+        if (!all->list[i].loopback)
+            as_v6(&all->list[is_last ? choose_last(all, i) : i], own->bytes[own->n++]);
+    }
+    if (n > own->n)
+        stepaf_log_info("members: this host has %u addresses, of which members get %u; set "
+                        "STEPAF_NET_IF to choose",
+                        n, own->n);
+}
+
 void stepaf_consensus_addresses_own(const char *net_if, struct stepaf_consensus_addresses *own_p)
 {
     struct stepaf_consensus_addresses own = {.network_id = stepaf_net_network_id()};
@@ -31,9 +63,7 @@ void stepaf_consensus_addresses_own(const char *net_if, struct stepaf_consensus_
         all.n = 1;
         own.network_id = all.list[0].loopback ? own.network_id : 0;
     }
-    for (unsigned i = 0; i < all.n && own.n < STEPAF_CONSENSUS_ADDRESSES; i++)
-        if (!all.list[i].loopback)
-            as_v6(&all.list[i], own.bytes[own.n++]);
+    stepaf_consensus_addresses_pick(&all, &own);
     *own_p = own;
 }
 

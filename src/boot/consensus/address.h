@@ -7,6 +7,7 @@
 #include "base/pack.h"
 
 struct stepaf_control_address;
+struct stepaf_net_addresses;
 
 enum { STEPAF_CONSENSUS_ADDRESSES = 8 };
 
@@ -18,6 +19,10 @@ struct stepaf_consensus_addresses {
     uint8_t bytes[STEPAF_CONSENSUS_ADDRESSES][16]; /* IPv6, or IPv4-mapped */
 };
 
+/* Add the addresses of a host to @a own, other than loopback, in their order. If there are too many,
+ * the last is the first that is no NIC's, unless one of the others is. */
+void stepaf_consensus_addresses_pick(const struct stepaf_net_addresses *all,
+                                     struct stepaf_consensus_addresses *own);
 /* Get the addresses of this host at which a rank listens: all, or the one that a setting such as
  * STEPAF_NET_IF selects; if that is loopback, or does not exist, loopback alone. The port is 0. */
 void stepaf_consensus_addresses_own(const char *net_if, struct stepaf_consensus_addresses *own_p);

@@ -292,6 +292,33 @@ static void what_waits_is_said_in_order(void)
     end_job(&job);
 }
 
+/* A host with more addresses than members get: NICs come first, but one that is none's is left. */
+static void many_addresses(void)
+{
+    enum { MOST = STEPAF_CONSENSUS_ADDRESSES };
+    static const struct {
+        unsigned n, other, last; /* addresses, which of them is no NIC's, which is announced last */
+    } cases[] = {{MOST, MOST - 1, MOST - 1},
+                 {MOST + 3, MOST + 1, MOST + 1},
+                 {MOST + 3, 2, MOST - 1},
+                 {MOST + 3, MOST + 9, MOST - 1},
+                 {3, 1, 2}};
+
+    for (size_t c = 0; c < sizeof cases / sizeof *cases; c++) {
+        struct stepaf_net_addresses all = {.n = cases[c].n + 1};
+        struct stepaf_consensus_addresses own = {.n = 0};
+        unsigned most = cases[c].n < MOST ? cases[c].n : MOST;
+        all.list[0] = (struct stepaf_net_address){.family = AF_INET, .loopback = true};
+        for (unsigned i = 0; i < cases[c].n; i++)
+            all.list[i + 1] = (struct stepaf_net_address){
+                .family = AF_INET, .is_nic = i != cases[c].other, .bytes = {10, 0, 0, (uint8_t)i}};
+        stepaf_consensus_addresses_pick(&all, &own);
+        CU_ASSERT_EQUAL_FATAL(own.n, most);
+        for (unsigned i = 0; i < most; i++)
+            CU_ASSERT_EQUAL(own.bytes[i][15], i == most - 1 ? cases[c].last : i);
+    }
+}
+
 int main(void)
 {
     CU_TestInfo tests[] = {
@@ -301,6 +328,7 @@ int main(void)
         {"listens where it is told", listens_where_it_is_told},
         {"another program listens", another_listens},
         {"losses do not pile up", losses_do_not_pile_up},
+        {"many addresses", many_addresses},
         {"what waits is said in order", what_waits_is_said_in_order},
         CU_TEST_INFO_NULL,
     };
