@@ -15,6 +15,7 @@ static void part_with_load(struct stepaf_control *control, struct stepaf_control
         return;
     if (control->last.load == load)
         control->last.load = NULL;
+    stepaf_proof_forget(load->data, load->bytes); /* a job's key may be in it */
     free(load);
 }
 
