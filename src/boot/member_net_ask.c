@@ -45,8 +45,9 @@ static void ask_member(struct stepaf_member_net *net, int rank, bool again)
     struct member_return *returns = net->returns;
     struct stepaf_pack pack = {0};
 
-    stepaf_pack_u32(&pack, 1);
+    stepaf_pack_u32(&pack, STEPAF_ASK_ADMISSION | STEPAF_ASK_HAS_SEEN);
     stepaf_pack_u64(&pack, returns->id);
+    stepaf_pack_u64(&pack, returns->seen);
     if (rank == returns->home) {
         returns->asked_ns = stepaf_monotonic_ns();
         returns->is_answered = false;

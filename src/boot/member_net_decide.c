@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Conversions of what members tell each other: contacts in hellos, and decisions in the form of
- * exchanges. */
+/* Conversions of what members tell each other: contacts in hellos, digests of states, and decisions
+ * in the form of exchanges. */
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/error.h"
+#include "base/hash.h"
 #include "boot/member_net.h"
 #include "boot/member_net_inside.h"
 
@@ -28,6 +29,20 @@ bool stepaf_member_contact_read(struct stepaf_unpack *unpack,
     memcpy(contact.nonce, nonce, sizeof contact.nonce);
     *contact_p = contact;
     return true;
+}
+
+uint64_t stepaf_member_digest(const void *state, size_t bytes)
+{
+    return stepaf_hash(STEPAF_HASH_START, state, bytes);
+}
+
+bool stepaf_member_guest_has_state(const struct stepaf_member_net *net, const void *data,
+                                   size_t bytes)
+{
+    struct stepaf_unpack unpack = stepaf_unpack_from(data, bytes);
+
+    return !stepaf_unpack_u32(&unpack) && stepaf_unpack_u64(&unpack) && net->returns->has_state &&
+           !unpack.failed && unpack.at == unpack.end;
 }
 
 void stepaf_member_net_next(struct stepaf_member_net *net)

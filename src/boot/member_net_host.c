@@ -144,9 +144,11 @@ static const struct stepaf_consensus_blob *decided_value(const struct stepaf_con
     return consensus->number - number <= 1 && value->data ? value : NULL;
 }
 
-/* Tell a guest all that it must know; with a number, also the decision by which it is admitted. */
+/* Tell a guest all that it must know; with a number, also the decision by which it is admitted. If
+ * that is what the guest has @a seen, say only so: the cards of all ranks are much, and a guest asks
+ * every member. */
 static void tell_state(struct stepaf_member_net *net, struct stepaf_control_link *link,
-                       uint32_t number)
+                       uint32_t number, uint64_t seen)
 {
     const struct stepaf_consensus *consensus = &net->consensus;
     const struct stepaf_consensus_blob *value = number ? decided_value(consensus, number) : NULL;
@@ -166,13 +168,18 @@ static void tell_state(struct stepaf_member_net *net, struct stepaf_control_link
     }
     if (value)
         stepaf_pack_bytes(&pack, value->data, value->bytes);
+    size_t bytes = pack.bytes;
+    if (!pack.failed && !number && seen && seen == stepaf_member_digest(pack.data, bytes)) {
+        pack.bytes = sizeof number;
+        stepaf_pack_u64(&pack, seen);
+    }
     frame.bytes = pack.bytes;
     if (!pack.failed)
         stepaf_control_send(link, &frame, pack.data);
     else
         refuse_guest(link, false, "a member is out of memory");
     if (pack.data)
-        stepaf_proof_forget(pack.data, pack.bytes); /* the key is in it */
+        stepaf_proof_forget(pack.data, bytes); /* the key is in it */
     free(pack.data);
 }
 
@@ -208,18 +215,21 @@ static bool welcome_late(struct stepaf_member_net *net, struct stepaf_control_li
     take_over(net, link->rank);
     other->is_new = false;
     if (decided_value(&net->consensus, other->admitted_by))
-        tell_state(net, link, other->admitted_by);
+        tell_state(net, link, other->admitted_by, 0);
     else
         refuse_guest(link, true, "the members have gone on without this process");
     return true;
 }
 
-/* Read a guest's request: whether it asks, its id, and words for its home. Returns false if the
- * request is invalid. */
-static bool read_ask(struct stepaf_unpack *unpack, bool *asks_p, uint64_t *id_p)
+/* Read a guest's request: whether it asks, its id, the digest of the state that it has (0: none),
+ * and words for its home. Returns false if the request is invalid. */
+static bool read_ask(struct stepaf_unpack *unpack, bool *asks_p, uint64_t *id_p, uint64_t *seen_p)
 {
-    *asks_p = stepaf_unpack_u32(unpack) != 0;
+    uint32_t bits = stepaf_unpack_u32(unpack);
+
+    *asks_p = bits != 0;
     *id_p = stepaf_unpack_u64(unpack);
+    *seen_p = bits & STEPAF_ASK_HAS_SEEN ? stepaf_unpack_u64(unpack) : 0;
     return !unpack->failed && (*asks_p || unpack->at == unpack->end);
 }
 
@@ -228,13 +238,13 @@ bool stepaf_member_host_tell_again(struct stepaf_member_net *net, struct stepaf_
 {
     struct stepaf_unpack unpack = stepaf_unpack_from(data, bytes);
     const struct member_other *other = &net->others[link->rank];
-    uint64_t id;
+    uint64_t id, seen;
     bool asks;
 
-    if (!read_ask(&unpack, &asks, &id) || !asks)
+    if (!read_ask(&unpack, &asks, &id, &seen) || !asks)
         return false;
     if (id == other->guest_id && decided_value(&net->consensus, other->admitted_by))
-        tell_state(net, link, other->admitted_by);
+        tell_state(net, link, other->admitted_by, 0);
     else
         refuse_guest(link, true, "the members have gone on without this process");
     return true;
@@ -246,10 +256,10 @@ static bool hear_guest(struct stepaf_member_net *net, struct stepaf_control_link
     struct stepaf_unpack unpack = stepaf_unpack_from(data, frame->bytes);
     struct member_guest *guest = &net->guests[link->rank];
     char text[STEPAF_MEMBER_NET_REASON_MAX];
-    uint64_t id;
+    uint64_t id, seen;
     bool asks;
 
-    if (!read_ask(&unpack, &asks, &id))
+    if (!read_ask(&unpack, &asks, &id, &seen))
         return false;
     size_t bytes = (size_t)(unpack.end - unpack.at);
     bool is_free = !net->consensus.is_member[link->rank] ||
@@ -278,7 +288,7 @@ static bool hear_guest(struct stepaf_member_net *net, struct stepaf_control_link
     }
     if (!stepaf_control_has_unsent(
             link)) /* else the guest has not read what it was last told, and asks again */
-        tell_state(net, link, 0);
+        tell_state(net, link, 0, seen);
     return true;
 }
 
@@ -380,7 +390,7 @@ void stepaf_member_net_welcome(struct stepaf_member_net *net)
     for (int r = 0; r < consensus->size; r++) {
         struct stepaf_control_link *link = stepaf_member_net_way(net, r);
         if (net->others[r].is_new && link && (n_before < TELLERS || net->others[r].was_at_home))
-            tell_state(net, link, consensus->number);
+            tell_state(net, link, consensus->number, 0);
         net->others[r].is_new = false;
     }
 }

@@ -66,7 +66,8 @@ struct member_guest {
 struct member_return {
     enum stepaf_member_admission admission;
     bool has_state;
-    bool is_told; /* a member's answer to the last call said why not */
+    uint64_t seen; /* digest of that state */
+    bool is_told;  /* a member's answer to the last call said why not */
     bool asks;
     uint64_t id;
     struct stepaf_consensus_blob words;
@@ -139,6 +140,19 @@ void stepaf_member_net_set_key(struct stepaf_member_net *net, const uint8_t *key
 bool stepaf_member_gather_take(struct stepaf_member_net *net, int from,
                                const struct stepaf_control_frame *frame, const void *data);
 void stepaf_member_gather_free(struct stepaf_member_net *net);
+
+/* ---- member_net_decide.c ---- */
+
+/* The first word of an ASK: whether the guest asks to be admitted, and whether it says which state
+ * it has. */
+enum { STEPAF_ASK_ADMISSION = 1, STEPAF_ASK_HAS_SEEN = 2 };
+/* Return the digest of a STATE without a decision. A member whose state has the digest that an ASK
+ * names answers with that digest alone. */
+uint64_t stepaf_member_digest(const void *state, size_t bytes);
+/* Return whether a STATE is only the digest of one that this guest has, or had when it asked: since
+ * then another member may have told it a different one. */
+bool stepaf_member_guest_has_state(const struct stepaf_member_net *net, const void *data,
+                                   size_t bytes);
 
 /* ---- member_net_host.c, member_net_guest.c, member_net_ask.c ---- */
 

@@ -2,6 +2,9 @@
 /* The way back, without a context: members of a job of three have lost one, and a process that asks
  * for its place with the job's secret becomes a member by their decision, whatever connections and
  * members are lost meanwhile. */
+#include <linux/tcp.h>
+#include <netinet/in.h>
+
 #include "guests.h"
 #include "wireup/returns.h"
 
@@ -243,6 +246,48 @@ static void the_end_of_its_context_ends_its_wait(void)
     free(ctx);
 }
 
+/* Members tell a process that asks what it does not know yet, and no more. */
+static void no_news_are_short(void)
+{
+    enum { CARD = 1 << 18 };
+    static uint8_t words[CARD];
+    struct stepaf_member_contact contact = {.addresses.n = 0};
+    struct stepaf_pack card = {0};
+    struct look look;
+    struct job job;
+
+    begin_job(&job, true);
+    contact.addresses = job.nets[1]->own;
+    stepaf_member_contact_pack(&contact, &card);
+    stepaf_pack_bytes(&card, words, CARD);
+    for (int r = 0; r < LOST; r++)
+        CU_ASSERT(stepaf_member_net_set_card(job.nets[r], 1, card.data, card.bytes));
+    struct stepaf_member_net *guest = look_as(&job, LOST, secret, LIMIT_MS, &look);
+    CU_ASSERT_EQUAL_FATAL(look.status, STEPAF_OK);
+    CU_ASSERT_FATAL(stepaf_member_net_ask(guest, "my words", 8));
+    PUMP_UNTIL(&job, (pump_with(&job, guest), is_listed(&job) && guest->returns->is_answered));
+    for (int r = 0; r < LOST; r++) {
+        struct tcp_info info;
+        socklen_t bytes = sizeof info;
+        CU_ASSERT_EQUAL_FATAL(
+            getsockopt(guest->control.links[r]->fd, IPPROTO_TCP, TCP_INFO, &info, &bytes), 0);
+        CU_ASSERT(info.tcpi_bytes_received < CARD);
+    }
+    /* An answer to an earlier request, since which another member has told something else. */
+    guest->returns->seen++;
+    struct stepaf_pack late = {0};
+    stepaf_pack_u32(&late, 0);
+    stepaf_pack_u64(&late, guest->returns->seen - 1);
+    struct stepaf_control_frame frame = {.type = STEPAF_CONTROL_STATE, .bytes = late.bytes};
+    CU_ASSERT(stepaf_member_guest_take(guest, guest->control.links[0], &frame, late.data));
+    free(late.data);
+    stepaf_member_net_set_counts(job.nets[0], 8, 10); /* the home has news */
+    PUMP_UNTIL(&job, (pump_with(&job, guest), guest->epoch == 8 && guest->n_commits == 10));
+    stepaf_member_net_close(guest);
+    free(card.data);
+    end_job(&job);
+}
+
 /* All members end while it waits: no deadline has passed. */
 static void all_members_end(void)
 {
@@ -307,6 +352,7 @@ int main(void)
         {"its home is lost", home_is_lost},
         {"one place is another job's", one_place_is_another_jobs},
         {"another one is admitted with it", another_is_admitted_with_it},
+        {"no news are short", no_news_are_short},
         {"all members end", all_members_end},
         {"an address of its own", an_address_of_its_own},
         {"the end of its context ends its wait", the_end_of_its_context_ends_its_wait},
