@@ -30,28 +30,57 @@ struct marks {
     int64_t at[STEPAF_EVENT_LAST];
 };
 
-/* Order by operation, and within it by peer; records without a peer first. */
+static int compare_numbers(int64_t a, int64_t b)
+{
+    return (a > b) - (a < b);
+}
+
+/* Order by plan and sequence, then by time; at one time as the events follow each other. */
 static int compare_by_plan(const void *left, const void *right)
 {
     const stepaf_trace_record_t *a = left, *b = right;
+    int order = compare_numbers(a->plan, b->plan);
 
-    if (a->plan != b->plan)
-        return a->plan < b->plan ? -1 : 1;
-    if (a->sequence != b->sequence)
-        return a->sequence < b->sequence ? -1 : 1;
-    if (a->peer != b->peer)
-        return a->peer < b->peer ? -1 : 1;
-    return (a->time_ns > b->time_ns) - (a->time_ns < b->time_ns);
+    order = order ? order : compare_numbers(a->sequence, b->sequence);
+    order = order ? order : compare_numbers(a->time_ns, b->time_ns);
+    return order ? order : compare_numbers(a->event, b->event);
 }
 
-/* Order by attention rank, and within it as compare_by_plan. */
+/* Order by peer, and within it as compare_by_plan. */
 static int compare_by_peer(const void *left, const void *right)
 {
     const stepaf_trace_record_t *a = left, *b = right;
+    int order = compare_numbers(a->peer, b->peer);
 
-    if (a->peer != b->peer)
-        return a->peer < b->peer ? -1 : 1;
-    return compare_by_plan(left, right);
+    return order ? order : compare_by_plan(left, right);
+}
+
+/* The begin of a record's operation, once tell_apart has found it: kept in a field that is not
+ * printed. */
+static int64_t begin_of(const stepaf_trace_record_t *record)
+{
+    return (int64_t)record->bytes;
+}
+
+/* Order the operations of a plan by their begin, and within one by peer; records without a peer
+ * first. */
+static int compare_by_begin(const void *left, const void *right)
+{
+    const stepaf_trace_record_t *a = left, *b = right;
+    int order = compare_numbers(a->plan, b->plan);
+
+    order = order ? order : compare_numbers(begin_of(a), begin_of(b));
+    order = order ? order : compare_numbers(a->sequence, b->sequence);
+    return order ? order : compare_by_peer(left, right);
+}
+
+/* Order by attention rank, and within it as compare_by_begin. */
+static int compare_by_peer_and_begin(const void *left, const void *right)
+{
+    const stepaf_trace_record_t *a = left, *b = right;
+    int order = compare_numbers(a->peer, b->peer);
+
+    return order ? order : compare_by_begin(left, right);
 }
 
 /* Find the first time of each event. Of "notified" find the last, since each peer has one. */
@@ -111,8 +140,9 @@ static void print_arrow(struct printer *printer, const char *phase, int way,
     uint32_t mine = printer->ctx->job.ranks[printer->ctx->job.boot.rank].rank;
     uint32_t peer = (uint32_t)record->peer;
     bool attends = stepaf_is_attention(printer->ctx);
-    uint32_t who[] = {attends ? mine : peer, attends ? peer : mine,      record->plan,
-                      record->sequence,      printer->ctx->trace.number, (uint32_t)way};
+    uint32_t who[] = {attends ? mine : peer,   attends ? peer : mine,      record->plan,
+                      record->sequence,        printer->ctx->trace.number, (uint32_t)way,
+                      (uint32_t)record->tensor}; /* see tell_apart */
 
     if (time_ns < 0)
         return;
@@ -156,6 +186,50 @@ static void take_track(struct printer *printer, const stepaf_trace_record_t *rec
     printer->track = printer->tracks[track].id;
     if (is_new)
         print_track_name(printer, record, track);
+}
+
+static bool is_begin(const stepaf_trace_record_t *record)
+{
+    return record->event == STEPAF_EVENT_START || record->event == STEPAF_EVENT_ARRIVED;
+}
+
+/* Return how many records belong to the first operation, of @a n in order of time that have its
+ * plan and sequence. A wait on a stream may begin before the operation that it waits for.
+ * @a begin_p: record of the begin. */
+static size_t of_first(const stepaf_trace_record_t *records, size_t n, size_t *begin_p)
+{
+    bool is_over = false;
+    size_t i = 0;
+
+    while (i < n && records[i].event == STEPAF_EVENT_WAITED)
+        i++;
+    *begin_p = i < n && is_begin(&records[i]) ? i++ : 0;
+    for (; i < n && !is_begin(&records[i]); i++) {
+        if (is_over && records[i].event == STEPAF_EVENT_WAITED)
+            break;
+        is_over = is_over || records[i].event == STEPAF_EVENT_COMPLETED;
+    }
+    return i;
+}
+
+/* Tell apart operations with one plan and sequence, whose records are in order of time: a number of
+ * a plan is used again, and the new plan's sequence starts anew. Each record gets its operation's
+ * begin, and in "tensor" how many newer operations its peer has: an arrow's ends agree on that, also
+ * if one rank has joined or has lost records since. */
+static void tell_apart(stepaf_trace_record_t *records, size_t n)
+{
+    for (size_t i = 0, same, begin; i < n; i += same) {
+        same = of_first(records + i, n - i, &begin);
+        for (size_t k = 0; k < same; k++)
+            records[i + k].bytes = (uint64_t)records[i + begin].time_ns;
+    }
+    qsort(records, n, sizeof(*records), compare_by_peer);
+    for (size_t i = n; i-- > 0;) {
+        const stepaf_trace_record_t *newer = i + 1 < n ? &records[i + 1] : NULL;
+        records[i].tensor = 0;
+        if (newer && newer->peer == records[i].peer)
+            records[i].tensor = newer->tensor + (begin_of(newer) != begin_of(&records[i]));
+    }
 }
 
 static size_t of_same_peer(const stepaf_trace_record_t *records, size_t n)
@@ -229,6 +303,13 @@ static void name_process(struct printer *printer)
     fprintf(printer->stream, ", pid %d)\"}}", (int)getpid());
 }
 
+/* Return whether two records have one plan and sequence, and one peer if @a by_peer. */
+static bool is_same_sequence(const stepaf_trace_record_t *a, const stepaf_trace_record_t *b,
+                             bool by_peer)
+{
+    return a->plan == b->plan && a->sequence == b->sequence && (!by_peer || a->peer == b->peer);
+}
+
 void stepaf_trace_events_print(const struct stepaf_ctx *ctx, stepaf_trace_record_t *records,
                                size_t n, FILE *stream)
 {
@@ -236,14 +317,20 @@ void stepaf_trace_events_print(const struct stepaf_ctx *ctx, stepaf_trace_record
     bool attends = stepaf_is_attention(ctx);
 
     name_process(&printer);
-    if (n > 0)
-        qsort(records, n, sizeof(*records), attends ? compare_by_plan : compare_by_peer);
+    if (!n)
+        return;
+    qsort(records, n, sizeof(*records), attends ? compare_by_plan : compare_by_peer);
+    for (size_t i = 0, same; i < n; i += same) {
+        for (same = 1; i + same < n && is_same_sequence(&records[i], &records[i + same], !attends);)
+            same++;
+        tell_apart(records + i, same);
+    }
+    qsort(records, n, sizeof(*records), attends ? compare_by_begin : compare_by_peer_and_begin);
     for (size_t i = 0, same; i < n; i += same) {
         const stepaf_trace_record_t *first = &records[i];
 
-        for (same = 1; i + same < n && first[same].plan == first->plan &&
-                       first[same].sequence == first->sequence &&
-                       (attends || first[same].peer == first->peer);)
+        for (same = 1; i + same < n && begin_of(&first[same]) == begin_of(first) &&
+                       is_same_sequence(first, &first[same], !attends);)
             same++;
         if (!i || first[-1].plan != first->plan || (!attends && first[-1].peer != first->peer))
             printer.n_tracks = 0;

@@ -30,7 +30,8 @@ void stepaf_trace_file_add_now(struct stepaf_ctx *ctx, uint32_t n);
 uint32_t stepaf_trace_file_n_signals(const struct stepaf_ctx *ctx);
 
 /* trace_events.c: sort @a n records and print them as events of Chrome's trace event format,
- * separated by commas. The first event names the rank, so that there is always one. */
+ * separated by commas. The first event names the rank, so that there is always one. Overwrites the
+ * fields of records that are not printed. */
 void stepaf_trace_events_print(const struct stepaf_ctx *ctx, stepaf_trace_record_t *records,
                                size_t n, FILE *stream);
 

@@ -1,8 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The trace ring: the newest stamps, oldest first. */
+/* The trace ring: the newest stamps, oldest first; and its operations as events of a trace file. */
+#include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "core/clock_keep.h"
+#include "core/trace_file.h"
 #include "fake.h"
 #include "unit.h"
 
@@ -224,6 +227,150 @@ static void a_release_has_times(void)
     fake_close(counterpart);
 }
 
+/* ---- events of a trace file ---- */
+
+enum { MOST = 4, STEP = 1000000 };
+
+/* What was printed of one kind of event. */
+struct seen {
+    unsigned n;
+    double ts[MOST];
+    double value[MOST]; /* the number after @a field */
+};
+
+/* Leave an event @a at steps after the begin, of plan 0. */
+static void leave(struct fake_job *job, stepaf_event_t event, uint32_t at, uint32_t sequence,
+                  uint32_t peer)
+{
+    stepaf_trace_stamp(&job->ctx->trace, event,
+                       job->ctx->clock.own.base_ticks + (uint64_t)at * STEP, 0, sequence, peer,
+                       STEPAF_TRACE_WHOLE, 0);
+}
+
+/* Leave operation 0 as its attention rank does, pushed after a step and complete after four. */
+static void leave_operation(struct fake_job *job, uint32_t at)
+{
+    leave(job, STEPAF_EVENT_START, at, 0, STEPAF_TRACE_ALL);
+    leave(job, STEPAF_EVENT_NOTIFIED, at + 1, 0, 0);
+    leave(job, STEPAF_EVENT_WAITED, at + 2, 0, STEPAF_TRACE_ALL);
+    leave(job, STEPAF_EVENT_ANSWERED, at + 4, 0, 0);
+    leave(job, STEPAF_EVENT_COMPLETED, at + 4, 0, STEPAF_TRACE_ALL);
+}
+
+static void leave_batch(struct fake_job *job, uint32_t at)
+{
+    leave(job, STEPAF_EVENT_ARRIVED, at + 1, 0, 0);
+    leave(job, STEPAF_EVENT_HANDLED, at + 2, 0, 0);
+    leave(job, STEPAF_EVENT_RESPONDED, at + 3, 0, 0);
+    leave(job, STEPAF_EVENT_RELEASED, at + 3, 0, 0);
+}
+
+/* Print what is in the ring. The caller frees the text. */
+static char *print_events(struct fake_job *job)
+{
+    size_t n = read_all(job, RECORDS), bytes = 0;
+    char *text = NULL;
+    FILE *stream = open_memstream(&text, &bytes);
+
+    fake_must(stream != NULL, "a stream");
+    job->ctx->trace.number = 0; /* as in processes with one context each */
+    stepaf_trace_events_print(job->ctx, records, n, stream);
+    fclose(stream);
+    return text;
+}
+
+static double number_behind(const char *text, const char *field)
+{
+    char quoted[32];
+
+    snprintf(quoted, sizeof(quoted), "\"%s\":", field);
+    const char *at = strstr(text, quoted);
+    return at ? strtod(at + strlen(quoted), NULL) : -1;
+}
+
+static struct seen find_events(const char *text, const char *phase, const char *name,
+                               const char *field)
+{
+    struct seen seen = {0};
+    char begin[64];
+
+    snprintf(begin, sizeof(begin), "{\"ph\":\"%s\",\"name\":\"%s\"", phase, name);
+    for (; (text = strstr(text, begin)) && seen.n < MOST; text++, seen.n++) {
+        seen.ts[seen.n] = number_behind(text, "ts");
+        seen.value[seen.n] = number_behind(text, field);
+    }
+    return seen;
+}
+
+/* The number of a plan is used again, or its rank replaced: the sequence begins at 0 each time. */
+static void operations_with_one_number_are_told_apart(void)
+{
+    struct fake_job *job = begin(), *counterpart = fake_open(STEPAF_FFN, 1, 1);
+
+    for (uint32_t at = 0; at < 30; at += 10) {
+        leave_operation(job, at);
+        leave_batch(counterpart, at);
+    }
+    leave(job, STEPAF_EVENT_START, 5, 1, STEPAF_TRACE_ALL); /* read late, as a stream's is */
+    leave(job, STEPAF_EVENT_COMPLETED, 6, 1, STEPAF_TRACE_ALL);
+    char *text = print_events(job), *other = print_events(counterpart);
+    struct seen ops = find_events(text, "X", "operation", "dur");
+    struct seen pushes = find_events(text, "X", "push", "dur");
+    struct seen waits = find_events(text, "X", "wait", "dur");
+    struct seen queues = find_events(other, "X", "queue", "dur");
+    struct seen batches = find_events(other, "X", "batch", "dur");
+    /* The ring has lost the first START. */
+    CU_ASSERT_EQUAL_FATAL(ops.n, 3);
+    CU_ASSERT_EQUAL_FATAL(pushes.n, 2);
+    CU_ASSERT_EQUAL_FATAL(waits.n, 2);
+    for (unsigned i = 0; i < 2; i++) {
+        CU_ASSERT(pushes.value[i] < ops.value[i + 1] / 2);
+        CU_ASSERT(waits.value[i] < ops.value[i + 1] * 0.6);
+        CU_ASSERT(ops.value[i + 1] < (ops.ts[2] - ops.ts[1]) / 2);
+    }
+    CU_ASSERT_PTR_NULL(strstr(text, "more in flight"));
+    CU_ASSERT_EQUAL_FATAL(queues.n, 3);
+    CU_ASSERT_EQUAL_FATAL(batches.n, 3);
+    CU_ASSERT(queues.value[2] < (queues.ts[2] - queues.ts[1]) / 5);
+    CU_ASSERT(batches.value[2] < (queues.ts[2] - queues.ts[1]) / 5);
+    CU_ASSERT_PTR_NULL(strstr(other, "more in flight"));
+    static const char *const ways[] = {"push", "answer"};
+    for (int way = 0; way < 2; way++) {
+        struct seen own = find_events(text, way ? "f" : "s", ways[way], "id");
+        struct seen others = find_events(other, way ? "s" : "f", ways[way], "id");
+        CU_ASSERT_EQUAL_FATAL(own.n, 2);
+        CU_ASSERT_EQUAL_FATAL(others.n, 3);
+        CU_ASSERT_EQUAL(own.value[0], others.value[1]);
+        CU_ASSERT_EQUAL(own.value[1], others.value[2]);
+        CU_ASSERT(own.value[0] != own.value[1] && others.value[0] != others.value[1]);
+    }
+    free(text);
+    free(other);
+    fake_close(job);
+    fake_close(counterpart);
+}
+
+/* A stream may wait before another one sends. */
+static void a_wait_may_precede_its_operation(void)
+{
+    struct fake_job *job = begin();
+
+    for (uint32_t at = 0; at < 20; at += 10) {
+        leave(job, STEPAF_EVENT_WAITED, at + 1, 0, STEPAF_TRACE_ALL);
+        leave(job, STEPAF_EVENT_START, at + 2, 0, STEPAF_TRACE_ALL);
+        leave(job, STEPAF_EVENT_NOTIFIED, at + 3, 0, 0);
+        leave(job, STEPAF_EVENT_COMPLETED, at + 5, 0, STEPAF_TRACE_ALL);
+    }
+    char *text = print_events(job);
+    struct seen ops = find_events(text, "X", "operation", "dur");
+    struct seen waits = find_events(text, "X", "wait", "dur");
+    CU_ASSERT_EQUAL(ops.n, 2);
+    CU_ASSERT_EQUAL(waits.n, 2);
+    CU_ASSERT(waits.value[0] < ops.value[0] && waits.value[1] < ops.value[1]);
+    free(text);
+    fake_close(job);
+}
+
 int main(void)
 {
     CU_TestInfo tests[] = {
@@ -236,6 +383,8 @@ int main(void)
         {"switched off it stays empty", switched_off_it_stays_empty},
         {"an operation is stamped", an_operation_is_stamped},
         {"a release has times", a_release_has_times},
+        {"operations with one number are told apart", operations_with_one_number_are_told_apart},
+        {"a wait may precede its operation", a_wait_may_precede_its_operation},
         CU_TEST_INFO_NULL,
     };
     return unit_run(tests);
