@@ -31,7 +31,8 @@ class AFTensorServer
     ~AFTensorServer()
     {
         /* TIMEOUT: the callback is removed, and still runs in another thread. */
-        while (handle_ && stepaf_batch_set_handler(ctx_.get(), nullptr, nullptr) == STEPAF_ERR_TIMEOUT)
+        while (handle_ &&
+               stepaf_batch_set_handler(ctx_.get(), nullptr, nullptr) == STEPAF_ERR_TIMEOUT)
             ;
     }
 
