@@ -241,9 +241,11 @@ stepaf_status_t stepaf_comm(stepaf_context_h ctx, stepaf_group_t group, MPI_Comm
     if (!mpi)
         return stepaf_boot_fail(STEPAF_ERR_HANDLE, "no context of stepaf_init_mpi");
     if (stepaf_rank(ctx, group) < 0) {
+        int is_over = stepaf_size(ctx, STEPAF_GROUP_WORLD) <= 0;
         *comm_p = MPI_COMM_NULL;
         let_go(mpi);
-        return STEPAF_OK;
+        return is_over ? stepaf_boot_fail(STEPAF_ERR_HANDLE, "the context has been finalized")
+                       : STEPAF_OK;
     }
     /* A lock for each group: with one for all, threads that ask for groups in another order than
      * a peer's would wait for each other. */

@@ -41,7 +41,9 @@ stepaf_status_t stepaf_interrupt_end(stepaf_status_t status, stepaf_phase_t phas
 
 bool stepaf_interrupted(void)
 {
-    if (!stepaf_interrupt_is_set() || own.is_over || own.is_asking)
+    if (!own.depth)
+        return false; /* what an earlier call was told does not concern this one */
+    if (!own.callback || own.is_over || own.is_asking)
         return own.is_over;
     int64_t now_ns = stepaf_monotonic_ns();
     if (now_ns - own.asked_ns < STEPAF_INTERRUPT_US * 1000LL)

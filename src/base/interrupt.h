@@ -18,7 +18,7 @@ bool stepaf_interrupt_is_set(void);
  * failure and the call was interrupted, STEPAF_ERR_CANCELED. */
 void stepaf_interrupt_begin(void);
 stepaf_status_t stepaf_interrupt_end(stepaf_status_t status, stepaf_phase_t phase);
-/* Return whether the call must end. Once true, it stays true. */
+/* Return whether the call must end. Once true, it stays true until the end of the outermost call. */
 bool stepaf_interrupted(void);
 
 #endif

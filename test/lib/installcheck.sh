@@ -62,6 +62,6 @@ fi
 "$bindir/stepaf-accept" --version | grep -Fx "stepaf-accept $version"
 if command -v python3 >/dev/null; then
     "$bindir/stepaf-report" --help | grep -F -- --against
-    "$bindir/stepaf-top" --once --interval 0.1 --job none | grep -F 'no rank'
+    "$bindir/stepaf-top" --once --interval 0.1 --job none | grep -F 'no libstepaf rank'
     "$bindir/stepaf-exporter" --help | grep -F -- --textfile
 fi

@@ -102,7 +102,7 @@ static stepaf_status_t call_map_check(const struct pair_rank *rank)
     return stepaf_map_check(rank->ctx, STEPAF_TIMEOUT_DEFAULT, NULL);
 }
 
-enum { LARGE_KEY = 9, LARGE_BYTES = 64 << 20 };
+enum { LARGE_KEY = 9, LARGE_BYTES = 16 << 20 };
 
 struct call {
     stepaf_status_t (*call)(const struct pair_rank *rank);
@@ -110,6 +110,8 @@ struct call {
     bool is_first; /* before the first commit */
     bool sends;    /* something that the other rank does not read meanwhile */
 };
+
+static int has_ended[2]; /* a pipe: the rank that calls has been interrupted */
 
 /* Start an operation of which most stays queued. */
 static int push_large(const struct pair_rank *rank)
@@ -145,8 +147,15 @@ static int interrupt_call(const stepaf_boot_t *boot, void *arg)
     }
     if (call->sends && !rank.ffn && push_large(&rank))
         return 1;
-    if (rank.ffn) { /* when it is gone, nothing is queued any more */
-        nanosleep(&(struct timespec){call->sends ? 2 : 0, 600000000}, NULL);
+    if (rank.ffn && call->sends) {
+        stepaf_batch_h batch;
+        char byte;
+        RANK_CHECK(boot, read(has_ended[0], &byte, 1) == 1);
+        if (pair_receive(&rank, &batch)) /* what was queued is sent by the other's finalize */
+            return 1;
+        RANK_CHECK(boot, stepaf_release(batch) == STEPAF_OK);
+    } else if (rank.ffn) {
+        nanosleep(&(struct timespec){0, 600000000}, NULL);
     } else {
         struct asker asker = begin_asking();
         if (call->sends) {
@@ -155,6 +164,8 @@ static int interrupt_call(const stepaf_boot_t *boot, void *arg)
         }
         stepaf_set_interrupt(ask, &asker);
         RANK_CHECK(boot, ended_well(&asker, call->call(&rank), call->phase));
+        if (call->sends)
+            RANK_CHECK(boot, write(has_ended[1], "", 1) == 1);
     }
     stepaf_set_interrupt(NULL, NULL);
     stepaf_finalize(rank.ctx);
@@ -185,13 +196,17 @@ static void a_check_of_the_map_ends(void)
     ranks_expect_processes(2, interrupt_call, &call);
 }
 
-/* Also while they send what is queued. */
+/* Also while they send what is queued. The interrupt is over with the call. */
 static void calls_that_flush_end(void)
 {
     struct call calls[] = {{call_barrier, STEPAF_PHASE_BARRIER, false, true},
                            {call_map_check, STEPAF_PHASE_NONE, false, true}};
+
+    CU_ASSERT_EQUAL_FATAL(pipe(has_ended), 0);
     ranks_expect_processes(2, interrupt_call, &calls[0]);
     ranks_expect_processes(2, interrupt_call, &calls[1]);
+    (void)close(has_ended[0]);
+    (void)close(has_ended[1]);
 }
 
 int main(void)
