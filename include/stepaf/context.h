@@ -149,7 +149,8 @@ STEPAF_API int stepaf_peer_index(stepaf_context_h ctx, int rank);
  *  cannot be used); STEPAF_ERR_SETTING, STEPAF_ERR_TRANSPORT or STEPAF_ERR_NO_TRANSPORT (a
  *  transport cannot be opened, or none reaches a peer); STEPAF_ERR_PEER_LOST; STEPAF_ERR_TIMEOUT;
  *  STEPAF_ERR_BOOT; STEPAF_ERR_CANCELED (stepaf_set_interrupt); STEPAF_ERR_PROTOCOL;
- *  STEPAF_ERR_LIMIT (the adverts of all ranks are too large); STEPAF_ERR_NO_MEMORY.
+ *  STEPAF_ERR_LIMIT (the adverts of all ranks are too large; this rank is lost to the others);
+ *  STEPAF_ERR_NO_MEMORY.
  *
  *  Errors in declarations, and a transport that some rank cannot open, are reported on every rank,
  *  and the previous epoch stays in force. The same holds if a rank is already lost when a later

@@ -13,7 +13,12 @@
 
 #include "words.h"
 
-enum { RUN_JOB_BYTES_MAX = 1 << 20, RUN_BEAT_MS = 5000, RUN_SILENCE_S = 30 };
+enum {
+    RUN_JOB_BYTES_MAX = 1 << 20,
+    RUN_BEAT_MS = 5000,
+    RUN_SILENCE_S = 30,
+    RUN_CODE_SILENT = 122 /* exit code of a host that has heard nothing for that long */
+};
 
 struct run_host_job {
     int first; /* first rank */

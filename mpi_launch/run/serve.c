@@ -146,7 +146,7 @@ static void note_quiet(struct service *service, long long ms)
 {
     service->silent_ms += ms < LOOK_MS ? ms : LOOK_MS;
     if (service->silence_ms && service->silent_ms >= service->silence_ms)
-        end_service(service, SIGNALED + SIGTERM);
+        end_service(service, RUN_CODE_SILENT);
 }
 
 /* Return for how long to wait, or -1 for ever. */

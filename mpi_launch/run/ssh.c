@@ -17,6 +17,7 @@
 #include <unistd.h>
 
 #include "fail.h"
+#include "job.h"
 #include "signals.h"
 #include "ssh_fleet.h"
 
@@ -231,6 +232,12 @@ static void note_remote(struct fleet *fleet, struct remote *remote, int status)
     if (!fleet->is_ending && code == SSH_ITSELF)
         say(fleet, "stepaf-run: ssh to %s has failed, or was cut off: all ranks are ended\n",
             remote->name);
+    else if (!fleet->is_ending && code == RUN_CODE_SILENT)
+        say(fleet,
+            "stepaf-run: %s has ended with %d, as where nothing is heard of stepaf-run for %d s: "
+            "all "
+            "ranks are ended\n",
+            remote->name, code, RUN_SILENCE_S);
     else if (!fleet->is_ending && code)
         say(fleet, "stepaf-run: a rank on %s has ended with %d: all ranks are ended\n",
             remote->name, code);

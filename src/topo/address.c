@@ -76,8 +76,8 @@ static bool take_interface(const struct ifaddrs *from, struct stepaf_net_address
     return true;
 }
 
-/* Return how likely other hosts reach this host at an address: 0 is best. Note whether that is a
- * NIC's. */
+/* Return how likely other hosts reach this host at an address: 0 is best. Note whether the
+ * interface runs and is no NIC. */
 static int likelihood(const struct ifaddrs *at, struct stepaf_net_address *address)
 {
     static const char *const kinds[] = {"device", "bridge"};
@@ -92,7 +92,7 @@ static int likelihood(const struct ifaddrs *at, struct stepaf_net_address *addre
         return 0;
     if (!(at->ifa_flags & IFF_RUNNING) || at->ifa_flags & IFF_LOOPBACK || is_makeshift(address))
         return 4;
-    address->is_nic = is_kind[0];
+    address->is_spare = !is_kind[0];
     return is_kind[0] ? 1 : is_kind[1] ? 3 : 2;
 }
 

@@ -17,7 +17,7 @@ struct stepaf_net_address {
     uint8_t family; /* AF_INET, AF_INET6 */
     uint8_t prefix; /* bits of the subnet; own addresses only */
     bool loopback;
-    bool is_nic;                   /* the interface is one's; own addresses only */
+    bool is_spare;                 /* of a running interface that is no NIC; own addresses only */
     char name[STEPAF_NET_IF_NAME]; /* of the interface; own addresses only */
     uint8_t bytes[16];             /* network order; 4 of them for AF_INET */
 };

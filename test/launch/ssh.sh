@@ -188,7 +188,7 @@ mkfifo "$directory/in"
 sleep 1000 <>"$directory/in" &
 holder=$!
 { job 1000; printf '\001'; } >"$directory/in"
-expect 143 sh -c 'exec "$1" --serve <"$2"' sh "$run" "$directory/in"
+expect 122 sh -c 'exec "$1" --serve <"$2"' sh "$run" "$directory/in"
 { job 4; printf '\003'; sleep 1; printf '\036'; } >"$directory/in" &
 expect 0 sh -c 'exec "$1" --serve <"$2"' sh "$run" "$directory/in"
 kill $holder

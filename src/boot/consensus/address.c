@@ -26,10 +26,10 @@ static void as_v6(const struct stepaf_net_address *address, uint8_t bytes_p[16])
 static unsigned choose_last(const struct stepaf_net_addresses *all, unsigned at)
 {
     for (unsigned i = 0; i < at; i++)
-        if (!all->list[i].loopback && !all->list[i].is_nic)
+        if (!all->list[i].loopback && all->list[i].is_spare)
             return at;
     for (unsigned i = at; i < all->n; i++)
-        if (!all->list[i].loopback && !all->list[i].is_nic)
+        if (!all->list[i].loopback && all->list[i].is_spare)
             return i;
     return at;
 }

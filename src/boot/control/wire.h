@@ -20,7 +20,7 @@
  * itself. */
 static const uint32_t stepaf_control_anybody = UINT32_MAX;
 
-enum { STEPAF_CONTROL_VERSION = 8, STEPAF_CONTROL_NONCE_BYTES = 16 };
+enum { STEPAF_CONTROL_VERSION = 9, STEPAF_CONTROL_NONCE_BYTES = 16 };
 
 static const uint64_t stepaf_control_hello_magic = 0x314f4c4c45484653;     /* "SFHELLO1" */
 static const uint64_t stepaf_control_challenge_magic = 0x31474c4c48434653; /* "SFCHLLG1" */

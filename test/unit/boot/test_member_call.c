@@ -310,8 +310,9 @@ static void many_addresses(void)
         unsigned most = cases[c].n < MOST ? cases[c].n : MOST;
         all.list[0] = (struct stepaf_net_address){.family = AF_INET, .loopback = true};
         for (unsigned i = 0; i < cases[c].n; i++)
-            all.list[i + 1] = (struct stepaf_net_address){
-                .family = AF_INET, .is_nic = i != cases[c].other, .bytes = {10, 0, 0, (uint8_t)i}};
+            all.list[i + 1] = (struct stepaf_net_address){.family = AF_INET,
+                                                          .is_spare = i == cases[c].other,
+                                                          .bytes = {10, 0, 0, (uint8_t)i}};
         stepaf_consensus_addresses_pick(&all, &own);
         CU_ASSERT_EQUAL_FATAL(own.n, most);
         for (unsigned i = 0; i < most; i++)
