@@ -30,6 +30,7 @@ enum {
     DISPUTES_MAX = 2 * STEPAF_MAX_TRANSPORTS,   /* each of them leaves somebody a transport less */
     FIRST_WAIT_MS = 50,                         /* until ranks with links that are not up meet */
     LONGEST_WAIT_MS = 1000,                     /* the wait is doubled each time, up to this */
+    HELD_UP_MS = 100,                           /* for one look at the links */
     LAST_WORDS_US = 2 * LONGEST_WAIT_MS * 1000, /* for a failure, beyond the deadline if need be */
     LAST_WORDS_TIMES = 4 /* as long again as since the ranks have met before the connects */
 };
@@ -190,6 +191,9 @@ static stepaf_status_t await_links(struct stepaf_agreement *a)
         late = now_ns >= a->deadline_ns || stepaf_interrupted();
         over = late || now_ns >= until_ns;
         status = step(a, over ? 0 : 1, late);
+        int64_t took_ns = stepaf_monotonic_ns() - now_ns;
+        if (took_ns >= HELD_UP_MS * 1000000LL) /* a step takes a millisecond or two */
+            stepaf_agree_allow_for(a, took_ns);
     } while (status == STEPAF_INPROGRESS && !over);
     if (!status && late && a->waits_for >= 0)
         return stepaf_error_set_peer(
@@ -358,7 +362,8 @@ static stepaf_status_t exchange_reports(struct stepaf_agreement *a)
     if (a->own < 0)
         status = stepaf_error_raise(&own);
     else if (!status) {
-        stepaf_agree_allow_for(a, stepaf_monotonic_ns() - since_ns);
+        /* The others have waited for their links for wait_ms of that. */
+        stepaf_agree_allow_for(a, stepaf_monotonic_ns() - since_ns - a->wait_ms * 1000000LL);
         status = check_all(a, all);
     }
     free(pack.data);

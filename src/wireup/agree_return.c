@@ -100,14 +100,12 @@ static void allow_more(const struct stepaf_agreement *a, int64_t *until_ns, int6
         *until_ns = moved_ns < latest_ns ? moved_ns : latest_ns;
 }
 
-void stepaf_agree_allow_for(struct stepaf_agreement *a, int64_t took_ns)
+void stepaf_agree_allow_for(struct stepaf_agreement *a, int64_t ns)
 {
-    int64_t more_ns = took_ns - a->wait_ms * 1000000LL;
-
-    if (more_ns <= 0)
+    if (ns <= 0)
         return;
-    allow_more(a, &a->patience_ns, more_ns);
-    allow_more(a, &a->pending_until_ns, more_ns);
+    allow_more(a, &a->patience_ns, ns);
+    allow_more(a, &a->pending_until_ns, ns);
 }
 
 void stepaf_agree_lose_pending(struct stepaf_agreement *a, const uint8_t *all)

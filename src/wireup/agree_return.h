@@ -45,9 +45,9 @@ bool stepaf_agree_note_absent(struct stepaf_agreement *a, const uint8_t *all);
 /* If this rank has only just returned, check that it reaches all ranks that count. If it does not,
  * this rank leaves, and not the one that the others reach. STEPAF_ERR_PEER_LOST. */
 stepaf_status_t stepaf_agree_reaches(const struct stepaf_agreement *a, const uint8_t *all);
-/* The last exchange took @a took_ns. The others have waited for their links for a->wait_ms of that; if
- * the exchange took longer, a rank was held up, and that time does not count as waited. */
-void stepaf_agree_allow_for(struct stepaf_agreement *a, int64_t took_ns);
+/* This rank, or one that it has met, was held up for @a ns: that time does not count as waited. Half of
+ * what is left until the deadline stays. 0 or less: nothing changes. */
+void stepaf_agree_allow_for(struct stepaf_agreement *a, int64_t ns);
 /* Lose the returned ranks that report links which are not up, once the other ranks have waited for
  * nothing else during half of the time that was left: such a link joins two of them. */
 void stepaf_agree_lose_pending(struct stepaf_agreement *a, const uint8_t *all);

@@ -21,6 +21,7 @@ static struct {
     stepaf_status_t status[SIZE - 1]; /* until the link is cut */
     int64_t takes_ns; /* INPROGRESS becomes OK so long after the first call with begin */
     int64_t begun_ns;
+    int64_t stalls_ns; /* so long at a look 50 ms after that; 0: never */
 } links;
 static struct fake_job *job;
 static stepaf_boot_t real;
@@ -37,6 +38,12 @@ static stepaf_status_t prove_links(struct stepaf_transport *transport, bool begi
     (void)transport;
     if (begin && !links.begun_ns)
         links.begun_ns = stepaf_monotonic_ns();
+    if (links.stalls_ns && begin &&
+        stepaf_monotonic_ns() - links.begun_ns >= FIRST_WAIT_MS * 1000000LL) {
+        const struct timespec pause = {links.stalls_ns / 1000000000, links.stalls_ns % 1000000000};
+        links.stalls_ns = 0;
+        (void)nanosleep(&pause, NULL);
+    }
     for (uint32_t p = 0; p < job->ctx->n_peers; p++) {
         bool is_up = links.takes_ns && links.begun_ns &&
                      stepaf_monotonic_ns() - links.begun_ns >= links.takes_ns;
@@ -177,6 +184,18 @@ static void a_member_is_held_up(void)
     fake_close(job);
 }
 
+/* The same for this rank itself. */
+static void this_member_is_held_up(void)
+{
+    begin(false);
+    links.status[1] = STEPAF_INPROGRESS;
+    links.stalls_ns = SOON_MS / 2 * 1000000LL + FIRST_WAIT_MS * 1000000LL;
+    links.takes_ns = links.stalls_ns + 3 * FIRST_WAIT_MS * 1000000LL;
+    CU_ASSERT_EQUAL(agree(SOON_MS), STEPAF_OK);
+    CU_ASSERT(!is_lost(0) && !is_lost(1));
+    fake_close(job);
+}
+
 /* Neither before all have connected nor later. */
 static void an_interrupt_loses_nobody(void)
 {
@@ -224,6 +243,7 @@ int main(void)
         {"nothing is heard of it", nothing_is_heard_of_it},
         {"a member is slow", a_member_is_slow},
         {"a member is held up", a_member_is_held_up},
+        {"this member is held up", this_member_is_held_up},
         {"an interrupt loses nobody", an_interrupt_loses_nobody},
         {"nothing gets through to a member", nothing_gets_through_to_a_member},
         {"nothing gets through, and this rank has returned", this_rank_has_returned},
