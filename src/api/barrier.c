@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The barrier, stepaf_progress, and progress while a rank waits in the bootstrap. */
+#include "api/advance.h"
 #include "api/boot_wait.h"
 #include "api/handles.h"
 #include "base/interrupt.h"
@@ -46,17 +47,8 @@ int64_t stepaf_boot_wait_flush(struct stepaf_ctx *ctx, int64_t timeout_us, stepa
     int64_t began_ns = stepaf_monotonic_ns();
     bool more = true;
 
-    while (more && !stepaf_list_empty(&ctx->net.queued) && !stepaf_interrupted()) {
-        unsigned n = stepaf_core_progress(ctx);
-        if (!ctx->threads.runs && ctx->inbox.handler && !stepaf_list_empty(&ctx->inbox.ready)) {
-            stepaf_waiter_away(ctx, &waiter, timeout_us);
-            stepaf_lock_leave(&ctx->lock);
-            stepaf_core_dispatch(ctx);
-            stepaf_lock_enter(&ctx->lock);
-        }
-        more = n ? stepaf_waiter_busy(ctx, &waiter, timeout_us)
-                 : stepaf_waiter_idle(ctx, &waiter, timeout_us);
-    }
+    while (more && !stepaf_list_empty(&ctx->net.queued) && !stepaf_interrupted())
+        more = stepaf_api_advance(ctx, &waiter, timeout_us);
     if (stepaf_interrupted()) {
         (void)stepaf_error_set(STEPAF_ERR_CANCELED, phase, "the program has interrupted the call");
         return -1;

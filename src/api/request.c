@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Requests in the public interface: wait, test, cancel. */
+#include "api/advance.h"
 #include "api/handles.h"
 #include "core/batch.h"
 #include "core/batch_ahead.h"
@@ -8,7 +9,6 @@
 #include "core/op_result.h"
 #include "core/progress.h"
 #include "core/send.h"
-#include "core/thread.h"
 #include "core/wait.h"
 #include "gpu/stream.h"
 
@@ -66,27 +66,6 @@ static __attribute__((noinline)) stepaf_status_t take_result(struct stepaf_op *o
 
     op->retired = status != STEPAF_ERR_TIMEOUT;
     return status;
-}
-
-/* Call the handler, with the lock released meanwhile. */
-static void dispatch(struct stepaf_ctx *ctx)
-{
-    stepaf_lock_leave(&ctx->lock);
-    stepaf_core_dispatch(ctx);
-    stepaf_lock_enter(&ctx->lock);
-}
-
-/* Make progress while waiting. Return false when the deadline has passed. */
-static bool advance(struct stepaf_ctx *ctx, struct stepaf_waiter *waiter, int64_t timeout_us)
-{
-    unsigned n = timeout_us ? stepaf_core_progress_waiting(ctx) : stepaf_core_progress(ctx);
-
-    if (!stepaf_list_empty(&ctx->inbox.ready) && ctx->inbox.handler) {
-        stepaf_waiter_away(ctx, waiter, timeout_us);
-        dispatch(ctx);
-    }
-    return n ? stepaf_waiter_busy(ctx, waiter, timeout_us)
-             : stepaf_waiter_idle(ctx, waiter, timeout_us);
 }
 
 /* Wait until the operation is done, or the op has been started again: with several threads, another
@@ -187,7 +166,7 @@ static stepaf_status_t wait_response(stepaf_request_h request, struct stepaf_bat
                                                " did not accept the response in time",
                                                STEPAF_WHO_ARGS(peer->who))
                        : STEPAF_INPROGRESS;
-        more = advance(ctx, &waiter, timeout_us);
+        more = stepaf_api_advance(ctx, &waiter, timeout_us);
         batch = stepaf_find_response(ctx, request);
     }
     if (!batch)
@@ -315,7 +294,7 @@ static stepaf_status_t wait_any(struct stepaf_ctx *ctx, const stepaf_request_h *
                                                  "none of %d requests completed in time", open)
                               : STEPAF_ERR_TIMEOUT;
         stepaf_lock_enter(&ctx->lock);
-        more = advance(ctx, &waiter, timeout_us);
+        more = stepaf_api_advance(ctx, &waiter, timeout_us);
         stepaf_lock_leave(&ctx->lock);
     }
 }
