@@ -116,6 +116,10 @@ hosts_down()
 {
     umount /etc/hosts
     rm -f $hosts_dir/hosts
+    # A name space ends later, where a process that is about to end is still in it: its cables would have their names then.
+    for port in /sys/class/net/port*; do
+        [ ! -e "$port" ] || ip link del "${port##*/}"
+    done
     for host in $hosts_names; do
         ip netns del "$host"
     done
