@@ -5,8 +5,8 @@
 
 /* Read the host's part of the job from standard input, start its ranks, and wait for them.
  * Standard input stays open as long as the job continues: at its end, after a longer silence than
- * its beats allow (job.h), after a signal, or when a rank has failed, all ranks are ended. Returns the exit code of the failed rank, 128 and the
- * signal's number, or 0. */
+ * its beats allow (job.h), after a signal, or when a rank has failed, all ranks are ended. Returns
+ * the exit code of the failed rank, RUN_CODE_SILENT, 128 and the signal's number, or 0. */
 int run_serve(void);
 
 #endif

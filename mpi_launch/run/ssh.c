@@ -235,8 +235,7 @@ static void note_remote(struct fleet *fleet, struct remote *remote, int status)
     else if (!fleet->is_ending && code == RUN_CODE_SILENT)
         say(fleet,
             "stepaf-run: %s has ended with %d, as where nothing is heard of stepaf-run for %d s: "
-            "all "
-            "ranks are ended\n",
+            "all ranks are ended\n",
             remote->name, code, RUN_SILENCE_S);
     else if (!fleet->is_ending && code)
         say(fleet, "stepaf-run: a rank on %s has ended with %d: all ranks are ended\n",

@@ -19,8 +19,7 @@ const char *stepaf_join_who_meets(const struct stepaf_join *join)
     return join->is_named
                ? "ranks meet if user, network namespace and STEPAF_LOCAL_JOB are the same"
                : "ranks meet if user, network namespace, PID namespace and session are the same, "
-                 "as "
-                 "STEPAF_LOCAL_JOB is not set";
+                 "as STEPAF_LOCAL_JOB is not set";
 }
 
 stepaf_status_t stepaf_join_error(const struct stepaf_join *join, const char *what, int why)

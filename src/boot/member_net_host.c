@@ -286,8 +286,8 @@ static bool hear_guest(struct stepaf_member_net *net, struct stepaf_control_link
             *guest = (struct member_guest){.asks = true, .id = id, .words = {words, bytes}};
         }
     }
-    if (!stepaf_control_has_unsent(
-            link)) /* else the guest has not read what it was last told, and asks again */
+    /* Else the guest has not read what it was last told, and asks again. */
+    if (!stepaf_control_has_unsent(link))
         tell_state(net, link, 0, seen);
     return true;
 }

@@ -28,6 +28,7 @@ class AFTensorServer
     }
     AFTensorServer(const AFTensorServer &) = delete;
     AFTensorServer &operator=(const AFTensorServer &) = delete;
+    /** Removes the callback, and waits for as long as a call of it still runs in another thread. */
     ~AFTensorServer()
     {
         /* TIMEOUT: the callback is removed, and still runs in another thread. */

@@ -105,8 +105,8 @@ stepaf_status_t stepaf_ofi_connect(struct stepaf_transport *transport,
         return STEPAF_OK;
     }
     if (format != ofi->rails[0].info->addr_format) { /* as of IPv4 and IPv6 */
-        snprintf(reason, STEPAF_REASON_MAX, "its addresses are of another kind (%s)",
-                 "STEPAF_OFI_DOMAINS");
+        snprintf(reason, STEPAF_REASON_MAX,
+                 "its addresses are of another kind (STEPAF_OFI_DOMAINS)");
         return STEPAF_OK;
     }
     const char *wrong = read_paths(ofi, link, unpack);

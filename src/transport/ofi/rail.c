@@ -137,8 +137,6 @@ int stepaf_ofi_open_rail(const struct stepaf_ofi *ofi, struct stepaf_ofi_rail *r
     if (!error)
         error = fi_endpoint(rail->domain, rail->info, &rail->ep, NULL);
     if (!error)
-        rail->rma = stepaf_ofi_has_writedata_only(rail->info) ? &by_writedata : rail->ep->rma;
-    if (!error)
         error = fi_ep_bind(rail->ep, &rail->av->fid, 0);
     if (!error)
         error = fi_ep_bind(rail->ep, &rail->cq->fid, FI_TRANSMIT | FI_RECV);
@@ -147,7 +145,9 @@ int stepaf_ofi_open_rail(const struct stepaf_ofi *ofi, struct stepaf_ofi_rail *r
     if (!error)
         stepaf_ofi_prepare_gpu(rail);
     if (!error)
-        error = fi_enable(rail->ep);
+        error = fi_enable(rail->ep); /* a provider may set its functions here */
+    if (!error)
+        rail->rma = stepaf_ofi_has_writedata_only(rail->info) ? &by_writedata : rail->ep->rma;
     rail->address_bytes = sizeof(rail->address);
     return error ? error : fi_getname(&rail->ep->fid, rail->address, &rail->address_bytes);
 }
