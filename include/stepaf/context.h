@@ -218,9 +218,9 @@ typedef struct stepaf_commit_params {
  *  the process's declarations fit. Otherwise the process waits or is rejected, and the commit
  *  proceeds. For the new process this is its first commit, which ends with that of the members. The
  *  process takes over the rank's number and role, uses the keys and plans that it has declared
- *  itself, and takes part in operations from then on. Supported over shared memory, TCP and RDMA
- *  verbs. Not supported over ofi, ucx or connections by librdmacm, and not where plans without
- *  STEPAF_PLAN_STREAM use GPU memory.
+ *  itself, and takes part in operations from then on. Supported over shared memory, TCP, RDMA verbs
+ *  and libfabric (ofi). Not supported over ucx or connections by librdmacm, and not where plans
+ *  without STEPAF_PLAN_STREAM use GPU memory.
  *  @param params  NULL for defaults.
  *  @return as for stepaf_commit; also STEPAF_ERR_INVALID; STEPAF_ERR_STATE also if a rank leaves in
  *  the first commit, or is the last one of its role, or the job's ranks cannot contact each other.

@@ -12,7 +12,7 @@
 #include "settings/settings.h"
 #include "topo/topo.h"
 
-enum { STEPAF_WIRE_VERSION = 20, STEPAF_VERSION_MAX = 32 };
+enum { STEPAF_WIRE_VERSION = 21, STEPAF_VERSION_MAX = 32 };
 
 /* What one rank reports. */
 struct stepaf_hello {

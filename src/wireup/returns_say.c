@@ -76,7 +76,7 @@ static void look_at_peers(struct stepaf_ctx *ctx)
         int rank = ctx->peers[p].who.world_rank;
         if (members->can_return[rank])
             excuse(ctx, rank,
-                   "only links by shm, tcp and verbs can be made anew, and it uses others");
+                   "only links by shm, tcp, verbs and ofi can be made anew, and it uses others");
         members->can_return[rank] = 0;
     }
 }

@@ -1,39 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Links from beginning to end, and the posts in flight over them. */
-#include <errno.h>
-#include <stdlib.h>
 #include <string.h>
-#include <sys/random.h>
-#include <sys/stat.h>
 
 #include "base/fork.h"
 #include "base/time.h"
 #include "transport/fabric/link.h"
-
-int stepaf_fabric_open(struct stepaf_fabric *fabric, uint32_t n_peers, size_t link_bytes)
-{
-    struct stat facts;
-
-    size_t bytes = (n_peers * link_bytes + STEPAF_FABRIC_LINE - 1) & -(size_t)STEPAF_FABRIC_LINE;
-
-    fabric->links = aligned_alloc(STEPAF_FABRIC_LINE, bytes);
-    if (!fabric->links)
-        return ENOMEM;
-    memset(fabric->links, 0, bytes);
-    fabric->link_bytes = link_bytes;
-    fabric->n_peers = n_peers;
-    for (uint32_t p = 0; p < n_peers; p++) {
-        struct stepaf_fabric_link *link = stepaf_fabric_link(fabric, p);
-        link->base.transport = &fabric->base;
-        link->control.link = link;
-        link->pidfd = -1;
-        for (int i = 0; i < STEPAF_FABRIC_RING; i++)
-            link->flight[i].link = link;
-    }
-    fabric->pids = stat("/proc/self/ns/pid", &facts) ? 0 : facts.st_ino;
-    return getrandom(&fabric->token, sizeof(fabric->token), 0) == sizeof(fabric->token) ? 0
-                                                                                        : EAGAIN;
-}
 
 void stepaf_fabric_connect(struct stepaf_fabric_link *link, const struct stepaf_peer_facts *facts,
                            uint64_t token, uint64_t pids)
@@ -44,7 +15,6 @@ void stepaf_fabric_connect(struct stepaf_fabric_link *link, const struct stepaf_
     link->base =
         (struct stepaf_link){.ops = transport->ops, .transport = transport, .peer = facts->peer};
     link->token = token;
-    link->index_at_peer = facts->index_at_peer;
     link->is_local = facts->node_id == transport->up->topo->node_id && pids && pids == fabric->pids;
     stepaf_fabric_watch(link, facts->pid);
     link->proof.state = STEPAF_FABRIC_UNPROVEN;
@@ -132,10 +102,10 @@ bool stepaf_fabric_is_quiet(struct stepaf_transport *transport, bool begin, uint
 
     (void)begin;
     (void)transport->ops->progress(transport, 1);
-    for (uint32_t p = 0; p < fabric->n_peers; p++) {
-        const struct stepaf_fabric_link *link = stepaf_fabric_link(fabric, p);
+    for (uint32_t i = 0; i < fabric->n_senders; i++) {
+        const struct stepaf_fabric_link *link = fabric->senders[i];
         if (stepaf_fabric_link_has_pending(link)) { /* also a link that is disconnected by now */
-            *peer_p = p;
+            *peer_p = link->base.peer;
             return false;
         }
     }

@@ -75,10 +75,11 @@ struct stepaf_fabric_proof {
 /* The beginning of the link of such a transport. */
 struct stepaf_fabric_link {
     struct stepaf_link base;
-    uint64_t token; /* the peer's */
-    uint32_t index_at_peer;
-    uint32_t sent, credit; /* messages sent; how many of them the peer has taken */
-    uint32_t taken, told;  /* the peer's messages taken; how many of them it knows of */
+    uint64_t token;          /* the peer's */
+    uint32_t sender;         /* the peer's sender number here: see stepaf_fabric */
+    uint32_t sender_at_peer; /* this rank's at the peer */
+    uint32_t sent, credit;   /* messages sent; how many of them the peer has taken */
+    uint32_t taken, told;    /* the peer's messages taken; how many of them it knows of */
     struct stepaf_fabric_due due[STEPAF_FABRIC_RING];
     bool used, is_local;
     struct stepaf_fabric_proof proof;
@@ -115,9 +116,14 @@ struct stepaf_fabric {
     const char *(*strerror)(int error);
     bool (*is_refusal)(int error); /* the library rejects the call, whatever the network permits */
     const int64_t *timeout_us;
-    void *links; /* n_peers times link_bytes */
+    /* Links by sender number, with which all that a peer writes begins. At first that is the index
+     * of the peer. The process that takes a lost peer's place gets a new number and a new link, so
+     * that what its predecessor has written, or still writes, is told apart. */
+    struct stepaf_fabric_link **senders;
+    struct stepaf_fabric_link **links; /* by peer: those in use */
+    void *first;                       /* the first n_peers links: n_peers times link_bytes */
     size_t link_bytes;
-    uint32_t n_peers;
+    uint32_t n_peers, n_senders;
     uint64_t token;
     uint64_t pids; /* the PID namespace */
     int64_t looked_ns;
@@ -128,7 +134,7 @@ struct stepaf_fabric {
 static inline struct stepaf_fabric_link *stepaf_fabric_link(const struct stepaf_fabric *fabric,
                                                             uint32_t peer)
 {
-    return (struct stepaf_fabric_link *)(void *)((char *)fabric->links + peer * fabric->link_bytes);
+    return fabric->links[peer];
 }
 
 static inline struct stepaf_fabric *stepaf_fabric_of(const struct stepaf_fabric_link *link)
@@ -136,9 +142,23 @@ static inline struct stepaf_fabric *stepaf_fabric_of(const struct stepaf_fabric_
     return (struct stepaf_fabric *)link->base.transport;
 }
 
-/* Make links and a token. Returns 0 or an errno. */
+/* sender.c. Make links and a token. Returns 0 or an errno; stepaf_fabric_close frees what there
+ * is. */
 int stepaf_fabric_open(struct stepaf_fabric *fabric, uint32_t n_peers, size_t link_bytes);
-/* Begin a link to a peer on the same node or another; the caller sets its name and address. */
+void stepaf_fabric_close(struct stepaf_fabric *fabric);
+/* Return whether a link has been connected and has ended: its peer's next process needs another. */
+bool stepaf_fabric_is_spent(const struct stepaf_fabric_link *link);
+/* Put a new link, with a new sender number, in place of a peer's spent one. The spent link stays
+ * until the end: posts and writes in flight name it. Returns NULL if there is no memory, or no
+ * number. */
+struct stepaf_fabric_link *stepaf_fabric_replace(struct stepaf_fabric *fabric, uint32_t peer);
+/* Return whether the process at the other end of a dead link has ended, as far as this host can
+ * see. */
+bool stepaf_fabric_is_over(struct stepaf_link *link);
+
+/* flight.c */
+/* Begin a link to a peer on the same node or another; the caller sets its name, address, and
+ * sender_at_peer. */
 void stepaf_fabric_connect(struct stepaf_fabric_link *link, const struct stepaf_peer_facts *facts,
                            uint64_t token, uint64_t pids);
 void stepaf_fabric_disconnect(struct stepaf_fabric_link *link);
@@ -188,7 +208,7 @@ void stepaf_fabric_deliver(struct stepaf_fabric_link *link);
 /* Deliver what is complete on all links; return how many messages that were. */
 unsigned stepaf_fabric_deliver_all(struct stepaf_fabric *fabric);
 
-/* flight.c. The flight of the next message; NULL: there is no space now. */
+/* The flight of the next message; NULL: there is no space now. */
 struct stepaf_fabric_flight *stepaf_fabric_begin(struct stepaf_fabric_link *link,
                                                  struct stepaf_post *post);
 /* All of the post is handed over. @a post: it is POSTED; NULL: its sources are already free. */

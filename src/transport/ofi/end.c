@@ -82,8 +82,8 @@ void stepaf_ofi_end(struct stepaf_ofi *ofi)
         return;
     do {
         longest = 0;
-        for (uint32_t p = 0; p < ofi->shared.n_peers; p++) {
-            int ms = wait_ms(&ofi->links[p]);
+        for (uint32_t i = 0; i < ofi->shared.n_senders; i++) {
+            int ms = wait_ms(stepaf_ofi_sender(ofi, i));
             longest = ms > longest ? ms : longest;
         }
         ofi->shared.calls->set_aside(&ofi->shared);

@@ -55,11 +55,16 @@ static int register_at(const struct stepaf_ofi_rail *rail, struct fi_mr_attr *at
     return error;
 }
 
-static void free_registration(struct stepaf_ofi_registration *registration)
+static void close_mrs(struct stepaf_ofi_mr *mrs, unsigned *n_p)
 {
-    while (registration->n)
-        (void)fi_close(&registration->rails[--registration->n].mr->fid);
-    free(registration);
+    while (*n_p)
+        (void)fi_close(&mrs[--*n_p].mr->fid);
+}
+
+static struct stepaf_ofi_mr *formers_of(const struct stepaf_ofi *ofi,
+                                        struct stepaf_ofi_registration *registration)
+{
+    return registration->rails + ofi->n_rails;
 }
 
 /* A registration with all rails. */
@@ -84,8 +89,9 @@ static void register_rails(void *arg)
 
 /* Register with the GPU current: the provider asks the GPU's driver about the memory, which answers
  * only then. Returns false if the memory is not registered; ofi->gpu.why says why. */
-static bool register_inside(struct registering *job, const struct stepaf_mem *mem)
+static bool register_inside(struct registering *job)
 {
+    const struct stepaf_mem *mem = job->registration->mem;
     struct stepaf_ofi *ofi = job->ofi;
 
     if (!stepaf_ofi_gpu_attr(ofi, mem, &job->attr))
@@ -98,30 +104,44 @@ static bool register_inside(struct registering *job, const struct stepaf_mem *me
     return job->registration->n == ofi->n_rails;
 }
 
-struct stepaf_ofi_registration *stepaf_ofi_register(struct stepaf_ofi *ofi,
-                                                    const struct stepaf_mem *mem, int *error_p)
+/* Register with all rails. Returns false if that fails: nothing is registered then. *error_p: 0 for
+ * GPU memory that is not accepted. */
+static bool register_all(struct stepaf_ofi *ofi, struct stepaf_ofi_registration *registration,
+                         int *error_p)
 {
-    struct stepaf_ofi_registration *registration =
-        calloc(1, sizeof(*registration) + ofi->n_rails * sizeof(registration->rails[0]));
+    const struct stepaf_mem *mem = registration->mem;
     struct iovec iov = {mem->base, mem->bytes};
     struct registering job = {
         .ofi = ofi,
         .registration = registration,
         .attr = {.mr_iov = &iov, .iov_count = 1, .access = FI_WRITE | FI_REMOTE_WRITE}};
-    bool is_there = false;
+    bool is_there;
 
-    *error_p = registration ? 0 : -FI_ENOMEM;
-    if (!registration)
-        return NULL;
+    *error_p = 0;
     if (mem->kind == STEPAF_MEM_CUDA) {
-        is_there = register_inside(&job, mem);
+        is_there = register_inside(&job);
     } else {
         register_rails(&job);
         *error_p = job.error;
         is_there = !job.error;
     }
-    if (!is_there) {
-        free_registration(registration);
+    if (!is_there)
+        close_mrs(registration->rails, &registration->n);
+    return is_there;
+}
+
+struct stepaf_ofi_registration *stepaf_ofi_register(struct stepaf_ofi *ofi,
+                                                    const struct stepaf_mem *mem, int *error_p)
+{
+    struct stepaf_ofi_registration *registration = calloc(
+        1, sizeof(*registration) + (size_t)2 * ofi->n_rails * sizeof(registration->rails[0]));
+
+    *error_p = -FI_ENOMEM;
+    if (!registration)
+        return NULL;
+    registration->mem = mem;
+    if (!register_all(ofi, registration, error_p)) {
+        free(registration);
         return NULL;
     }
     if (ofi->rails[0].info->domain_attr->mr_mode & FI_MR_VIRT_ADDR)
@@ -134,12 +154,51 @@ struct stepaf_ofi_registration *stepaf_ofi_register(struct stepaf_ofi *ofi,
     return registration;
 }
 
-void stepaf_ofi_unregister(struct stepaf_ofi_registration *registration)
+void stepaf_ofi_unregister(struct stepaf_ofi *ofi, struct stepaf_ofi_registration *registration)
 {
     *registration->back = registration->next;
     if (registration->next)
         registration->next->back = registration->back;
-    free_registration(registration);
+    close_mrs(registration->rails, &registration->n);
+    close_mrs(formers_of(ofi, registration), &registration->n_former);
+    free(registration);
+}
+
+/* Register one memory again. On failure it is registered as before. */
+static int register_again(struct stepaf_ofi *ofi, struct stepaf_ofi_registration *registration)
+{
+    struct stepaf_ofi_mr *formers = formers_of(ofi, registration);
+    size_t bytes = ofi->n_rails * sizeof(*formers);
+    int error;
+
+    if (registration->n_former) { /* no peer has imported these keys */
+        close_mrs(registration->rails, &registration->n);
+    } else {
+        memcpy(formers, registration->rails, bytes);
+        registration->n_former = registration->n;
+        registration->n = 0;
+    }
+    if (register_all(ofi, registration, &error))
+        return 0;
+    memcpy(registration->rails, formers, bytes);
+    registration->n = registration->n_former;
+    registration->n_former = 0;
+    return error ? error : -FI_EACCES;
+}
+
+int stepaf_ofi_register_anew(struct stepaf_ofi *ofi)
+{
+    int error = 0;
+
+    for (struct stepaf_ofi_registration *it = ofi->registrations; it && !error; it = it->next)
+        error = it->is_fixed ? 0 : register_again(ofi, it);
+    return error;
+}
+
+void stepaf_ofi_end_former(struct stepaf_ofi *ofi)
+{
+    for (struct stepaf_ofi_registration *it = ofi->registrations; it; it = it->next)
+        close_mrs(formers_of(ofi, it), &it->n_former);
 }
 
 stepaf_status_t stepaf_ofi_reg_mem(struct stepaf_transport *transport, struct stepaf_mem *mem)
@@ -163,7 +222,7 @@ stepaf_status_t stepaf_ofi_reg_mem(struct stepaf_transport *transport, struct st
 void stepaf_ofi_dereg_mem(struct stepaf_transport *transport, struct stepaf_mem *mem)
 {
     if (mem->registration[transport->index])
-        stepaf_ofi_unregister(mem->registration[transport->index]);
+        stepaf_ofi_unregister((struct stepaf_ofi *)transport, mem->registration[transport->index]);
     mem->registration[transport->index] = NULL;
 }
 

@@ -9,7 +9,7 @@
 #include "base/time.h"
 #include "transport/try_gpu.h"
 
-enum { PAGE = 4096, CLOSE_MS = 1000 };
+enum { CLOSE_MS = 1000 };
 
 static bool ofi_probe(const struct stepaf_env *env, char *reason)
 {
@@ -31,7 +31,7 @@ static bool ofi_probe(const struct stepaf_env *env, char *reason)
 static void free_registrations(struct stepaf_ofi *ofi)
 {
     while (ofi->registrations)
-        stepaf_ofi_unregister(ofi->registrations);
+        stepaf_ofi_unregister(ofi, ofi->registrations);
 }
 
 static void close_rails(struct stepaf_ofi *ofi)
@@ -44,7 +44,8 @@ static void close_rails(struct stepaf_ofi *ofi)
     for (unsigned r = 0; r < ofi->n_rails; r++)
         stepaf_ofi_close_rail(ofi, &ofi->rails[r]);
     memset(ofi->rails, 0, sizeof(ofi->rails));
-    ofi->slots_mem.registration[0] = NULL;
+    for (struct stepaf_ofi_slots *slots = ofi->slots; slots; slots = slots->next)
+        slots->mem.registration[0] = NULL;
     ofi->n_rails = 0;
     ofi->is_open = false;
 }
@@ -67,8 +68,8 @@ static void ofi_close(struct stepaf_transport *transport)
 {
     struct stepaf_ofi *ofi = (struct stepaf_ofi *)transport;
 
-    for (uint32_t p = 0; ofi->links && p < ofi->shared.n_peers; p++)
-        stepaf_ofi_disconnect(&ofi->links[p].shared.base); /* nothing is delivered any more */
+    for (uint32_t i = 0; i < ofi->shared.n_senders; i++)
+        stepaf_fabric_disconnect(ofi->shared.senders[i]); /* nothing is delivered any more */
     if (ofi->is_open)
         take_in_while(ofi, has_pending);
     if (ofi->is_open)
@@ -78,16 +79,16 @@ static void ofi_close(struct stepaf_transport *transport)
         take_in_while(ofi, stepaf_ofi_sockets_are_open);
     stepaf_ofi_sockets_forget(ofi);
     close_rails(ofi);
-    free(ofi->slots);
+    while (ofi->slots)
+        stepaf_ofi_drop_slots(ofi);
     stepaf_ofi_close_room(ofi);
-    free(ofi->links);
+    stepaf_fabric_close(&ofi->shared);
     free(ofi);
 }
 
 static const uint8_t *slots_of(const struct stepaf_fabric_link *link)
 {
-    return (const uint8_t *)stepaf_ofi_slot((struct stepaf_ofi *)stepaf_fabric_of(link), false,
-                                            link->base.peer, 0);
+    return (const uint8_t *)stepaf_ofi_slot((const struct stepaf_ofi_link *)link, false, 0);
 }
 
 /* Allocate this rank's own memory. */
@@ -97,19 +98,16 @@ static bool ofi_make_room(struct stepaf_ofi *ofi, unsigned n_peers)
                                                      .slots = slots_of,
                                                      .set_aside = stepaf_ofi_set_aside,
                                                      .tell_last_rail = stepaf_ofi_tell_last_rail};
-    size_t bytes = (size_t)2 * n_peers * STEPAF_OFI_PLACES * STEPAF_FABRIC_SLOT;
 
-    bytes = (bytes + PAGE - 1) / PAGE * PAGE;
-    ofi->slots = aligned_alloc(PAGE, bytes);
-    if (!stepaf_ofi_open_room(ofi) || !ofi->slots ||
-        stepaf_fabric_open(&ofi->shared, n_peers, sizeof(*ofi->links)) != 0)
+    if (!stepaf_ofi_open_room(ofi) ||
+        stepaf_fabric_open(&ofi->shared, n_peers, sizeof(struct stepaf_ofi_link)) != 0 ||
+        !stepaf_ofi_add_slots(ofi, 0, n_peers))
         return false;
-    ofi->links = ofi->shared.links;
+    for (uint32_t p = 0; p < n_peers; p++)
+        stepaf_ofi_link(ofi, p)->slots = ofi->slots;
     ofi->shared.calls = &calls;
     ofi->shared.timeout_us = &ofi->shared.base.up->env->ofi_peer_timeout_us;
     ofi->is_due = true;
-    memset(ofi->slots, 0, bytes);
-    ofi->slots_mem = (struct stepaf_mem){.base = ofi->slots, .bytes = bytes, .fd = -1};
     return true;
 }
 
@@ -150,7 +148,7 @@ static int open_all(struct stepaf_ofi *ofi)
         error = stepaf_ofi_open_rail(ofi, &ofi->rails[r]);
     ofi->is_open = !error;
     if (!error)
-        ofi->slots_mem.registration[0] = stepaf_ofi_register(ofi, &ofi->slots_mem, &error);
+        error = stepaf_ofi_register_slots(ofi);
     (void)stepaf_fd_end(-1);
     take_rail_facts(ofi);
     return error;
@@ -228,7 +226,7 @@ static void ofi_probe_gpu(const struct stepaf_env *env, struct stepaf_gpu *gpu, 
     stepaf_transport_try_gpu(&stepaf_ofi_ops, env, gpu, NULL, text);
 }
 
-/* All links are proven: libfabric has made all its connections. */
+/* All links are proven: libfabric has made all its connections, and no peer uses former keys. */
 static void ofi_shrink(struct stepaf_transport *transport)
 {
     struct stepaf_ofi *ofi = (struct stepaf_ofi *)transport;
@@ -236,6 +234,8 @@ static void ofi_shrink(struct stepaf_transport *transport)
     if (!ofi->settled)
         stepaf_ofi_sockets_find(ofi);
     ofi->settled = true;
+    stepaf_ofi_end_former(ofi);
+    stepaf_ofi_forget_replaced(ofi);
 }
 
 /* If there are links, each says its address itself. */
@@ -283,7 +283,7 @@ static void ofi_query_memory(struct stepaf_transport *transport, size_t *per_lin
 
 const struct stepaf_transport_ops stepaf_ofi_ops = {
     .name = "ofi",
-    .caps = STEPAF_TRANSPORT_ASKED | STEPAF_TRANSPORT_GPU,
+    .caps = STEPAF_TRANSPORT_ASKED | STEPAF_TRANSPORT_GPU | STEPAF_TRANSPORT_RETURNS,
     .probe = ofi_probe,
     .open = ofi_open,
     .close = ofi_close,
@@ -297,6 +297,8 @@ const struct stepaf_transport_ops stepaf_ofi_ops = {
     .pack_mem = stepaf_ofi_pack_mem,
     .connect = stepaf_ofi_connect,
     .disconnect = stepaf_ofi_disconnect,
+    .reopen = stepaf_ofi_reopen,
+    .is_over = stepaf_fabric_is_over,
     .finish_connects = stepaf_fabric_finish_connects,
     .prove_links = stepaf_fabric_prove_links,
     .shrink = ofi_shrink,

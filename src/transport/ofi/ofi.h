@@ -19,13 +19,12 @@ enum {
     STEPAF_OFI_SHARE_ALIGN = 64
 };
 
-/* The data of a write: kind (stepaf_fabric_kind), the sender's index among the receiver's peers, a
- * number. If the provider transfers 64 bits, the data of a MESSAGE have 32 more in the upper half:
+/* The data of a write: kind (stepaf_fabric_kind), the sender number, a message's number. If the provider transfers 64 bits, the data of a MESSAGE have 32 more in the upper half:
  * either the result of stepaf_msg_to_imm, with the number replaced by its low 8 bits, above which
  * is the count of pieces besides this write; or stepaf_ofi_in_slot. */
 enum {
     STEPAF_OFI_KIND_SHIFT = 30,
-    STEPAF_OFI_PEER_SHIFT = 16,
+    STEPAF_OFI_SENDER_SHIFT = 16,
     STEPAF_OFI_IMM_SHIFT = 32,
     STEPAF_OFI_PIECES_SHIFT = 8,
     STEPAF_OFI_PIECES_MAX = 15, /* of 255 that fit: more is a stranger's guess */
@@ -78,8 +77,16 @@ struct stepaf_ofi_came {
     uint8_t rail;          /* of the last arrival */
 };
 
+/* Slots of several links, with sender numbers in a row. */
+struct stepaf_ofi_slots {
+    struct stepaf_ofi_slots *next;
+    uint32_t first, n;     /* sender numbers */
+    struct stepaf_mem mem; /* n times STEPAF_OFI_PLACES for input, as many for output */
+};
+
 struct stepaf_ofi_link {
     struct stepaf_fabric_link shared;
+    struct stepaf_ofi_slots *slots;
     struct stepaf_ofi_path paths[STEPAF_OFI_RAILS];
     unsigned n_paths;
     uint64_t ring; /* the peer's slots for this rank */
@@ -105,10 +112,14 @@ struct stepaf_ofi_mr {
     uint64_t key;
 };
 
+/* The second half of the rails is for former registrations, which peers use until the end of the
+ * commit in progress: see stepaf_ofi_register_anew. */
 struct stepaf_ofi_registration {
+    const struct stepaf_mem *mem;
     uint64_t base;
     struct stepaf_ofi_registration *next, **back;
-    unsigned n;
+    unsigned n, n_former;
+    bool is_fixed; /* the keys never change */
     struct stepaf_ofi_mr rails[];
 };
 
@@ -148,11 +159,9 @@ struct stepaf_ofi {
     const struct stepaf_ofi_library *calls;
     struct stepaf_ofi_rail rails[STEPAF_OFI_RAILS]; /* alike except for domains and addresses */
     unsigned n_rails;
-    struct stepaf_ofi_link *links; /* shared.links */
     struct stepaf_ofi_op *free_op;
     struct stepaf_ofi_pool pool;
-    uint8_t *slots; /* n_peers times STEPAF_OFI_PLACES for input, as many for output */
-    struct stepaf_mem slots_mem;
+    struct stepaf_ofi_slots *slots; /* of all links, those of the first peers last */
     struct stepaf_ofi_registration *registrations;
     struct {
         enum stepaf_ofi_gpu_way way;   /* of the memory that was offered last */
@@ -167,18 +176,34 @@ struct stepaf_ofi {
     bool is_open;        /* all rails */
     bool is_wide;        /* data of a write are 64 bits */
     bool ends_together;  /* see end.c */
-    bool settled;        /* the first commit is done: libfabric has opened what it needs */
+    bool settled;        /* links that a commit has made are proven: libfabric has connected */
     bool is_due;         /* progress does more than read; always until settled */
     bool has_aside;      /* what a poll has set aside is to be delivered */
     struct stepaf_ofi_socket *sockets;
     unsigned n_sockets;
 };
 
-static inline struct stepaf_fabric_slot *stepaf_ofi_slot(struct stepaf_ofi *ofi, bool out,
-                                                         uint32_t peer, uint32_t place)
+/* Return the link in use of a peer. */
+static inline struct stepaf_ofi_link *stepaf_ofi_link(const struct stepaf_ofi *ofi, uint32_t peer)
 {
-    size_t at = ((size_t)out * ofi->shared.n_peers + peer) * STEPAF_OFI_PLACES + place;
-    return (struct stepaf_fabric_slot *)(void *)(ofi->slots + at * STEPAF_FABRIC_SLOT);
+    return (struct stepaf_ofi_link *)ofi->shared.links[peer];
+}
+
+/* Return the link of a sender number. */
+static inline struct stepaf_ofi_link *stepaf_ofi_sender(const struct stepaf_ofi *ofi,
+                                                        uint32_t sender)
+{
+    return (struct stepaf_ofi_link *)ofi->shared.senders[sender];
+}
+
+static inline struct stepaf_fabric_slot *stepaf_ofi_slot(const struct stepaf_ofi_link *link,
+                                                         bool out, uint32_t place)
+{
+    const struct stepaf_ofi_slots *slots = link->slots;
+    size_t row = (size_t)out * slots->n + (link->shared.sender - slots->first);
+    return (struct stepaf_fabric_slot *)(void *)((uint8_t *)slots->mem.base +
+                                                 (row * STEPAF_OFI_PLACES + place) *
+                                                     STEPAF_FABRIC_SLOT);
 }
 
 extern const struct stepaf_transport_ops stepaf_ofi_ops;
@@ -187,7 +212,13 @@ extern const struct stepaf_transport_ops stepaf_ofi_ops;
  * why. */
 struct stepaf_ofi_registration *stepaf_ofi_register(struct stepaf_ofi *ofi,
                                                     const struct stepaf_mem *mem, int *error_p);
-void stepaf_ofi_unregister(struct stepaf_ofi_registration *registration);
+void stepaf_ofi_unregister(struct stepaf_ofi *ofi, struct stepaf_ofi_registration *registration);
+/* Register all memory except slots again, so that its keys are others. The former keys remain valid until
+ * stepaf_ofi_end_former. Called again before that, only the keys that no peer has imported change.
+ * No write to a live peer may be in flight. Returns an error; then some keys have changed, and all
+ * former ones are valid. */
+int stepaf_ofi_register_anew(struct stepaf_ofi *ofi);
+void stepaf_ofi_end_former(struct stepaf_ofi *ofi);
 stepaf_status_t stepaf_ofi_reg_mem(struct stepaf_transport *transport, struct stepaf_mem *mem);
 void stepaf_ofi_dereg_mem(struct stepaf_transport *transport, struct stepaf_mem *mem);
 void stepaf_ofi_pack_mem(struct stepaf_transport *transport, const struct stepaf_mem *mem,
@@ -233,7 +264,18 @@ stepaf_status_t stepaf_ofi_connect(struct stepaf_transport *transport,
                                    char *reason);
 void stepaf_ofi_disconnect(struct stepaf_link *link);
 
-/* sockets.c */
+/* reopen.c. Add slots, which are not registered yet, for @a n sender numbers. NULL: no memory. */
+struct stepaf_ofi_slots *stepaf_ofi_add_slots(struct stepaf_ofi *ofi, uint32_t first, uint32_t n);
+/* Register the slots that were added last. Returns an error. */
+int stepaf_ofi_register_slots(struct stepaf_ofi *ofi);
+/* Free the slots that were added last. */
+void stepaf_ofi_drop_slots(struct stepaf_ofi *ofi);
+stepaf_status_t stepaf_ofi_reopen(struct stepaf_transport *transport);
+/* Forget lost peers whose links have been replaced and disconnected, once no writes to them are in
+ * flight. */
+void stepaf_ofi_forget_replaced(struct stepaf_ofi *ofi);
+
+/* sockets.c. Find what libfabric has open now, in place of what was found before. */
 void stepaf_ofi_sockets_find(struct stepaf_ofi *ofi);
 void stepaf_ofi_sockets_forget(struct stepaf_ofi *ofi);
 void stepaf_ofi_sockets_cut(struct stepaf_ofi *ofi);

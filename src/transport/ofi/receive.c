@@ -84,12 +84,11 @@ static inline __attribute__((always_inline)) bool take_imm(struct stepaf_ofi_lin
 }
 
 /* Take a CREDIT or HELLO. Returns false if it is invalid. */
-static __attribute__((noinline)) bool take_control(struct stepaf_ofi *ofi, uint32_t peer,
-                                                   uint32_t kind, uint32_t number)
+static __attribute__((noinline)) bool take_control(struct stepaf_ofi_link *link, uint32_t kind,
+                                                   uint32_t number)
 {
-    struct stepaf_ofi_link *link = &ofi->links[peer];
-
-    if (stepaf_ofi_slot(ofi, false, peer, STEPAF_FABRIC_RING)->token != ofi->shared.token)
+    if (stepaf_ofi_slot(link, false, STEPAF_FABRIC_RING)->token !=
+        stepaf_fabric_of(&link->shared)->token)
         return false;
     if (kind == STEPAF_FABRIC_HELLO)
         return stepaf_ofi_take_hello(link, number);
@@ -103,12 +102,12 @@ static inline __attribute__((always_inline)) bool take_write(struct stepaf_ofi *
                                                              uint64_t data, bool delivers)
 {
     uint32_t kind = (uint32_t)data >> STEPAF_OFI_KIND_SHIFT;
-    uint32_t peer = (uint32_t)data >> STEPAF_OFI_PEER_SHIFT & (STEPAF_FABRIC_PEERS - 1);
+    uint32_t sender = (uint32_t)data >> STEPAF_OFI_SENDER_SHIFT & (STEPAF_FABRIC_PEERS - 1);
     uint32_t number = (uint32_t)data & STEPAF_FABRIC_NUMBER;
 
-    if (peer >= ofi->shared.n_peers)
+    if (sender >= ofi->shared.n_senders)
         return false;
-    struct stepaf_ofi_link *link = &ofi->links[peer];
+    struct stepaf_ofi_link *link = stepaf_ofi_sender(ofi, sender);
     bool is_wide = ofi->is_wide && kind == STEPAF_FABRIC_MESSAGE;
     if (is_wide && data < stepaf_ofi_in_slot)
         return take_imm(link, rail, data, delivers);
@@ -116,7 +115,7 @@ static inline __attribute__((always_inline)) bool take_write(struct stepaf_ofi *
         return false;
     link->shared.heard++;
     if (kind == STEPAF_FABRIC_CREDIT || kind == STEPAF_FABRIC_HELLO)
-        return take_control(ofi, peer, kind, number);
+        return take_control(link, kind, number);
     if (!stepaf_fabric_is_due(&link->shared, kind, number)) {
         if (kind == STEPAF_FABRIC_MESSAGE)
             stepaf_fabric_refuse_message(&link->shared, number);
@@ -181,7 +180,7 @@ static bool take_error(struct stepaf_ofi *ofi, const struct stepaf_ofi_rail *rai
 static void lose_all(struct stepaf_ofi *ofi, int error)
 {
     for (uint32_t p = 0; p < ofi->shared.n_peers; p++)
-        stepaf_fabric_lose(&ofi->links[p].shared, error);
+        stepaf_fabric_lose(ofi->shared.links[p], error);
 }
 
 /* Read a rail's queue once. */

@@ -106,9 +106,11 @@ static void make_room(struct stepaf_ofi *ofi)
     struct stepaf_ofi_more_ops *more;
     uint32_t n_held = 0;
 
-    for (uint32_t p = 0; p < ofi->shared.n_peers; p++)
-        if (ofi->links[p].shared.base.dead)
-            n_held += pending_of(&ofi->links[p].shared) + ofi->links[p].shared.control.pending;
+    for (uint32_t i = 0; i < ofi->shared.n_senders; i++) {
+        const struct stepaf_fabric_link *link = ofi->shared.senders[i];
+        if (link->base.dead)
+            n_held += pending_of(link) + link->control.pending;
+    }
     if (n_held < ofi->pool.n_more + STEPAF_OFI_OPS / 2 || !(more = calloc(1, sizeof(*more))))
         return;
     more->next = ofi->pool.more;

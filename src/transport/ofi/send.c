@@ -11,7 +11,7 @@ static uint32_t imm_make(const struct stepaf_ofi_link *link, enum stepaf_fabric_
                          uint32_t number)
 {
     return (uint32_t)kind << STEPAF_OFI_KIND_SHIFT |
-           link->shared.index_at_peer << STEPAF_OFI_PEER_SHIFT | (number & STEPAF_FABRIC_NUMBER);
+           link->shared.sender_at_peer << STEPAF_OFI_SENDER_SHIFT | (number & STEPAF_FABRIC_NUMBER);
 }
 
 /* What the last write of a post carries, if it carries the message as well. */
@@ -90,14 +90,10 @@ static inline __attribute__((always_inline)) bool ofi_write(
 static bool write_slot(struct stepaf_fabric_flight *flight, unsigned path, uint32_t place,
                        size_t bytes, uint64_t data)
 {
-    struct stepaf_ofi_link *link = (struct stepaf_ofi_link *)flight->link;
-    struct stepaf_ofi *ofi = (struct stepaf_ofi *)link->shared.base.transport;
+    const struct stepaf_ofi_link *link = (const struct stepaf_ofi_link *)flight->link;
 
-    return ofi_write(flight, path, stepaf_ofi_slot(ofi, true, link->shared.base.peer, place), bytes,
-                     ofi->slots_mem.registration[0],
-                     link->ring +
-                         ((uint64_t)link->shared.index_at_peer * STEPAF_OFI_PLACES + place) *
-                             STEPAF_FABRIC_SLOT,
+    return ofi_write(flight, path, stepaf_ofi_slot(link, true, place), bytes,
+                     link->slots->mem.registration[0], link->ring + place * STEPAF_FABRIC_SLOT,
                      link->paths[path].ring_key, data, false);
 }
 
@@ -105,8 +101,7 @@ static bool write_control(struct stepaf_ofi_link *link, unsigned path, uint32_t 
 {
     struct stepaf_ofi *ofi = (struct stepaf_ofi *)link->shared.base.transport;
 
-    stepaf_ofi_slot(ofi, true, link->shared.base.peer, STEPAF_FABRIC_RING)->token =
-        link->shared.token;
+    stepaf_ofi_slot(link, true, STEPAF_FABRIC_RING)->token = link->shared.token;
     bool is_lent = stepaf_ofi_lend(ofi, &link->shared, true);
     bool done = write_slot(&link->shared.control, path, STEPAF_FABRIC_RING,
                            sizeof(link->shared.token), data);
@@ -152,8 +147,8 @@ static void ring_rail(struct stepaf_ofi *ofi, unsigned r, bool by_lost)
     /* If the provider has no space, it has none for the others either. */
     unsigned tries = RING_TRIES;
 
-    for (uint32_t p = 0; p < ofi->shared.n_peers && ofi->rails[r].more_run && tries; p++) {
-        struct stepaf_ofi_link *link = &ofi->links[p];
+    for (uint32_t i = 0; i < ofi->shared.n_senders && ofi->rails[r].more_run && tries; i++) {
+        struct stepaf_ofi_link *link = stepaf_ofi_sender(ofi, i);
         bool is_live = link->shared.used && !link->shared.base.dead;
         uint32_t taken = link->shared.taken;
         if (link->shared.proof.state != STEPAF_FABRIC_PROVEN || r >= link->n_paths ||
@@ -260,7 +255,7 @@ static bool ofi_send_message(struct stepaf_ofi_link *link, const struct stepaf_p
 {
     struct stepaf_ofi *ofi = (struct stepaf_ofi *)link->shared.base.transport;
     uint32_t place = link->shared.sent % STEPAF_FABRIC_RING, taken = link->shared.taken;
-    struct stepaf_fabric_slot *slot = stepaf_ofi_slot(ofi, true, link->shared.base.peer, place);
+    struct stepaf_fabric_slot *slot = stepaf_ofi_slot(link, true, place);
 
     *slot = (struct stepaf_fabric_slot){
         link->shared.token, link->shared.sent, taken, link->shared.open->pieces, 0, post->msg};

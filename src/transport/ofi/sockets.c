@@ -52,7 +52,7 @@ static bool is_any_host(const union address *address)
 static bool is_a_peers(const struct stepaf_ofi *ofi, const union address *address)
 {
     for (uint32_t p = 0; p < ofi->shared.n_peers; p++) {
-        const struct stepaf_ofi_link *link = &ofi->links[p];
+        const struct stepaf_ofi_link *link = stepaf_ofi_link(ofi, p);
         for (unsigned r = 0; link->shared.used && r < link->n_paths; r++) {
             union address its = {.any = {.sa_family = AF_UNSPEC}};
             size_t bytes = sizeof(its);
@@ -117,6 +117,7 @@ void stepaf_ofi_sockets_find(struct stepaf_ofi *ofi)
         return;
     if (!strcmp(ofi->shared.name, "verbs;ofi_rxm"))
         return; /* no sockets: ports of RDMA-CM are not those of TCP */
+    stepaf_ofi_sockets_forget(ofi);
     stepaf_fd_begin();
     DIR *dir = opendir("/proc/self/fd");
     (void)stepaf_fd_end(-1);

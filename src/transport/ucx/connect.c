@@ -77,6 +77,7 @@ stepaf_status_t stepaf_ucx_connect(struct stepaf_transport *transport,
     }
     memcpy(copy, address, bytes);
     stepaf_fabric_connect(&link->shared, facts, token, pids);
+    link->shared.sender_at_peer = facts->index_at_peer;
     ucs_status_t status = make_endpoint(link, copy);
     if (status != UCS_OK) {
         link->ep = NULL;

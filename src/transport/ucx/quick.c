@@ -29,7 +29,7 @@ static inline void put_head(uint8_t *to, const struct stepaf_fabric_link *shared
                             uint32_t imm)
 {
     typedef uint64_t pair __attribute__((vector_size(16)));
-    uint64_t whose = (uint32_t)place | shared->index_at_peer;
+    uint64_t whose = (uint32_t)place | shared->sender_at_peer;
     const pair first = {shared->token >> 32 | whose << 32, place >> 32 | (uint64_t)imm << 32};
     uint32_t last = (uint16_t)shared->sent | shared->taken << 16;
 

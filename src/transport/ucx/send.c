@@ -13,7 +13,7 @@ static struct stepaf_ucx_head head_of(struct stepaf_ucx_link *link, enum stepaf_
                                       uint32_t number)
 {
     return (struct stepaf_ucx_head){.token = link->shared.token,
-                                    .peer = link->shared.index_at_peer,
+                                    .peer = link->shared.sender_at_peer,
                                     .number = number,
                                     .taken = link->shared.taken,
                                     .kind = (uint8_t)kind};

@@ -64,7 +64,7 @@ static void ucx_close(struct stepaf_transport *transport)
     end_connects(ucx);
     free(ucx->ops);
     free(ucx->copies);
-    free(ucx->links);
+    stepaf_fabric_close(&ucx->shared);
     free(ucx);
 }
 
@@ -164,7 +164,7 @@ static bool ucx_make_room(struct stepaf_ucx *ucx, uint32_t n_peers)
     if (!ucx->ops || !ucx->copies ||
         stepaf_fabric_open(&ucx->shared, n_peers, sizeof(*ucx->links)) != 0)
         return false;
-    ucx->links = ucx->shared.links;
+    ucx->links = ucx->shared.first;
     ucx->shared.calls = &calls;
     ucx->shared.name = "UCX";
     ucx->shared.strerror = string_of;

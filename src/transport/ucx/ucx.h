@@ -161,7 +161,7 @@ struct stepaf_ucx {
     ucp_worker_h worker;
     ucp_address_t *address;
     size_t address_bytes;
-    struct stepaf_ucx_link *links; /* shared.links */
+    struct stepaf_ucx_link *links; /* shared.first */
     struct stepaf_ucx_op *ops, *free_op, *free_reserve;
     struct stepaf_ucx_copy *copies, *free_copy;
     uint32_t stage; /* most bytes that this rank copies into a message: at most STEPAF_UCX_STAGE */

@@ -126,7 +126,8 @@ static void end_write(struct write *write, unsigned at)
 
 static bool is_stuck(const struct write *write)
 {
-    return !write->rung || ofi_fabric.mute & 1u << (write->from - endpoints);
+    return !write->rung || ofi_fabric.mute & 1u << (write->from - endpoints) ||
+           ofi_fabric.stuck_to & 1u << (write->to - endpoints);
 }
 
 /* Whether a write ends by an error. */
@@ -509,7 +510,19 @@ static int av_insert(struct fid_av *av, const void *address, size_t n, fi_addr_t
     if (n != 1 || name[0] != 0x6f6666 || name[1] >= ENDPOINTS)
         return 0;
     *addr_p = name[1];
+    ofi_fabric.n_addresses++;
     return 1;
+}
+
+static int av_remove(struct fid_av *av, fi_addr_t *addr, size_t n, uint64_t flags)
+{
+    (void)av;
+    (void)flags;
+    side_must(n == 1 && *addr < ENDPOINTS, "an address to remove");
+    for (unsigned i = 0; i < n_active; i++)
+        side_must(writes[active[i]].to != &endpoints[*addr], "its writes are through");
+    ofi_fabric.n_addresses--;
+    return 0;
 }
 
 static const char *av_straddr(struct fid_av *av, const void *address, char *text, size_t *bytes)
@@ -524,7 +537,7 @@ static const char *av_straddr(struct fid_av *av, const void *address, char *text
 }
 
 static struct fi_ops_av av_ops = {
-    .size = sizeof(av_ops), .insert = av_insert, .straddr = av_straddr};
+    .size = sizeof(av_ops), .insert = av_insert, .remove = av_remove, .straddr = av_straddr};
 
 static int domain_av_open(struct fid_domain *domain, struct fi_av_attr *attr, struct fid_av **av_p,
                           void *context)

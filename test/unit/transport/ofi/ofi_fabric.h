@@ -32,15 +32,17 @@ struct ofi_fabric {
     int fail_after;  /* the n-th write from now ends by an error; 0: none does */
     unsigned dead;   /* endpoints that writes to end by an error, a bit each */
     unsigned mute;   /* endpoints from which nothing goes, and nothing is said of it */
-    bool holds;      /* nothing moves */
-    bool broken;     /* completion queues cannot be read */
-    bool cuts_data;  /* 32 bits go with a write, whatever cq_data_size says */
+    unsigned stuck_to;   /* endpoints to which nothing goes, and nothing is said of it */
+    bool holds;          /* nothing moves */
+    bool broken;         /* completion queues cannot be read */
+    bool cuts_data;      /* 32 bits go with a write, whatever cq_data_size says */
     bool only_writedata; /* fi_writemsg takes no data */
     bool in_order;       /* one write after the other */
     bool prompt;         /* what has been rung for is done at once, in order, and all of it told */
     /* counts */
-    size_t queue; /* entries of the last completion queue */
-    int n_open;   /* objects that are not closed */
+    size_t queue;    /* entries of the last completion queue */
+    int n_open;      /* objects that are not closed */
+    int n_addresses; /* in address vectors */
     unsigned n_writes;
     unsigned n_rung; /* of them, those that were no FI_MORE */
     unsigned n_refused;

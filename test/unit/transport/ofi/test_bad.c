@@ -192,13 +192,13 @@ static void slots_are_looked_at(void)
     bad[2].msg.n_words = STEPAF_MSG_WORDS + 1;
     bad[3].msg.type = STEPAF_MSG_TRANSPORT;
     for (unsigned i = 0; i < 4; i++) {
-        *stepaf_ofi_slot(ofi, false, 0, 0) = bad[i];
+        *stepaf_ofi_slot(stepaf_ofi_link(ofi, 0), false, 0) = bad[i];
         ofi_fabric_say(&a, data_of(STEPAF_FABRIC_MESSAGE, 0, 0));
         take_in_all();
         CU_ASSERT_EQUAL(a.n_messages, 0);
         CU_ASSERT_EQUAL(a.up.dropped_malformed, i + 1);
     }
-    *stepaf_ofi_slot(ofi, false, 0, 0) = good;
+    *stepaf_ofi_slot(stepaf_ofi_link(ofi, 0), false, 0) = good;
     ofi_fabric_say(&a, data_of(STEPAF_FABRIC_MESSAGE, 0, 0));
     take_in_all();
     CU_ASSERT_EQUAL(a.n_messages, 1);
@@ -210,7 +210,8 @@ static void credits_of_nobody_are_dropped(void)
 {
     begin();
     struct stepaf_ofi *ofi = ofi_of(&a);
-    struct stepaf_fabric_slot *slot = stepaf_ofi_slot(ofi, false, 0, STEPAF_FABRIC_RING);
+    struct stepaf_fabric_slot *slot =
+        stepaf_ofi_slot(stepaf_ofi_link(ofi, 0), false, STEPAF_FABRIC_RING);
     uint64_t token = slot->token;
     for (int i = 0; i < 3; i++)
         CU_ASSERT_EQUAL(side_say(&a, 0, 1), STEPAF_POST_SENT);

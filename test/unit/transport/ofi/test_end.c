@@ -267,19 +267,20 @@ static void ends_are_agreed_upon(void)
 {
     begin();
     struct stepaf_ofi *ours = ofi_of(&a), *theirs = ofi_of(&b);
-    CU_ASSERT_FALSE(ours->links[0].is_over || theirs->links[0].is_over);
+    CU_ASSERT_FALSE(stepaf_ofi_link(ours, 0)->is_over || stepaf_ofi_link(theirs, 0)->is_over);
     unsigned before = ofi_fabric.n_writes;
-    CU_ASSERT_TRUE(stepaf_ofi_control(&theirs->links[0].shared, STEPAF_FABRIC_HELLO));
+    CU_ASSERT_TRUE(stepaf_ofi_control(&stepaf_ofi_link(theirs, 0)->shared, STEPAF_FABRIC_HELLO));
     take_in_all();
-    CU_ASSERT_TRUE(ours->links[0].is_over);
+    CU_ASSERT_TRUE(stepaf_ofi_link(ours, 0)->is_over);
     CU_ASSERT_EQUAL(ofi_fabric.n_writes, before + 1);
     stepaf_ofi_end(ours); /* which does nothing */
     CU_ASSERT_EQUAL(ofi_fabric.n_writes, before + 1);
     ours->ends_together = theirs->ends_together = ofi_of(&c)->ends_together = true;
-    CU_ASSERT_TRUE(stepaf_ofi_control(&ofi_of(&c)->links[0].shared, STEPAF_FABRIC_HELLO));
+    CU_ASSERT_TRUE(
+        stepaf_ofi_control(&stepaf_ofi_link(ofi_of(&c), 0)->shared, STEPAF_FABRIC_HELLO));
     take_in_all();
-    CU_ASSERT_TRUE(ours->links[1].is_over && ours->links[1].says_end);
-    CU_ASSERT_TRUE(ofi_of(&c)->links[0].is_over);
+    CU_ASSERT_TRUE(stepaf_ofi_link(ours, 1)->is_over && stepaf_ofi_link(ours, 1)->says_end);
+    CU_ASSERT_TRUE(stepaf_ofi_link(ofi_of(&c), 0)->is_over);
     before = ofi_fabric.n_writes;
     int64_t since = stepaf_monotonic_ns();
     stepaf_ofi_end(
@@ -287,7 +288,7 @@ static void ends_are_agreed_upon(void)
     CU_ASSERT(stepaf_monotonic_ns() - since >= 200000000);
     CU_ASSERT_EQUAL(ofi_fabric.n_writes, before + 1);
     take_in_all();
-    CU_ASSERT_TRUE(theirs->links[0].is_over && theirs->links[0].says_end);
+    CU_ASSERT_TRUE(stepaf_ofi_link(theirs, 0)->is_over && stepaf_ofi_link(theirs, 0)->says_end);
     ours->ends_together = theirs->ends_together = ofi_of(&c)->ends_together = false;
     check_link(&b, 0);
     check_link(&c, 1);

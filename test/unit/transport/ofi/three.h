@@ -43,7 +43,7 @@ static inline void take_in_all(void)
 
 static inline uint32_t data_of(enum stepaf_fabric_kind kind, uint32_t peer, uint32_t number)
 {
-    return (uint32_t)kind << STEPAF_OFI_KIND_SHIFT | peer << STEPAF_OFI_PEER_SHIFT |
+    return (uint32_t)kind << STEPAF_OFI_KIND_SHIFT | peer << STEPAF_OFI_SENDER_SHIFT |
            (number & STEPAF_FABRIC_NUMBER);
 }
 

@@ -1,0 +1,147 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Links for the processes that take lost peers' places. A lost peer may live, and still write where
+ * it was told to. A connection of its own could be closed, but an endpoint serves all peers. So its
+ * successor gets what the lost peer does not know: a sender number, slots, and other keys of all
+ * memory. */
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "base/time.h"
+#include "transport/ofi/ofi.h"
+
+enum { PAGE = 4096, PENDING_MS = 200 };
+
+struct stepaf_ofi_slots *stepaf_ofi_add_slots(struct stepaf_ofi *ofi, uint32_t first, uint32_t n)
+{
+    size_t bytes = (size_t)2 * n * STEPAF_OFI_PLACES * STEPAF_FABRIC_SLOT;
+    struct stepaf_ofi_slots *slots = malloc(sizeof(*slots));
+    void *base;
+
+    bytes = (bytes + PAGE - 1) / PAGE * PAGE;
+    base = aligned_alloc(PAGE, bytes);
+    if (!slots || !base) {
+        free(slots);
+        free(base);
+        return NULL;
+    }
+    memset(base, 0, bytes);
+    *slots = (struct stepaf_ofi_slots){.next = ofi->slots,
+                                       .first = first,
+                                       .n = n,
+                                       .mem = {.base = base, .bytes = bytes, .fd = -1}};
+    ofi->slots = slots;
+    return slots;
+}
+
+/* Peers read the slots' keys only once, when they connect. */
+int stepaf_ofi_register_slots(struct stepaf_ofi *ofi)
+{
+    struct stepaf_mem *mem = &ofi->slots->mem;
+    struct stepaf_ofi_registration *registration;
+    int error;
+
+    mem->registration[0] = registration = stepaf_ofi_register(ofi, mem, &error);
+    if (registration)
+        registration->is_fixed = true;
+    return error;
+}
+
+void stepaf_ofi_drop_slots(struct stepaf_ofi *ofi)
+{
+    struct stepaf_ofi_slots *slots = ofi->slots;
+
+    ofi->slots = slots->next;
+    free(slots->mem.base);
+    free(slots);
+}
+
+static uint32_t count_spent(const struct stepaf_ofi *ofi)
+{
+    uint32_t n = 0;
+
+    for (uint32_t p = 0; p < ofi->shared.n_peers; p++)
+        n += stepaf_fabric_is_spent(ofi->shared.links[p]);
+    return n;
+}
+
+/* Wait for the completion of the writes to live peers, which name the registrations that they have
+ * begun with. All have arrived, since all ranks are quiet. */
+static bool complete_writes(struct stepaf_ofi *ofi)
+{
+    const struct timespec pause = {.tv_nsec = 100000};
+    int64_t end_ns = stepaf_monotonic_ns() + PENDING_MS * INT64_C(1000000);
+
+    ofi->shared.calls->set_aside(&ofi->shared);
+    while (stepaf_fabric_has_pending(&ofi->shared) && stepaf_monotonic_ns() < end_ns) {
+        (void)nanosleep(&pause, NULL);
+        ofi->shared.calls->set_aside(&ofi->shared);
+    }
+    return !stepaf_fabric_has_pending(&ofi->shared);
+}
+
+/* Replace all spent links, for which there are slots. Returns false if one has no successor: that
+ * peer's place stays empty. */
+static bool replace_spent(struct stepaf_ofi *ofi, struct stepaf_ofi_slots *slots)
+{
+    for (uint32_t p = 0; p < ofi->shared.n_peers; p++) {
+        if (!stepaf_fabric_is_spent(ofi->shared.links[p]))
+            continue;
+        struct stepaf_fabric_link *link = stepaf_fabric_replace(&ofi->shared, p);
+        if (!link)
+            return false;
+        ((struct stepaf_ofi_link *)link)->slots = slots;
+    }
+    return true;
+}
+
+/* Nothing is sent to the peer any more: have the provider release what it keeps of it, such as
+ * shared memory. */
+static void forget_peer(struct stepaf_ofi *ofi, struct stepaf_ofi_link *link)
+{
+    for (unsigned r = 0; r < link->n_paths; r++)
+        (void)fi_av_remove(ofi->rails[r].av, &link->paths[r].to, 1, 0);
+    link->n_paths = 0;
+    link->shared.proof.state = STEPAF_FABRIC_UNPROVEN;
+}
+
+void stepaf_ofi_forget_replaced(struct stepaf_ofi *ofi)
+{
+    for (uint32_t i = 0; i < ofi->shared.n_senders; i++) {
+        struct stepaf_fabric_link *link = ofi->shared.senders[i];
+        if (link != ofi->shared.links[link->base.peer] && !link->used && !link->control.pending &&
+            !stepaf_fabric_link_has_pending(link))
+            forget_peer(ofi, (struct stepaf_ofi_link *)link);
+    }
+}
+
+static stepaf_status_t cannot(const char *what)
+{
+    return stepaf_error_set(STEPAF_ERR_TRANSPORT, STEPAF_PHASE_COMMIT, "ofi: %s", what);
+}
+
+stepaf_status_t stepaf_ofi_reopen(struct stepaf_transport *transport)
+{
+    struct stepaf_ofi *ofi = (struct stepaf_ofi *)transport;
+    uint32_t n = count_spent(ofi);
+    int error;
+
+    if (!n)
+        return STEPAF_OK;
+    if (n > STEPAF_FABRIC_PEERS - ofi->shared.n_senders)
+        return cannot("too many processes have been replaced");
+    if (!complete_writes(ofi))
+        return cannot("writes to live peers do not complete");
+    error = stepaf_ofi_register_anew(ofi);
+    if (error)
+        return cannot(ofi->calls->strerror(-error));
+    struct stepaf_ofi_slots *slots = stepaf_ofi_add_slots(ofi, ofi->shared.n_senders, n);
+    if (!slots)
+        return stepaf_error_no_memory(STEPAF_PHASE_COMMIT);
+    error = stepaf_ofi_register_slots(ofi);
+    if (error) {
+        stepaf_ofi_drop_slots(ofi);
+        return cannot(ofi->calls->strerror(-error));
+    }
+    return replace_spent(ofi, slots) ? STEPAF_OK : stepaf_error_no_memory(STEPAF_PHASE_COMMIT);
+}
