@@ -255,6 +255,13 @@ void stepaf_fork_forget(int fd)
     pthread_mutex_unlock(&lock);
 }
 
+void stepaf_fork_forget_file(int fd)
+{
+    pthread_mutex_lock(&lock);
+    forget_file(fd);
+    pthread_mutex_unlock(&lock);
+}
+
 void stepaf_fork_unmap(const char *prefix)
 {
     pthread_once(&once, set_up);

@@ -22,6 +22,8 @@ void stepaf_fork_forget(int fd);
 /* Add, at any time, a file descriptor that another library may close without notice. A child gives
  * it up only if the number still belongs to the same file. */
 int stepaf_fork_add_file(int fd);
+/* Undo that, even if the number belongs to another file by now, which may have been added. */
+void stepaf_fork_forget_file(int fd);
 
 /* A mapping keeps a file open as a file descriptor does. Have children unmap all files whose names
  * begin with @a prefix, which the caller keeps. One prefix at a time; NULL: no prefix any more. */

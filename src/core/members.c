@@ -281,6 +281,15 @@ static bool is_slow(const struct stepaf_ctx *ctx, const struct stepaf_peer *peer
     return false;
 }
 
+uint32_t stepaf_members_n_returns(const struct stepaf_ctx *ctx, uint32_t world_rank)
+{
+    const struct stepaf_member_net *net = ctx->job.members.net;
+    uint32_t n_after_first = net ? stepaf_member_net_consensus(net)->lives[world_rank] - 1 : 0;
+    bool is_later = (int)world_rank >= ctx->job.n_started; /* it had no process at first */
+
+    return n_after_first - (is_later && n_after_first);
+}
+
 stepaf_member_state_t stepaf_members_state(const struct stepaf_ctx *ctx, int world_rank)
 {
     const struct stepaf_peer *peer = find_peer_of(ctx, world_rank);

@@ -37,6 +37,8 @@ void stepaf_members_settled(struct stepaf_ctx *ctx);
 
 /* Return what is now known of a rank. */
 stepaf_member_state_t stepaf_members_state(const struct stepaf_ctx *ctx, int world_rank);
+/* Return how many processes have taken the place of a rank's first process. */
+uint32_t stepaf_members_n_returns(const struct stepaf_ctx *ctx, uint32_t world_rank);
 /* Call the callback if it has news to report. The lock is not held. */
 void stepaf_members_dispatch(struct stepaf_ctx *ctx);
 /* Return whether this thread is in that callback. */

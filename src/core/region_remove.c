@@ -2,6 +2,7 @@
 /* Removing registered memory, once nothing uses it and no device reads it. */
 #include "core/region_remove.h"
 #include "core/ctx.h"
+#include "core/members.h"
 #include "core/plan_end.h"
 #include "core/progress.h"
 #include "core/region.h"
@@ -75,8 +76,12 @@ static stepaf_status_t not_acknowledged(const struct stepaf_peer *peer, stepaf_p
 {
     return stepaf_error_set_peer(STEPAF_ERR_TIMEOUT, phase, peer->who,
                                  STEPAF_WHO_FORMAT
-                                 " has not acknowledged all data sent to it, or still writes",
-                                 STEPAF_WHO_ARGS(peer->who));
+                                 "%s has not acknowledged all data sent to it, or "
+                                 "still writes",
+                                 STEPAF_WHO_ARGS(peer->who),
+                                 stepaf_members_n_returns(peer->ctx, (uint32_t)peer->who.world_rank)
+                                     ? ", or a process that had its place,"
+                                     : "");
 }
 
 /* Make progress, for the last time when the deadline has passed. */

@@ -7,6 +7,7 @@
 #include "boot/member_net.h"
 #include "core/ctx.h"
 #include "core/feature.h"
+#include "core/members.h"
 #include "core/members_gather.h"
 #include "map/map.h"
 
@@ -135,7 +136,7 @@ static void note_map_fate(const struct stepaf_ctx *ctx, uint32_t rank, struct st
     uint32_t n_after_first = net ? stepaf_member_net_consensus(net)->lives[rank] - 1 : 0;
     bool is_later = (int)rank >= ctx->job.n_started; /* it had no process at first */
 
-    part->n_returns = n_after_first - (is_later && n_after_first);
+    part->n_returns = stepaf_members_n_returns(ctx, rank);
     if (!ctx->job.members.is[rank] && is_later && !n_after_first)
         part->fate = STEPAF_MAP_VACANT;
     else if (!ctx->job.members.is[rank])

@@ -189,8 +189,9 @@ struct stepaf_transport_ops {
     stepaf_status_t (*prove_links)(struct stepaf_transport *transport, bool begin, uint32_t *peer_p,
                                    char *reason);
 
-    /* The first commit is done: release what was prepared for peers that other transports reach.
-     * Until then, connect may be called for them. */
+    /* In every commit, once all ranks have agreed on their links: release what was prepared for
+     * peers that other transports reach, for which connect may be called until then. All peers have
+     * imported what this commit has announced, and none sends before this call. */
     void (*shrink)(struct stepaf_transport *transport);
 
     /* Required, both. Make a peer's memory writable; release_mem ends that. */

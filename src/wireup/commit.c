@@ -239,6 +239,7 @@ static stepaf_status_t enter_epoch(struct stepaf_ctx *ctx, struct stepaf_advert 
             stepaf_send_ready(&ctx->peers[p], ctx->epoch, status);
         return status;
     }
+    stepaf_transports_shrink(ctx);
     mark_committed(ctx);
     status = stepaf_commit_handshake(ctx, deadline_ns);
     if (!status)

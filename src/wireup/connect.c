@@ -186,16 +186,20 @@ static struct stepaf_transport *open_again(struct stepaf_ctx *ctx, unsigned inde
     return transport;
 }
 
-bool stepaf_transports_reopen(struct stepaf_ctx *ctx)
+bool stepaf_transports_reopen(struct stepaf_ctx *ctx, char reason[STEPAF_REASON_MAX])
 {
     bool any = false;
 
+    snprintf(reason, STEPAF_REASON_MAX,
+             "only links by shm, tcp, verbs and ofi can be made anew, and it uses others");
     for (unsigned i = 0; stepaf_transports[i]; i++) {
         if (!(ctx->net.ops[i].caps & STEPAF_TRANSPORT_RETURNS) ||
             !stepaf_transport_admitted(&ctx->env, &ctx->net.ops[i]))
             continue;
         struct stepaf_transport *transport = find_in_use(ctx, i);
         if (transport && transport->ops->reopen(transport)) {
+            snprintf(reason, STEPAF_REASON_MAX, "it cannot make links anew: %.150s",
+                     stepaf_last_error()->text);
             stepaf_log_warn("transport %s cannot reconnect returning ranks: %s",
                             transport->ops->name, stepaf_last_error()->text);
             continue;
@@ -213,6 +217,12 @@ static bool is_used(const struct stepaf_ctx *ctx, const struct stepaf_transport 
     return false;
 }
 
+void stepaf_transports_shrink(struct stepaf_ctx *ctx)
+{
+    for (unsigned i = 0; i < ctx->net.n_transports; i++)
+        ctx->net.transports[i]->ops->shrink(ctx->net.transports[i]);
+}
+
 stepaf_status_t stepaf_transports_trim(struct stepaf_ctx *ctx)
 {
     unsigned n = 0, n_before = ctx->net.n_transports;
@@ -223,7 +233,6 @@ stepaf_status_t stepaf_transports_trim(struct stepaf_ctx *ctx)
             shut(ctx, transport);
             continue;
         }
-        transport->ops->shrink(transport);
         ctx->net.transports[n++] = transport;
     }
     ctx->net.n_transports = n;

@@ -8,6 +8,10 @@
 /* Open every transport that is admitted and works here. Called once per context. */
 stepaf_status_t stepaf_transports_open(struct stepaf_ctx *ctx);
 
+/* Release what the transports have prepared for the links of this commit, once all ranks have agreed
+ * on their links, and before any rank sends. */
+void stepaf_transports_shrink(struct stepaf_ctx *ctx);
+
 /* Close the transports that no link uses, at the end of the first commit. Memory that they had
  * pinned for the GPU is pinned again; return the status of that. */
 stepaf_status_t stepaf_transports_trim(struct stepaf_ctx *ctx);
@@ -34,8 +38,8 @@ stepaf_status_t stepaf_ranks_agree(struct stepaf_ctx *ctx, const struct stepaf_a
 
 /* In a commit that may admit returning peers: reopen the transports that the first commit has
  * closed, where possible, and prepare all of them for returning peers. Return false if there is
- * none. */
-bool stepaf_transports_reopen(struct stepaf_ctx *ctx);
+ * none; @a reason says why. */
+bool stepaf_transports_reopen(struct stepaf_ctx *ctx, char reason[STEPAF_REASON_MAX]);
 
 /* Return whether the commit continues without what the peer offers, which is unavailable as the
  * last error says: the peer has ended meanwhile, or is declared lost because it has only just

@@ -60,6 +60,7 @@ static void excuse(const struct stepaf_ctx *ctx, int rank, const char *why)
 static void look_at_peers(struct stepaf_ctx *ctx)
 {
     struct stepaf_ctx_members *members = &ctx->job.members;
+    char reason[STEPAF_REASON_MAX];
     bool any = false;
 
     for (uint32_t p = 0; p < ctx->n_peers; p++) {
@@ -70,13 +71,12 @@ static void look_at_peers(struct stepaf_ctx *ctx)
         if (why)
             excuse(ctx, rank, why);
     }
-    if (!any || stepaf_transports_reopen(ctx))
+    if (!any || stepaf_transports_reopen(ctx, reason))
         return;
     for (uint32_t p = 0; p < ctx->n_peers; p++) {
         int rank = ctx->peers[p].who.world_rank;
         if (members->can_return[rank])
-            excuse(ctx, rank,
-                   "only links by shm, tcp, verbs and ofi can be made anew, and it uses others");
+            excuse(ctx, rank, reason);
         members->can_return[rank] = 0;
     }
 }

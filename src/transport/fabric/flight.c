@@ -28,6 +28,7 @@ void stepaf_fabric_disconnect(struct stepaf_fabric_link *link)
     memset(link->due, 0, sizeof(link->due)); /* what was set aside is not delivered */
     link->open = NULL;
     link->used = false;
+    link->has_ended = stepaf_fabric_has_ended(link);
     if (link->pidfd >= 0)
         stepaf_fork_close(link->pidfd);
     link->pidfd = -1;

@@ -68,6 +68,7 @@ enum stepaf_fabric_proof_state {
 struct stepaf_fabric_proof {
     enum stepaf_fabric_proof_state state;
     bool sent, here;  /* this side's hello; the peer's */
+    bool answers;     /* this side's hello follows the peer's */
     int error;        /* the library's, if it is refuted */
     int64_t since_ns; /* when the proof was begun; 0: not yet */
 };
@@ -82,6 +83,7 @@ struct stepaf_fabric_link {
     uint32_t taken, told;    /* the peer's messages taken; how many of them it knows of */
     struct stepaf_fabric_due due[STEPAF_FABRIC_RING];
     bool used, is_local;
+    bool has_ended; /* the peer's process, which was seen when the link was disconnected */
     struct stepaf_fabric_proof proof;
     struct stepaf_fabric_flight flight[STEPAF_FABRIC_RING];
     struct stepaf_fabric_flight *open;   /* its post has been begun, and is QUEUED */
@@ -152,8 +154,10 @@ bool stepaf_fabric_is_spent(const struct stepaf_fabric_link *link);
  * until the end: posts and writes in flight name it. Returns NULL if there is no memory, or no
  * number. */
 struct stepaf_fabric_link *stepaf_fabric_replace(struct stepaf_fabric *fabric, uint32_t peer);
+/* Return whether this host has seen the process at the other end of a link end. */
+bool stepaf_fabric_has_ended(const struct stepaf_fabric_link *link);
 /* Return whether the process at the other end of a dead link has ended, as far as this host can
- * see. */
+ * see; true for a process of another host. */
 bool stepaf_fabric_is_over(struct stepaf_link *link);
 
 /* flight.c */

@@ -25,7 +25,7 @@ static void say_hello(struct stepaf_fabric_link *link)
 
     if (!proof->since_ns)
         proof->since_ns = stepaf_monotonic_ns();
-    if (proof->sent || proof->state == STEPAF_FABRIC_REFUTED)
+    if (proof->sent || proof->state == STEPAF_FABRIC_REFUTED || (proof->answers && !proof->here))
         return;
     stepaf_fd_begin(); /* the first send makes the library connect */
     proof->sent = fabric->calls->control(link, STEPAF_FABRIC_HELLO);
@@ -56,7 +56,7 @@ static const char *finding(const struct stepaf_fabric *fabric,
 
     if (proof->state == STEPAF_FABRIC_REFUTED)
         return fabric->strerror(proof->error);
-    if (!proof->sent)
+    if (!proof->sent && (!proof->answers || proof->here))
         return "the library has not connected to it";
     return proof->here ? "it accepts no data" : "it has not written";
 }

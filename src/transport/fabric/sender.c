@@ -79,10 +79,16 @@ struct stepaf_fabric_link *stepaf_fabric_replace(struct stepaf_fabric *fabric, u
     return link;
 }
 
+bool stepaf_fabric_has_ended(const struct stepaf_fabric_link *link)
+{
+    struct pollfd pollfd = {.fd = link->pidfd, .events = POLLIN};
+
+    return link->has_ended || (link->pidfd >= 0 && poll(&pollfd, 1, 0) > 0);
+}
+
 bool stepaf_fabric_is_over(struct stepaf_link *base)
 {
     const struct stepaf_fabric_link *link = (const struct stepaf_fabric_link *)base;
-    struct pollfd pollfd = {.fd = link->pidfd, .events = POLLIN};
 
-    return link->pidfd < 0 || poll(&pollfd, 1, 0) > 0;
+    return link->pidfd < 0 || stepaf_fabric_has_ended(link);
 }

@@ -98,8 +98,8 @@ static void read_ring_keys(struct stepaf_ofi_link *link, uint32_t n_rails, bool 
 
 /* Read where the peer's slots for this rank are, and with which sender number this rank writes.
  * Returns false if the number is impossible. */
-static bool read_its_ring(struct stepaf_ofi_link *link, uint32_t index, uint32_t n_rails, uint64_t ring,
-                      struct stepaf_unpack *unpack)
+static bool read_its_ring(struct stepaf_ofi_link *link, uint32_t index, uint32_t n_rails,
+                          uint64_t ring, struct stepaf_unpack *unpack)
 {
     link->ring = ring + (uint64_t)index * STEPAF_OFI_PLACES * STEPAF_FABRIC_SLOT;
     link->shared.sender_at_peer = index;
@@ -192,6 +192,9 @@ stepaf_status_t stepaf_ofi_connect(struct stepaf_transport *transport,
         return STEPAF_OK;
     }
     stepaf_fabric_connect(&link->shared, facts, token, pids);
+    /* Attention ranks connect first. Provider tcp (2.x) may close a good connection where a
+     * connection crosses it to a process that has taken a place. */
+    link->shared.proof.answers = stepaf_ofi_has_sockets(ofi) && !transport->up->initiates;
     ofi->settled = false;
     ofi->is_due = true;
     stepaf_ofi_note_hellos(link); /* some may have arrived before */

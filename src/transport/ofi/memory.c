@@ -164,6 +164,15 @@ void stepaf_ofi_unregister(struct stepaf_ofi *ofi, struct stepaf_ofi_registratio
     free(registration);
 }
 
+static bool has_former_key(const struct stepaf_ofi *ofi,
+                           const struct stepaf_ofi_registration *registration)
+{
+    for (unsigned r = 0; r < registration->n; r++)
+        if (registration->rails[r].key == registration->rails[ofi->n_rails + r].key)
+            return true;
+    return false;
+}
+
 /* Register one memory again. On failure it is registered as before. */
 static int register_again(struct stepaf_ofi *ofi, struct stepaf_ofi_registration *registration)
 {
@@ -186,12 +195,17 @@ static int register_again(struct stepaf_ofi *ofi, struct stepaf_ofi_registration
     return error ? error : -FI_EACCES;
 }
 
-int stepaf_ofi_register_anew(struct stepaf_ofi *ofi)
+int stepaf_ofi_register_anew(struct stepaf_ofi *ofi, bool *same_p)
 {
     int error = 0;
 
-    for (struct stepaf_ofi_registration *it = ofi->registrations; it && !error; it = it->next)
-        error = it->is_fixed ? 0 : register_again(ofi, it);
+    *same_p = false;
+    for (struct stepaf_ofi_registration *it = ofi->registrations; it && !error; it = it->next) {
+        if (it->is_fixed)
+            continue;
+        error = register_again(ofi, it);
+        *same_p = *same_p || (!error && has_former_key(ofi, it));
+    }
     return error;
 }
 

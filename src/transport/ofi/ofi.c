@@ -231,10 +231,10 @@ static void ofi_shrink(struct stepaf_transport *transport)
 {
     struct stepaf_ofi *ofi = (struct stepaf_ofi *)transport;
 
+    stepaf_ofi_end_former(ofi);
     if (!ofi->settled)
         stepaf_ofi_sockets_find(ofi);
     ofi->settled = true;
-    stepaf_ofi_end_former(ofi);
     stepaf_ofi_forget_replaced(ofi);
 }
 

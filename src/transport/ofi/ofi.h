@@ -213,11 +213,12 @@ extern const struct stepaf_transport_ops stepaf_ofi_ops;
 struct stepaf_ofi_registration *stepaf_ofi_register(struct stepaf_ofi *ofi,
                                                     const struct stepaf_mem *mem, int *error_p);
 void stepaf_ofi_unregister(struct stepaf_ofi *ofi, struct stepaf_ofi_registration *registration);
-/* Register all memory except slots again, so that its keys are others. The former keys remain valid until
- * stepaf_ofi_end_former. Called again before that, only the keys that no peer has imported change.
- * No write to a live peer may be in flight. Returns an error; then some keys have changed, and all
- * former ones are valid. */
-int stepaf_ofi_register_anew(struct stepaf_ofi *ofi);
+/* Register all memory except slots again, so that its keys are others. The former keys remain valid
+ * until stepaf_ofi_end_former. Called again before that, only the keys that no peer has imported
+ * change. No write whose source a device reads may be in flight. Returns an error; then some keys
+ * have changed, and all former ones are valid. *same_p: the provider has given memory the key that
+ * it had. */
+int stepaf_ofi_register_anew(struct stepaf_ofi *ofi, bool *same_p);
 void stepaf_ofi_end_former(struct stepaf_ofi *ofi);
 stepaf_status_t stepaf_ofi_reg_mem(struct stepaf_transport *transport, struct stepaf_mem *mem);
 void stepaf_ofi_dereg_mem(struct stepaf_transport *transport, struct stepaf_mem *mem);
@@ -275,7 +276,9 @@ stepaf_status_t stepaf_ofi_reopen(struct stepaf_transport *transport);
  * flight. */
 void stepaf_ofi_forget_replaced(struct stepaf_ofi *ofi);
 
-/* sockets.c. Find what libfabric has open now, in place of what was found before. */
+/* sockets.c. Return whether addresses are those of sockets: the provider connects. */
+bool stepaf_ofi_has_sockets(const struct stepaf_ofi *ofi);
+/* Find what libfabric has opened since the last call. */
 void stepaf_ofi_sockets_find(struct stepaf_ofi *ofi);
 void stepaf_ofi_sockets_forget(struct stepaf_ofi *ofi);
 void stepaf_ofi_sockets_cut(struct stepaf_ofi *ofi);

@@ -56,41 +56,65 @@ void stepaf_ofi_drop_slots(struct stepaf_ofi *ofi)
     free(slots);
 }
 
-static uint32_t count_spent(const struct stepaf_ofi *ofi)
+/* Count the links that need a successor. *live_p: the process of one of them may still write. */
+static uint32_t count_spent(const struct stepaf_ofi *ofi, bool *live_p)
 {
     uint32_t n = 0;
 
-    for (uint32_t p = 0; p < ofi->shared.n_peers; p++)
-        n += stepaf_fabric_is_spent(ofi->shared.links[p]);
+    *live_p = false;
+    for (uint32_t p = 0; p < ofi->shared.n_peers; p++) {
+        const struct stepaf_fabric_link *link = ofi->shared.links[p];
+        if (!stepaf_fabric_is_spent(link))
+            continue;
+        n++;
+        *live_p = *live_p || !stepaf_fabric_has_ended(link);
+    }
     return n;
 }
 
-/* Wait for the completion of the writes to live peers, which name the registrations that they have
- * begun with. All have arrived, since all ranks are quiet. */
+/* Return whether writes are in flight that name registrations. Those to lost peers may never end,
+ * but matter only where a device reads the source. */
+static bool has_writes(const struct stepaf_ofi *ofi)
+{
+    bool by_device = ofi->rails[0].info->domain_attr->mr_mode & FI_MR_LOCAL;
+
+    for (uint32_t i = 0; i < ofi->shared.n_senders; i++) {
+        const struct stepaf_fabric_link *link = ofi->shared.senders[i];
+        if ((by_device || (link->used && !link->base.dead)) &&
+            (link->control.pending || stepaf_fabric_link_has_pending(link)))
+            return true;
+    }
+    return false;
+}
+
+/* Wait for them. To live peers all have arrived, since all ranks are quiet. */
 static bool complete_writes(struct stepaf_ofi *ofi)
 {
     const struct timespec pause = {.tv_nsec = 100000};
     int64_t end_ns = stepaf_monotonic_ns() + PENDING_MS * INT64_C(1000000);
 
     ofi->shared.calls->set_aside(&ofi->shared);
-    while (stepaf_fabric_has_pending(&ofi->shared) && stepaf_monotonic_ns() < end_ns) {
+    while (has_writes(ofi) && stepaf_monotonic_ns() < end_ns) {
         (void)nanosleep(&pause, NULL);
         ofi->shared.calls->set_aside(&ofi->shared);
     }
-    return !stepaf_fabric_has_pending(&ofi->shared);
+    return !has_writes(ofi);
 }
 
-/* Replace all spent links, for which there are slots. Returns false if one has no successor: that
+/* Replace the spent links, for which there are slots. Returns false if one has no successor: that
  * peer's place stays empty. */
 static bool replace_spent(struct stepaf_ofi *ofi, struct stepaf_ofi_slots *slots)
 {
-    for (uint32_t p = 0; p < ofi->shared.n_peers; p++) {
+    uint32_t n = 0;
+
+    for (uint32_t p = 0; p < ofi->shared.n_peers && n < slots->n; p++) {
         if (!stepaf_fabric_is_spent(ofi->shared.links[p]))
             continue;
         struct stepaf_fabric_link *link = stepaf_fabric_replace(&ofi->shared, p);
         if (!link)
             return false;
         ((struct stepaf_ofi_link *)link)->slots = slots;
+        n++;
     }
     return true;
 }
@@ -120,25 +144,42 @@ static stepaf_status_t cannot(const char *what)
     return stepaf_error_set(STEPAF_ERR_TRANSPORT, STEPAF_PHASE_COMMIT, "ofi: %s", what);
 }
 
+/* Give all memory other keys. @a live: a process that knows the former ones may still write. */
+static stepaf_status_t change_keys(struct stepaf_ofi *ofi, bool live)
+{
+    const char *ends = getenv("FI_CXI_MR_MATCH_EVENTS");
+    bool same;
+
+    if (live && stepaf_ofi_has_writedata_only(ofi->rails[0].info) && (!ends || strcmp(ends, "1")))
+        return cannot("a key of provider cxi ends only with FI_CXI_MR_MATCH_EVENTS=1");
+    int error = stepaf_ofi_register_anew(ofi, &same);
+    if (error)
+        return cannot(ofi->calls->strerror(-error));
+    return live && same ? cannot("the provider gives memory the same key again "
+                                 "(FI_MR_CACHE_MONITOR=disabled)")
+                        : STEPAF_OK;
+}
+
 stepaf_status_t stepaf_ofi_reopen(struct stepaf_transport *transport)
 {
     struct stepaf_ofi *ofi = (struct stepaf_ofi *)transport;
-    uint32_t n = count_spent(ofi);
-    int error;
+    bool live;
 
-    if (!n)
+    if (!count_spent(ofi, &live))
         return STEPAF_OK;
+    bool is_complete = complete_writes(ofi); /* which may find that more peers are lost */
+    uint32_t n = count_spent(ofi, &live);
     if (n > STEPAF_FABRIC_PEERS - ofi->shared.n_senders)
         return cannot("too many processes have been replaced");
-    if (!complete_writes(ofi))
-        return cannot("writes to live peers do not complete");
-    error = stepaf_ofi_register_anew(ofi);
-    if (error)
-        return cannot(ofi->calls->strerror(-error));
+    if (!is_complete)
+        return cannot("writes do not complete");
+    stepaf_status_t status = change_keys(ofi, live);
+    if (status)
+        return status;
     struct stepaf_ofi_slots *slots = stepaf_ofi_add_slots(ofi, ofi->shared.n_senders, n);
     if (!slots)
         return stepaf_error_no_memory(STEPAF_PHASE_COMMIT);
-    error = stepaf_ofi_register_slots(ofi);
+    int error = stepaf_ofi_register_slots(ofi);
     if (error) {
         stepaf_ofi_drop_slots(ofi);
         return cannot(ofi->calls->strerror(-error));

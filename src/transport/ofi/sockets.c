@@ -95,6 +95,34 @@ static bool is_libfabrics(const struct stepaf_ofi *ofi, int fd)
     return !getpeername(fd, &there.any, &bytes) && is_a_peers(ofi, &there);
 }
 
+static bool is_open(const struct stepaf_ofi_socket *it)
+{
+    struct stat facts;
+
+    return !fstat(it->fd, &facts) && S_ISSOCK(facts.st_mode) && facts.st_ino == it->inode;
+}
+
+static bool is_known_socket(const struct stepaf_ofi *ofi, int fd)
+{
+    for (unsigned i = 0; i < ofi->n_sockets; i++)
+        if (ofi->sockets[i].fd == fd)
+            return true;
+    return false;
+}
+
+/* Remove what libfabric has closed since. */
+static void drop_closed(struct stepaf_ofi *ofi)
+{
+    unsigned n = 0;
+
+    for (unsigned i = 0; i < ofi->n_sockets; i++)
+        if (is_open(&ofi->sockets[i]))
+            ofi->sockets[n++] = ofi->sockets[i];
+        else
+            stepaf_fork_forget_file(ofi->sockets[i].fd);
+    ofi->n_sockets = n;
+}
+
 static void add_socket(struct stepaf_ofi *ofi, int fd)
 {
     struct stepaf_ofi_socket *more =
@@ -109,21 +137,26 @@ static void add_socket(struct stepaf_ofi *ofi, int fd)
             (struct stepaf_ofi_socket){.fd = fd, .inode = facts.st_ino};
 }
 
-void stepaf_ofi_sockets_find(struct stepaf_ofi *ofi)
+bool stepaf_ofi_has_sockets(const struct stepaf_ofi *ofi)
 {
     uint32_t format = ofi->rails[0].info->addr_format;
 
-    if (format != FI_SOCKADDR_IN && format != FI_SOCKADDR_IN6)
+    return format == FI_SOCKADDR_IN || format == FI_SOCKADDR_IN6;
+}
+
+void stepaf_ofi_sockets_find(struct stepaf_ofi *ofi)
+{
+    if (!stepaf_ofi_has_sockets(ofi))
         return;
     if (!strcmp(ofi->shared.name, "verbs;ofi_rxm"))
         return; /* no sockets: ports of RDMA-CM are not those of TCP */
-    stepaf_ofi_sockets_forget(ofi);
+    drop_closed(ofi);
     stepaf_fd_begin();
     DIR *dir = opendir("/proc/self/fd");
     (void)stepaf_fd_end(-1);
     for (const struct dirent *entry; dir && (entry = readdir(dir));) {
         int fd = atoi(entry->d_name);
-        if (entry->d_name[0] != '.' && is_libfabrics(ofi, fd))
+        if (entry->d_name[0] != '.' && !is_known_socket(ofi, fd) && is_libfabrics(ofi, fd))
             add_socket(ofi, fd);
     }
     if (dir)
@@ -133,17 +166,10 @@ void stepaf_ofi_sockets_find(struct stepaf_ofi *ofi)
 void stepaf_ofi_sockets_forget(struct stepaf_ofi *ofi)
 {
     for (unsigned i = 0; i < ofi->n_sockets; i++)
-        stepaf_fork_forget(ofi->sockets[i].fd);
+        stepaf_fork_forget_file(ofi->sockets[i].fd);
     free(ofi->sockets);
     ofi->sockets = NULL;
     ofi->n_sockets = 0;
-}
-
-static bool is_open(const struct stepaf_ofi_socket *it)
-{
-    struct stat facts;
-
-    return !fstat(it->fd, &facts) && S_ISSOCK(facts.st_mode) && facts.st_ino == it->inode;
 }
 
 /* A peer may be in the middle of a write, which tcp;ofi_rxm (1.17) cannot cancel: closing the

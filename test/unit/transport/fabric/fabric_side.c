@@ -30,6 +30,8 @@ void fabric_open(struct side *side, unsigned n_peers)
 
 void fabric_join(struct side *one, uint32_t peer, struct side *other, uint32_t slot)
 {
+    one->up.initiates = true;
+    other->up.initiates = false;
     side_must(!side_connect(one, peer, other, slot, (uint32_t)getpid(), NULL), "join");
     side_must(!side_connect(other, slot, one, peer, (uint32_t)getpid(), NULL), "join");
 }

@@ -9,7 +9,8 @@
 
 /* Sides of side_ops, on nodes of their own. */
 void fabric_open(struct side *side, unsigned n_peers);
-/* Join them: @a one's peer @a peer is @a other, which knows it by @a slot. */
+/* Join them: @a one's peer @a peer is @a other, which knows it by @a slot. @a one is an attention
+ * rank. */
 void fabric_join(struct side *one, uint32_t peer, struct side *other, uint32_t slot);
 /* Prove all links of these, and go on as behind the first commit. */
 void fabric_prove(struct side *const *sides, unsigned n);

@@ -582,6 +582,15 @@ static int mr_control(struct fid *fid, int command, void *arg)
 static struct fi_ops mr_fid_ops = {
     .size = sizeof(mr_fid_ops), .close = mr_close, .bind = mr_bind, .control = mr_control};
 
+/* A key that the provider chooses. */
+static uint64_t key_of(const void *base)
+{
+    for (unsigned i = 0; ofi_fabric.same_keys && i < REGIONS; i++)
+        if (regions[i].used && regions[i].base == base && regions[i].mr.key)
+            return regions[i].mr.key;
+    return ++key_number << 8;
+}
+
 static int domain_regattr(struct fid *fid, const struct fi_mr_attr *attr, uint64_t flags,
                           struct fid_mr **mr_p)
 {
@@ -606,7 +615,7 @@ static int domain_regattr(struct fid *fid, const struct fi_mr_attr *attr, uint64
                                   .bytes = attr->mr_iov->iov_len};
     regions[at].mr.fid.ops = &mr_fid_ops;
     regions[at].mr.key =
-        ofi_fabric.mr_mode & FI_MR_PROV_KEY ? ++key_number << 8 : attr->requested_key;
+        ofi_fabric.mr_mode & FI_MR_PROV_KEY ? key_of(regions[at].base) : attr->requested_key;
     regions[at].mr.mem_desc = &regions[at];
     *mr_p = &regions[at].mr;
     ofi_fabric.n_open++;

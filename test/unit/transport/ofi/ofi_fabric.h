@@ -28,6 +28,7 @@ struct ofi_fabric {
     size_t queue_max;       /* entries of a completion queue; 0: as many as are asked for */
     int refuse_write;       /* all are, by this */
     int refuse_call; /* the n-th call from now that opens something fails, by ENOMEM; 0: none does */
+    bool same_keys;  /* what is registered again has the key that it has */
     int taken_keys;  /* so many registrations find their key in use */
     int fail_after;  /* the n-th write from now ends by an error; 0: none does */
     unsigned dead;   /* endpoints that writes to end by an error, a bit each */

@@ -102,6 +102,22 @@ static void nothing_has_a_low_number(void)
     fabric_ask_low_numbers(live_closed);
 }
 
+/* The connections of a process that was replaced are known until the end. */
+static void replaced_sockets_are_known(void)
+{
+    begin();
+    struct stepaf_ofi *ofi = (struct stepaf_ofi *)a.transport;
+    unsigned n = ofi->n_sockets;
+    CU_ASSERT(n >= 2); /* the listener, and the connection */
+    a.up.lost(&a.up, a.links[0], "given up");
+    CU_ASSERT_EQUAL(side_ops->reopen(a.transport), STEPAF_OK);
+    side_ops->disconnect(a.links[0]);
+    stepaf_ofi_sockets_find(ofi);
+    CU_ASSERT_EQUAL(ofi->n_sockets, n);
+    a.n_lost = 0;
+    end();
+}
+
 /* Those of the network; libfabric has pairs of its own as well, which nobody else holds. */
 static int count_sockets(void)
 {
@@ -291,6 +307,7 @@ int main(void)
         {"messages and tensors come", messages_and_tensors_come},
         {"nothing has a low number", nothing_has_a_low_number},
         {"a child has no connection", a_child_has_no_connection},
+        {"replaced sockets are known", replaced_sockets_are_known},
         {"others at its port are the program's", others_at_its_port_are_the_programs},
         {"verbs has no sockets", verbs_has_no_sockets},
         {"an end may close in the middle", an_end_may_close_in_the_middle},

@@ -183,10 +183,13 @@ static void the_predecessor_writes_in_vain(void)
     predecessor_writes(true);
 }
 
-/* Writes to the predecessor that end late, or by an error, are not the successor's. */
-static void late_completions_are_not_the_successors(void)
+/* Writes to the predecessor that end late, or by an error, are not the successor's. @a by_device: a
+ * device reads their sources, so that registrations stay until they have ended. */
+static void complete_late(bool by_device)
 {
     begin();
+    if (!by_device)
+        ofi_of(&a)->rails[0].info->domain_attr->mr_mode &= ~FI_MR_LOCAL;
     const struct stepaf_mem *at_a = fabric_memory(&a, ROOM), *at_b = fabric_memory(&b, ROOM);
     struct stepaf_rmem *a_b = side_import(&a, 0, &b, at_b);
     struct stepaf_xfer xfer = {
@@ -194,30 +197,107 @@ static void late_completions_are_not_the_successors(void)
     struct stepaf_post post = {.link = a.links[0], .xfer = &xfer, .n_xfer = 1};
     struct stepaf_post *posts[] = {&post};
     uint32_t peer = 99;
+    int n_addresses = ofi_fabric.n_addresses;
     (void)side_ops->post(posts, 1);
     CU_ASSERT_EQUAL(post.state, STEPAF_POST_POSTED);
     lose_first();
-    ofi_fabric.dead = 1u << ofi_fabric_number(&b);
-    ofi_fabric.holds = true;
-    CU_ASSERT_EQUAL(side_ops->reopen(a.transport), STEPAF_OK);
+    ofi_fabric.dead = ofi_fabric.stuck_to = 1u << ofi_fabric_number(&b);
     side_ops->retire(&post);
-    CU_ASSERT_FALSE(side_ops->is_quiet(a.transport, true, &peer));
-    CU_ASSERT_EQUAL(peer, 0);
+    if (by_device) {
+        CU_ASSERT_EQUAL(side_ops->reopen(a.transport), STEPAF_ERR_TRANSPORT);
+        UNIT_STRING(stepaf_last_error()->text, "ofi: writes do not complete");
+        ofi_fabric.stuck_to = 0;
+    }
+    CU_ASSERT_EQUAL(side_ops->reopen(a.transport), STEPAF_OK);
+    if (!by_device) {
+        CU_ASSERT_FALSE(side_ops->is_quiet(a.transport, true, &peer));
+        CU_ASSERT_EQUAL(peer, 0);
+    }
     side_ops->release_mem(a.links[0], a_b);
-    int n_addresses = ofi_fabric.n_addresses;
-    ofi_fabric.stuck_to = ofi_fabric.dead;
-    ofi_fabric.holds = false;
     join_successor();
-    CU_ASSERT_EQUAL(ofi_fabric.n_addresses, n_addresses + 2); /* b's is in use */
-    ofi_fabric.stuck_to = 0;
-    take_in_four();
-    side_ops->shrink(a.transport);
+    if (!by_device) {
+        CU_ASSERT_EQUAL(ofi_fabric.n_addresses, n_addresses + 2); /* b's is in use */
+        ofi_fabric.stuck_to = 0;
+        take_in_four();
+        side_ops->shrink(a.transport);
+    }
     CU_ASSERT_EQUAL(ofi_fabric.n_addresses, n_addresses + 2 - 1);
     CU_ASSERT_TRUE(side_ops->is_quiet(a.transport, true, &peer));
     CU_ASSERT_EQUAL(a.n_lost, 1);
     CU_ASSERT_EQUAL(post.state, STEPAF_POST_POSTED); /* nobody has touched it */
     check_link(&d, 0);
     check_link(&c, 1);
+    close_side(&d);
+    end();
+}
+
+static void late_completions_are_not_the_successors(void)
+{
+    complete_late(false);
+    complete_late(true);
+}
+
+/* While reopen waits for writes, it finds that another peer is gone. */
+static void a_peer_is_lost_meanwhile(void)
+{
+    begin();
+    lose_first();
+    CU_ASSERT_EQUAL(side_say(&a, 1, 7), STEPAF_POST_SENT);
+    ofi_fabric.dead = 1u << ofi_fabric_number(&c);
+    CU_ASSERT_EQUAL(side_ops->reopen(a.transport), STEPAF_OK);
+    CU_ASSERT_EQUAL(a.n_lost, 2);
+    for (uint32_t p = 0; p < 2; p++) {
+        const struct stepaf_ofi_link *link = stepaf_ofi_link(ofi_of(&a), p);
+        CU_ASSERT(!link->shared.base.ops && link->shared.sender - link->slots->first < 2);
+        CU_ASSERT_EQUAL(link->slots->n, 2);
+    }
+    CU_ASSERT(stepaf_ofi_slot(stepaf_ofi_link(ofi_of(&a), 0), true, 0) !=
+              stepaf_ofi_slot(stepaf_ofi_link(ofi_of(&a), 1), true, 0));
+    end();
+}
+
+/* A process that was given up while a hello to it was in flight keeps nobody out. */
+static void a_process_that_was_cut_keeps_nobody_out(void)
+{
+    begin();
+    ofi_of(&a)->rails[0].info->domain_attr->mr_mode &= ~FI_MR_LOCAL;
+    lose_first();
+    CU_ASSERT_EQUAL(side_ops->reopen(a.transport), STEPAF_OK);
+    side_ops->disconnect(a.links[0]);
+    open_successor();
+    CU_ASSERT_EQUAL(side_connect(&a, 0, &d, 0, 1, NULL), NULL);
+    ofi_fabric.stuck_to = 1u << ofi_fabric_number(&d);
+    CU_ASSERT_TRUE(
+        stepaf_ofi_control((struct stepaf_fabric_link *)a.links[0], STEPAF_FABRIC_HELLO));
+    side_ops->disconnect(a.links[0]);
+    close_side(&d);
+    CU_ASSERT_EQUAL(side_ops->reopen(a.transport), STEPAF_OK);
+    ofi_fabric.stuck_to = 0;
+    join_successor();
+    check_link(&d, 0);
+    check_link(&c, 1);
+    close_side(&d);
+    end();
+}
+
+/* A provider that gives memory the same key again: what a live process knows does not end. */
+static void the_same_keys_admit_nobody(void)
+{
+    begin();
+    const struct stepaf_mem *at_a = fabric_memory(&a, ROOM), *at_c = fabric_memory(&c, ROOM);
+    struct stepaf_rmem *c_a = side_import(&c, 0, &a, at_a);
+    lose_first();
+    ofi_fabric.same_keys = true;
+    CU_ASSERT_EQUAL(side_ops->reopen(a.transport), STEPAF_ERR_TRANSPORT);
+    UNIT_STRING(stepaf_last_error()->text,
+                "ofi: the provider gives memory the same key again (FI_MR_CACHE_MONITOR=disabled)");
+    CU_ASSERT_TRUE(writes(&c, 0, &a, at_c, c_a, at_a));
+    fabric_link(&a, 0)->has_ended = true; /* this host has seen the process end */
+    CU_ASSERT_EQUAL(side_ops->reopen(a.transport), STEPAF_OK);
+    join_successor();
+    CU_ASSERT_TRUE(writes(&c, 0, &a, at_c, c_a, at_a));
+    check_link(&d, 0);
+    side_ops->release_mem(c.links[0], c_a);
     close_side(&d);
     end();
 }
@@ -325,6 +405,9 @@ int main(void)
         {"a successor connects", a_successor_connects},
         {"the predecessor writes in vain", the_predecessor_writes_in_vain},
         {"late completions are not the successor's", late_completions_are_not_the_successors},
+        {"a peer is lost meanwhile", a_peer_is_lost_meanwhile},
+        {"a process that was cut keeps nobody out", a_process_that_was_cut_keeps_nobody_out},
+        {"the same keys admit nobody", the_same_keys_admit_nobody},
         {"keys outlive rejected commits", keys_outlive_rejected_commits},
         {"without room the place stays empty", without_room_the_place_stays_empty},
         {"malformed numbers are refused", malformed_numbers_are_refused},
