@@ -217,12 +217,13 @@ int stepaf_fork_add_file(int fd)
     return error;
 }
 
-static void forget_file(int fd)
+/* Forget the file with this number and inode; 0: all with the number. */
+static void forget_file(int fd, uint64_t inode)
 {
     size_t kept = 0;
 
     for (size_t i = 0; i < n_files; i++)
-        if (files[i].fd != fd)
+        if (files[i].fd != fd || (inode && files[i].inode != inode))
             files[kept++] = files[i];
     n_files = kept;
     if (!n_files) {
@@ -236,7 +237,7 @@ static void forget_descriptor(int fd)
 {
     size_t word = (size_t)fd / WORD_BITS;
 
-    forget_file(fd);
+    forget_file(fd, 0);
     if (word < n_words && bits[word] & 1ull << fd % WORD_BITS) {
         bits[word] &= ~(1ull << fd % WORD_BITS);
         n_descriptors--;
@@ -255,10 +256,10 @@ void stepaf_fork_forget(int fd)
     pthread_mutex_unlock(&lock);
 }
 
-void stepaf_fork_forget_file(int fd)
+void stepaf_fork_forget_file(int fd, uint64_t inode)
 {
     pthread_mutex_lock(&lock);
-    forget_file(fd);
+    forget_file(fd, inode);
     pthread_mutex_unlock(&lock);
 }
 

@@ -8,6 +8,8 @@
 #ifndef STEPAF_BASE_FORK_H
 #define STEPAF_BASE_FORK_H
 
+#include <stdint.h>
+
 /* Enclose the call that makes a file descriptor, since no fork may come between the two: begin,
  * then end with the call's result. End returns its argument, or -1 with errno, after closing it, if
  * there is no memory. The calling thread must not wait in between. */
@@ -22,8 +24,9 @@ void stepaf_fork_forget(int fd);
 /* Add, at any time, a file descriptor that another library may close without notice. A child gives
  * it up only if the number still belongs to the same file. */
 int stepaf_fork_add_file(int fd);
-/* Undo that, even if the number belongs to another file by now, which may have been added. */
-void stepaf_fork_forget_file(int fd);
+/* Undo that for the file with this inode. The number may belong to another one by now, which may
+ * have been added as well. */
+void stepaf_fork_forget_file(int fd, uint64_t inode);
 
 /* A mapping keeps a file open as a file descriptor does. Have children unmap all files whose names
  * begin with @a prefix, which the caller keeps. One prefix at a time; NULL: no prefix any more. */

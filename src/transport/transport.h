@@ -190,8 +190,9 @@ struct stepaf_transport_ops {
                                    char *reason);
 
     /* In every commit, once all ranks have agreed on their links: release what was prepared for
-     * peers that other transports reach, for which connect may be called until then. All peers have
-     * imported what this commit has announced, and none sends before this call. */
+     * peers that other transports reach, for which connect may be called until then. Until this
+     * rank has told a peer that it is READY, which it does later, the peer writes no tensors; then
+     * it knows what this commit has announced. */
     void (*shrink)(struct stepaf_transport *transport);
 
     /* Required, both. Make a peer's memory writable; release_mem ends that. */

@@ -186,9 +186,9 @@ static struct stepaf_transport *open_again(struct stepaf_ctx *ctx, unsigned inde
     return transport;
 }
 
-bool stepaf_transports_reopen(struct stepaf_ctx *ctx, char reason[STEPAF_REASON_MAX])
+uint32_t stepaf_transports_reopen(struct stepaf_ctx *ctx, char reason[STEPAF_REASON_MAX])
 {
-    bool any = false;
+    uint32_t reopened = 0;
 
     snprintf(reason, STEPAF_REASON_MAX,
              "only links by shm, tcp, verbs and ofi can be made anew, and it uses others");
@@ -204,9 +204,21 @@ bool stepaf_transports_reopen(struct stepaf_ctx *ctx, char reason[STEPAF_REASON_
                             transport->ops->name, stepaf_last_error()->text);
             continue;
         }
-        any = transport || open_again(ctx, i) || any;
+        if (transport || open_again(ctx, i))
+            reopened |= 1u << i;
     }
-    return any;
+    return reopened;
+}
+
+bool stepaf_peer_may_reconnect(const struct stepaf_peer *peer, uint32_t reopened)
+{
+    const struct stepaf_ctx_net *net = &peer->ctx->net;
+    bool has_link = peer->link && peer->link != &peer->nowhere;
+
+    for (unsigned i = 0; stepaf_transports[i]; i++)
+        if (reopened & 1u << i && !(net->ops[i].caps & STEPAF_TRANSPORT_LOCAL))
+            return true;
+    return has_link ? reopened & 1u << peer->link->transport->index : reopened != 0;
 }
 
 static bool is_used(const struct stepaf_ctx *ctx, const struct stepaf_transport *transport)

@@ -37,9 +37,12 @@ stepaf_status_t stepaf_ranks_agree(struct stepaf_ctx *ctx, const struct stepaf_a
                                    int64_t deadline_ns);
 
 /* In a commit that may admit returning peers: reopen the transports that the first commit has
- * closed, where possible, and prepare all of them for returning peers. Return false if there is
- * none; @a reason says why. */
-bool stepaf_transports_reopen(struct stepaf_ctx *ctx, char reason[STEPAF_REASON_MAX]);
+ * closed, where possible, and prepare all of them for returning peers. Return a bit for each that is
+ * prepared, by its number in the registry; @a reason says why there are no others. */
+uint32_t stepaf_transports_reopen(struct stepaf_ctx *ctx, char reason[STEPAF_REASON_MAX]);
+/* Return whether a process in a lost peer's place may be reached by these transports: by one that
+ * reaches other nodes, or the one that has reached the peer. */
+bool stepaf_peer_may_reconnect(const struct stepaf_peer *peer, uint32_t reopened);
 
 /* Return whether the commit continues without what the peer offers, which is unavailable as the
  * last error says: the peer has ended meanwhile, or is declared lost because it has only just

@@ -71,12 +71,12 @@ static void look_at_peers(struct stepaf_ctx *ctx)
         if (why)
             excuse(ctx, rank, why);
     }
-    if (!any || stepaf_transports_reopen(ctx, reason))
-        return;
+    uint32_t reopened = any ? stepaf_transports_reopen(ctx, reason) : 0;
     for (uint32_t p = 0; p < ctx->n_peers; p++) {
         int rank = ctx->peers[p].who.world_rank;
-        if (members->can_return[rank])
-            excuse(ctx, rank, reason);
+        if (!members->can_return[rank] || stepaf_peer_may_reconnect(&ctx->peers[p], reopened))
+            continue;
+        excuse(ctx, rank, reason);
         members->can_return[rank] = 0;
     }
 }

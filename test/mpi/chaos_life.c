@@ -247,7 +247,7 @@ static int become_member(struct chaos *chaos)
     struct hs_job *job = chaos->job;
 
     chaos_beat(chaos, "init");
-    job->fds = hs_count_fds_before();
+    job->fds = hs_count_fds();
     if (chaos->life == 0) {
         stepaf_params_t params = {.field_mask = STEPAF_PARAM_SPLIT, .split = job->split};
         if (!HS_OK(hs_init(job, 0, &params, &job->ctx)))

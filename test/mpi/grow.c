@@ -191,7 +191,7 @@ static void be_rank(struct hs_job *job)
     struct rank rank = {.job = job, .life = -1};
     stepaf_params_t params = {.field_mask = STEPAF_PARAM_SPLIT, .split = job->split};
 
-    job->fds = hs_count_fds_before();
+    job->fds = hs_count_fds();
     grow_begin(&rank);
     hs_step("init");
     if (!HS_OK(hs_init(job, 0, &params, &job->ctx)))
@@ -262,7 +262,7 @@ static void be_new(struct hs_job *job, int life)
     struct rank rank = {.job = job, .life = life};
     int half = job->size / 2;
 
-    job->fds = hs_count_fds_before();
+    job->fds = hs_count_fds();
     if (!member_ops_await(job, STAMP_MAY_COME, life + 1))
         return;
     if (hs_option_int(job, "--moves", 0) &&

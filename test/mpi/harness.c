@@ -96,11 +96,6 @@ static int kept(const char *variable)
     return text != NULL ? (int)strtol(text, NULL, 10) : 0;
 }
 
-int hs_count_fds_before(void)
-{
-    return hs_count_fds() + kept("TEST_KEPT_FDS");
-}
-
 void hs_take_place(struct hs_job *job)
 {
     job->role = stepaf_role(job->ctx);
@@ -113,7 +108,7 @@ void hs_take_place(struct hs_job *job)
 
 bool hs_open_with(struct hs_job *job, stepaf_params_t params)
 {
-    job->fds = hs_count_fds_before();
+    job->fds = hs_count_fds() + kept("TEST_KEPT_FDS");
     if (job->split != NULL && !(params.field_mask & STEPAF_PARAM_SPLIT)) {
         params.field_mask |= STEPAF_PARAM_SPLIT;
         params.split = job->split;

@@ -135,8 +135,6 @@ void hs_sleep_us(int64_t us);
  * can keep ranks of other sessions off all cores for as long as it lasts (Linux 6.18). */
 void hs_yield(void);
 int hs_count_fds(void);
-/* The same and TEST_KEPT_FDS more: how many there may be when a context has been finalized. */
-int hs_count_fds_before(void);
 /* Count lines of /proc/<pid>/maps and links of /proc/<pid>/fd that contain @a text. */
 int hs_count_mappings(pid_t pid, const char *text);
 int hs_count_links(pid_t pid, const char *text);

@@ -135,7 +135,7 @@ static void be_rank(struct hs_job *job, int life)
         returns_set_ports(job);
         is_open = hs_open(job);
     } else {
-        job->fds = hs_count_fds_before();
+        job->fds = hs_count_fds();
         if (hs_option_int(job, "--moves", 0) &&
             !hs_move_to_host(getenv("TEST_HOSTS"), job->rank + life))
             return;

@@ -23,10 +23,9 @@ const char *stepaf_ofi_name(const struct fi_info *info)
     return !strcmp(provider, "efa") && fabric[0] ? fabric : provider;
 }
 
-/* By default, only cxi's messages carry data, whatever its cq_data_size. */
-static bool writedata_is_on(void)
+bool stepaf_ofi_is_on(const char *variable)
 {
-    const char *value = getenv("FI_CXI_ENABLE_WRITEDATA");
+    const char *value = getenv(variable);
 
     return value && !strcmp(value, "1");
 }
@@ -41,7 +40,8 @@ const char *stepaf_ofi_objection(const struct fi_info *info)
      * Provider tcp of these versions does the same work without that. */
     if (!strcmp(name, "tcp;ofi_rxm") && FI_MAJOR(info->fabric_attr->prov_version) >= 201)
         return "since libfabric 2.1 it ends the process if a peer is in the middle of a write";
-    if (!strcmp(name, "cxi") && !writedata_is_on())
+    /* By default, only cxi's messages carry data, whatever its cq_data_size. */
+    if (!strcmp(name, "cxi") && !stepaf_ofi_is_on("FI_CXI_ENABLE_WRITEDATA"))
         return "its writes carry no data without FI_CXI_ENABLE_WRITEDATA=1, of libfabric 2.5";
     if (info->domain_attr->cq_data_size < sizeof(uint32_t))
         return "its writes carry fewer than 32 bits";

@@ -58,5 +58,7 @@ unsigned stepaf_ofi_domains(const struct stepaf_ofi_library *library, const char
                             const struct fi_info *infos_p[STEPAF_OFI_RAILS], char *reason);
 /* Return why an info cannot be used. NULL: it can. */
 const char *stepaf_ofi_objection(const struct fi_info *info);
+/* Return whether a variable of libfabric's, which is off by default, is 1. */
+bool stepaf_ofi_is_on(const char *variable);
 
 #endif

@@ -56,7 +56,8 @@ void stepaf_ofi_drop_slots(struct stepaf_ofi *ofi)
     free(slots);
 }
 
-/* Count the links that need a successor. *live_p: the process of one of them may still write. */
+/* Count the links that need a successor. *live_p: the process of one of them may still write. A
+ * link that was disconnected, and not lost, has never carried a write. */
 static uint32_t count_spent(const struct stepaf_ofi *ofi, bool *live_p)
 {
     uint32_t n = 0;
@@ -67,38 +68,37 @@ static uint32_t count_spent(const struct stepaf_ofi *ofi, bool *live_p)
         if (!stepaf_fabric_is_spent(link))
             continue;
         n++;
-        *live_p = *live_p || !stepaf_fabric_has_ended(link);
+        *live_p = *live_p || (link->base.dead && !stepaf_fabric_has_ended(link));
     }
     return n;
 }
 
-/* Return whether writes are in flight that name registrations. Those to lost peers may never end,
- * but matter only where a device reads the source. */
-static bool has_writes(const struct stepaf_ofi *ofi)
+/* Return whether writes of tensors to live peers, or to others, are in flight. */
+static bool has_writes(const struct stepaf_ofi *ofi, bool to_live)
 {
-    bool by_device = ofi->rails[0].info->domain_attr->mr_mode & FI_MR_LOCAL;
-
     for (uint32_t i = 0; i < ofi->shared.n_senders; i++) {
         const struct stepaf_fabric_link *link = ofi->shared.senders[i];
-        if ((by_device || (link->used && !link->base.dead)) &&
-            (link->control.pending || stepaf_fabric_link_has_pending(link)))
+        if ((link->used && !link->base.dead) == to_live && stepaf_fabric_link_has_pending(link))
             return true;
     }
     return false;
 }
 
-/* Wait for them. To live peers all have arrived, since all ranks are quiet. */
+/* Wait for writes that name registrations which are to end. To live peers all have arrived, since
+ * all ranks are quiet. Those to lost peers may never end, but matter only where a device reads the
+ * source: then another commit may find that they have. */
 static bool complete_writes(struct stepaf_ofi *ofi)
 {
     const struct timespec pause = {.tv_nsec = 100000};
     int64_t end_ns = stepaf_monotonic_ns() + PENDING_MS * INT64_C(1000000);
 
     ofi->shared.calls->set_aside(&ofi->shared);
-    while (has_writes(ofi) && stepaf_monotonic_ns() < end_ns) {
+    while (has_writes(ofi, true) && stepaf_monotonic_ns() < end_ns) {
         (void)nanosleep(&pause, NULL);
         ofi->shared.calls->set_aside(&ofi->shared);
     }
-    return !has_writes(ofi);
+    return !has_writes(ofi, true) &&
+           (!(ofi->rails[0].info->domain_attr->mr_mode & FI_MR_LOCAL) || !has_writes(ofi, false));
 }
 
 /* Replace the spent links, for which there are slots. Returns false if one has no successor: that
@@ -147,10 +147,10 @@ static stepaf_status_t cannot(const char *what)
 /* Give all memory other keys. @a live: a process that knows the former ones may still write. */
 static stepaf_status_t change_keys(struct stepaf_ofi *ofi, bool live)
 {
-    const char *ends = getenv("FI_CXI_MR_MATCH_EVENTS");
     bool same;
 
-    if (live && stepaf_ofi_has_writedata_only(ofi->rails[0].info) && (!ends || strcmp(ends, "1")))
+    if (live && stepaf_ofi_has_writedata_only(ofi->rails[0].info) &&
+        !stepaf_ofi_is_on("FI_CXI_MR_MATCH_EVENTS"))
         return cannot("a key of provider cxi ends only with FI_CXI_MR_MATCH_EVENTS=1");
     int error = stepaf_ofi_register_anew(ofi, &same);
     if (error)
@@ -167,6 +167,8 @@ stepaf_status_t stepaf_ofi_reopen(struct stepaf_transport *transport)
 
     if (!count_spent(ofi, &live))
         return STEPAF_OK;
+    if (ofi->ends_together)
+        return cannot("ranks cannot return over verbs;ofi_rxm (use transport verbs)");
     bool is_complete = complete_writes(ofi); /* which may find that more peers are lost */
     uint32_t n = count_spent(ofi, &live);
     if (n > STEPAF_FABRIC_PEERS - ofi->shared.n_senders)

@@ -119,7 +119,7 @@ static void drop_closed(struct stepaf_ofi *ofi)
         if (is_open(&ofi->sockets[i]))
             ofi->sockets[n++] = ofi->sockets[i];
         else
-            stepaf_fork_forget_file(ofi->sockets[i].fd);
+            stepaf_fork_forget_file(ofi->sockets[i].fd, ofi->sockets[i].inode);
     ofi->n_sockets = n;
 }
 
@@ -166,7 +166,7 @@ void stepaf_ofi_sockets_find(struct stepaf_ofi *ofi)
 void stepaf_ofi_sockets_forget(struct stepaf_ofi *ofi)
 {
     for (unsigned i = 0; i < ofi->n_sockets; i++)
-        stepaf_fork_forget_file(ofi->sockets[i].fd);
+        stepaf_fork_forget_file(ofi->sockets[i].fd, ofi->sockets[i].inode);
     free(ofi->sockets);
     ofi->sockets = NULL;
     ofi->n_sockets = 0;

@@ -66,6 +66,28 @@ static void what_gets_through_is_seen(void)
     end();
 }
 
+/* Where the provider connects, only the attention side does: connections do not cross. */
+static void one_side_connects(void)
+{
+    ofi_fabric_reset(12);
+    ofi_fabric.addr_format = FI_SOCKADDR_IN;
+    fabric_open(&a, 1);
+    fabric_open(&b, 1);
+    a.env.ofi_peer_timeout_us = b.env.ofi_peer_timeout_us = 600000000;
+    fabric_join(&a, 0, &b, 0);
+    for (int i = 0; i < 1000; i++)
+        CU_ASSERT_EQUAL(prove(&b, true), STEPAF_INPROGRESS);
+    CU_ASSERT_EQUAL(ofi_fabric.n_writes, 0);
+    b.env.ofi_peer_timeout_us = 0;
+    CU_ASSERT_EQUAL(prove(&b, true), STEPAF_ERR_NO_TRANSPORT);
+    UNIT_CONTAINS(reason, "it has not written");
+    b.env.ofi_peer_timeout_us = 600000000;
+    CU_ASSERT_EQUAL(prove_long(&a, &b), STEPAF_OK);
+    CU_ASSERT_EQUAL(prove_long(&b, &a), STEPAF_OK);
+    CU_ASSERT_EQUAL(ofi_fabric.n_writes, 2);
+    end();
+}
+
 static void where_nothing_does_another_transport_is_taken(void)
 {
     begin();
@@ -173,6 +195,7 @@ int main(void)
         {"where nothing does another transport is taken",
          where_nothing_does_another_transport_is_taken},
         {"one way is not enough", one_way_is_not_enough},
+        {"one side connects", one_side_connects},
         {"all bits are to arrive", all_bits_are_to_arrive},
         {"who is not connected is named so", who_is_not_connected_is_named_so},
         {"what the provider gives up is no lost peer", what_the_provider_gives_up_is_no_lost_peer},

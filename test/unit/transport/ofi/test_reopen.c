@@ -207,6 +207,7 @@ static void complete_late(bool by_device)
         CU_ASSERT_EQUAL(side_ops->reopen(a.transport), STEPAF_ERR_TRANSPORT);
         UNIT_STRING(stepaf_last_error()->text, "ofi: writes do not complete");
         ofi_fabric.stuck_to = 0;
+        take_in_four();
     }
     CU_ASSERT_EQUAL(side_ops->reopen(a.transport), STEPAF_OK);
     if (!by_device) {
@@ -260,7 +261,6 @@ static void a_peer_is_lost_meanwhile(void)
 static void a_process_that_was_cut_keeps_nobody_out(void)
 {
     begin();
-    ofi_of(&a)->rails[0].info->domain_attr->mr_mode &= ~FI_MR_LOCAL;
     lose_first();
     CU_ASSERT_EQUAL(side_ops->reopen(a.transport), STEPAF_OK);
     side_ops->disconnect(a.links[0]);
@@ -299,6 +299,48 @@ static void the_same_keys_admit_nobody(void)
     check_link(&d, 0);
     side_ops->release_mem(c.links[0], c_a);
     close_side(&d);
+    end();
+}
+
+/* Over cxi a key ends with its registration only if a variable says so. */
+static void over_cxi_keys_are_to_end(void)
+{
+    static const char *const names[] = {"cxi", NULL};
+    static const char *const settings[] = {"STEPAF_TRANSPORTS", "ofi", "STEPAF_OFI_PROVIDER", "cxi",
+                                           NULL};
+
+    setenv("FI_CXI_ENABLE_WRITEDATA", "1", 1);
+    ofi_fabric_reset(25);
+    ofi_fabric.names = names;
+    ofi_fabric.only_writedata = true;
+    ofi_fabric.cq_data_size = 8;
+    side_settings = settings;
+    fabric_open_three(all);
+    lose_first();
+    CU_ASSERT_EQUAL(side_ops->reopen(a.transport), STEPAF_ERR_TRANSPORT);
+    UNIT_CONTAINS(stepaf_last_error()->text, "only with FI_CXI_MR_MATCH_EVENTS=1");
+    setenv("FI_CXI_MR_MATCH_EVENTS", "1", 1);
+    CU_ASSERT_EQUAL(side_ops->reopen(a.transport), STEPAF_OK);
+    join_successor();
+    check_link(&d, 0);
+    check_link(&c, 1);
+    close_side(&d);
+    end();
+    side_settings = NULL;
+    unsetenv("FI_CXI_MR_MATCH_EVENTS");
+    unsetenv("FI_CXI_ENABLE_WRITEDATA");
+}
+
+/* Soft-RoCE has shown that survivors' operations then end by their deadlines. */
+static void over_verbs_rxm_nobody_returns(void)
+{
+    begin();
+    lose_first();
+    ofi_of(&a)->ends_together = true;
+    CU_ASSERT_EQUAL(side_ops->reopen(a.transport), STEPAF_ERR_TRANSPORT);
+    UNIT_CONTAINS(stepaf_last_error()->text, "use transport verbs");
+    ofi_of(&a)->ends_together = false;
+    check_link(&c, 1);
     end();
 }
 
@@ -408,6 +450,8 @@ int main(void)
         {"a peer is lost meanwhile", a_peer_is_lost_meanwhile},
         {"a process that was cut keeps nobody out", a_process_that_was_cut_keeps_nobody_out},
         {"the same keys admit nobody", the_same_keys_admit_nobody},
+        {"over cxi keys are to end", over_cxi_keys_are_to_end},
+        {"over verbs;ofi_rxm nobody returns", over_verbs_rxm_nobody_returns},
         {"keys outlive rejected commits", keys_outlive_rejected_commits},
         {"without room the place stays empty", without_room_the_place_stays_empty},
         {"malformed numbers are refused", malformed_numbers_are_refused},
