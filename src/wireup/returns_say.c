@@ -52,7 +52,7 @@ static void excuse(const struct stepaf_ctx *ctx, int rank, const char *why)
 {
     char text[STEPAF_MEMBER_NET_REASON_MAX];
 
-    snprintf(text, sizeof(text), "world rank %d: %s", ctx->job.boot.rank, why);
+    snprintf(text, sizeof(text), "world rank %d: %.130s", ctx->job.boot.rank, why);
     stepaf_member_net_excuse(ctx->job.members.net, rank, text);
 }
 
