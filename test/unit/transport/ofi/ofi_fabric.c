@@ -53,7 +53,8 @@ struct endpoint {
 struct write {
     struct endpoint *from, *to;
     const uint8_t *source;
-    uint8_t *target; /* NULL: it is refused */
+    uint8_t *target;             /* NULL: it is refused */
+    const struct region *region; /* of the target */
     size_t bytes;
     unsigned placed; /* a bit for each part */
     uint64_t data;
@@ -177,7 +178,7 @@ static void advance_some(void)
 
 /* ---- endpoints ---- */
 
-static uint8_t *target_of(const struct fi_rma_iov *there)
+static uint8_t *target_of(const struct fi_rma_iov *there, const struct region **region_p)
 {
     for (unsigned i = 0; i < REGIONS; i++) {
         struct region *region = &regions[i];
@@ -185,8 +186,10 @@ static uint8_t *target_of(const struct fi_rma_iov *there)
             ofi_fabric.mr_mode & FI_MR_VIRT_ADDR ? (uint64_t)(uintptr_t)region->base : 0;
         if (region->used && region->enabled && region->mr.key == there->key &&
             there->addr >= base && there->addr - base <= region->bytes &&
-            there->len <= region->bytes - (there->addr - base))
+            there->len <= region->bytes - (there->addr - base)) {
+            *region_p = region;
             return region->base + (there->addr - base);
+        }
     }
     return NULL;
 }
@@ -252,10 +255,13 @@ static ssize_t do_writemsg(struct fid_ep *ep, const struct fi_msg_rma *msg, uint
                   msg->addr < ENDPOINTS && msg->msg_iov->iov_len <= ofi_fabric.max_msg,
               "a write");
     struct write *write = &writes[at];
+    const struct region *region = NULL;
+    uint8_t *target = target_of(msg->rma_iov, &region);
     *write = (struct write){.from = from,
                             .to = &endpoints[msg->addr],
                             .source = msg->msg_iov->iov_base,
-                            .target = target_of(msg->rma_iov),
+                            .target = target,
+                            .region = region,
                             .bytes = msg->msg_iov->iov_len,
                             .data = msg->data,
                             .number = write_number++,
@@ -558,6 +564,9 @@ static int domain_av_open(struct fid_domain *domain, struct fi_av_attr *attr, st
 
 static int mr_close(struct fid *fid)
 {
+    for (unsigned i = 0; i < n_active; i++) /* their key is gone */
+        if (writes[active[i]].region == (const struct region *)(void *)fid)
+            writes[active[i]].target = NULL;
     *(struct region *)(void *)fid = (struct region){.used = false};
     ofi_fabric.n_open--;
     return 0;

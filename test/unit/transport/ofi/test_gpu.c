@@ -245,6 +245,46 @@ static void what_is_written_from_it_and_to_it_arrives(void)
     end();
 }
 
+static bool is_packed_as(const struct stepaf_pack *before)
+{
+    struct stepaf_pack now = {0};
+
+    stepaf_ofi_ops.pack_mem(a.transport, &region, &now);
+    bool is = now.bytes == before->bytes && !memcmp(now.data, before->data, now.bytes);
+    free(now.data);
+    return is;
+}
+
+/* For a process that takes a lost peer's place, its keys change as those of other memory. */
+static void its_keys_change(void)
+{
+    struct stepaf_pack before = {0};
+
+    begin("auto");
+    CU_ASSERT_EQUAL(add(), STEPAF_OK);
+    fabric_open(&b, 1);
+    fabric_join(&a, 0, &b, 0);
+    struct side *sides[] = {&a, &b};
+    fabric_prove(sides, 2);
+    stepaf_ofi_ops.pack_mem(a.transport, &region, &before);
+    a.up.lost(&a.up, a.links[0], "it is gone");
+    int n_open = ofi_fabric.n_open;
+    ofi_gpu.refuse = -FI_EFAULT;
+    CU_ASSERT_EQUAL(stepaf_ofi_ops.reopen(a.transport), STEPAF_ERR_TRANSPORT);
+    CU_ASSERT_TRUE(is_packed_as(&before));
+    CU_ASSERT_EQUAL(ofi_fabric.n_open, n_open);
+    ofi_gpu.refuse = 0;
+    CU_ASSERT_EQUAL(stepaf_ofi_ops.reopen(a.transport), STEPAF_OK);
+    CU_ASSERT_FALSE(is_packed_as(&before));
+    CU_ASSERT_EQUAL(ofi_gpu.base, region.base);
+    CU_ASSERT_EQUAL(ofi_fabric.n_open, n_open + 2); /* the memory, and slots */
+    stepaf_ofi_ops.shrink(a.transport);
+    CU_ASSERT_EQUAL(ofi_fabric.n_open, n_open + 1);
+    free(before.data);
+    side_close(&b);
+    end();
+}
+
 static void a_try_says_the_same(void)
 {
     begin("auto");
@@ -273,6 +313,7 @@ int main(void)
         {"of two rails both take it", of_two_rails_both_take_it},
         {"who has no GPU does not ask", who_has_no_gpu_does_not_ask},
         {"what is written from it, and to it, arrives", what_is_written_from_it_and_to_it_arrives},
+        {"its keys change", its_keys_change},
         {"a try says the same", a_try_says_the_same},
         CU_TEST_INFO_NULL,
     };

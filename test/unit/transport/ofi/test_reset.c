@@ -54,6 +54,7 @@ static struct stepaf_rmem *meet(uint32_t pid)
 
     fabric_open(&me, 1);
     me.topo.node_id = 2; /* else the process is watched */
+    me.up.initiates = (uint32_t)getpid() < pid;
     side_ops->pack_address(me.transport, &own);
     tell(&own);
     struct stepaf_pack its = hear();
