@@ -265,6 +265,8 @@ static void be_rank(struct hs_job *job, int life)
     }
     if (live(&rank, &plan, life))
         hs_close(job);
+    else if (job->rank != plan.halts) /* who has stopped would keep the job from its end */
+        (void)kill((pid_t)atomic_load(&job->shared->pid[plan.halts]), SIGKILL);
 }
 
 /* Start the rank's process, and again whenever it is killed. */
