@@ -10,7 +10,11 @@
 #include "base/time.h"
 #include "transport/ofi/ofi.h"
 
-enum { PAGE = 4096, PENDING_MS = 200 };
+enum {
+    PAGE = 4096,
+    PENDING_MS = 200,
+    MORE = 15 /* slots of so many links fill pages */
+};
 
 struct stepaf_ofi_slots *stepaf_ofi_add_slots(struct stepaf_ofi *ofi, uint32_t first, uint32_t n)
 {
@@ -56,21 +60,26 @@ void stepaf_ofi_drop_slots(struct stepaf_ofi *ofi)
     free(slots);
 }
 
-/* Count the links that need a successor. *live_p: the process of one of them may still write. A
- * link that was disconnected, and not lost, has never carried a write. */
-static uint32_t count_spent(const struct stepaf_ofi *ofi, bool *live_p)
+static stepaf_status_t cannot(const char *what)
 {
-    uint32_t n = 0;
+    return stepaf_error_set(STEPAF_ERR_TRANSPORT, STEPAF_PHASE_COMMIT, "ofi: %s", what);
+}
+
+/* Return whether some link needs a successor. *live_p: the process of one may still write. A link
+ * that was disconnected, and not lost, has never carried a write. */
+static bool has_spent(const struct stepaf_ofi *ofi, bool *live_p)
+{
+    bool has = false;
 
     *live_p = false;
     for (uint32_t p = 0; p < ofi->shared.n_peers; p++) {
         const struct stepaf_fabric_link *link = ofi->shared.links[p];
         if (!stepaf_fabric_is_spent(link))
             continue;
-        n++;
+        has = true;
         *live_p = *live_p || (link->base.dead && !stepaf_fabric_has_ended(link));
     }
-    return n;
+    return has;
 }
 
 /* Return whether writes of tensors to live peers, or to others, are in flight. */
@@ -101,22 +110,37 @@ static bool complete_writes(struct stepaf_ofi *ofi)
            (!(ofi->rails[0].info->domain_attr->mr_mode & FI_MR_LOCAL) || !has_writes(ofi, false));
 }
 
-/* Replace the spent links, for which there are slots. Returns false if one has no successor: that
- * peer's place stays empty. */
-static bool replace_spent(struct stepaf_ofi *ofi, struct stepaf_ofi_slots *slots)
+/* Have slots for the next sender number. Several numbers share memory, which is whole pages. */
+static stepaf_status_t have_slots(struct stepaf_ofi *ofi)
 {
-    uint32_t n = 0;
+    if (ofi->shared.n_senders < ofi->slots->first + ofi->slots->n)
+        return STEPAF_OK;
+    if (!stepaf_ofi_add_slots(ofi, ofi->shared.n_senders, MORE))
+        return stepaf_error_no_memory(STEPAF_PHASE_COMMIT);
+    int error = stepaf_ofi_register_slots(ofi);
+    if (!error)
+        return STEPAF_OK;
+    stepaf_ofi_drop_slots(ofi);
+    return cannot(ofi->calls->strerror(-error));
+}
 
-    for (uint32_t p = 0; p < ofi->shared.n_peers && n < slots->n; p++) {
+/* Replace the spent links. After a failure some peers have no successor: their places stay empty. */
+static stepaf_status_t replace_spent(struct stepaf_ofi *ofi)
+{
+    for (uint32_t p = 0; p < ofi->shared.n_peers; p++) {
         if (!stepaf_fabric_is_spent(ofi->shared.links[p]))
             continue;
+        if (ofi->shared.n_senders == STEPAF_FABRIC_PEERS)
+            return cannot("too many processes have been replaced");
+        stepaf_status_t status = have_slots(ofi);
+        if (status)
+            return status;
         struct stepaf_fabric_link *link = stepaf_fabric_replace(&ofi->shared, p);
         if (!link)
-            return false;
-        ((struct stepaf_ofi_link *)link)->slots = slots;
-        n++;
+            return stepaf_error_no_memory(STEPAF_PHASE_COMMIT);
+        ((struct stepaf_ofi_link *)link)->slots = ofi->slots;
     }
-    return true;
+    return STEPAF_OK;
 }
 
 /* Nothing is sent to the peer any more: have the provider release what it keeps of it, such as
@@ -137,11 +161,6 @@ void stepaf_ofi_forget_replaced(struct stepaf_ofi *ofi)
             !stepaf_fabric_link_has_pending(link))
             forget_peer(ofi, (struct stepaf_ofi_link *)link);
     }
-}
-
-static stepaf_status_t cannot(const char *what)
-{
-    return stepaf_error_set(STEPAF_ERR_TRANSPORT, STEPAF_PHASE_COMMIT, "ofi: %s", what);
 }
 
 /* Give all memory other keys. @a live: a process that knows the former ones may still write. */
@@ -165,26 +184,13 @@ stepaf_status_t stepaf_ofi_reopen(struct stepaf_transport *transport)
     struct stepaf_ofi *ofi = (struct stepaf_ofi *)transport;
     bool live;
 
-    if (!count_spent(ofi, &live))
+    if (!has_spent(ofi, &live))
         return STEPAF_OK;
     if (ofi->ends_together)
         return cannot("ranks cannot return over verbs;ofi_rxm (use transport verbs)");
-    bool is_complete = complete_writes(ofi); /* which may find that more peers are lost */
-    uint32_t n = count_spent(ofi, &live);
-    if (n > STEPAF_FABRIC_PEERS - ofi->shared.n_senders)
-        return cannot("too many processes have been replaced");
-    if (!is_complete)
+    if (!complete_writes(ofi))
         return cannot("writes do not complete");
+    (void)has_spent(ofi, &live); /* more peers may be lost by now */
     stepaf_status_t status = change_keys(ofi, live);
-    if (status)
-        return status;
-    struct stepaf_ofi_slots *slots = stepaf_ofi_add_slots(ofi, ofi->shared.n_senders, n);
-    if (!slots)
-        return stepaf_error_no_memory(STEPAF_PHASE_COMMIT);
-    int error = stepaf_ofi_register_slots(ofi);
-    if (error) {
-        stepaf_ofi_drop_slots(ofi);
-        return cannot(ofi->calls->strerror(-error));
-    }
-    return replace_spent(ofi, slots) ? STEPAF_OK : stepaf_error_no_memory(STEPAF_PHASE_COMMIT);
+    return status ? status : replace_spent(ofi);
 }
