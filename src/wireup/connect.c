@@ -213,12 +213,16 @@ uint32_t stepaf_transports_reopen(struct stepaf_ctx *ctx, char reason[STEPAF_REA
 bool stepaf_peer_may_reconnect(const struct stepaf_peer *peer, uint32_t reopened)
 {
     const struct stepaf_ctx_net *net = &peer->ctx->net;
-    bool has_link = peer->link && peer->link != &peer->nowhere;
+    bool is_local_only = true;
 
     for (unsigned i = 0; stepaf_transports[i]; i++)
         if (reopened & 1u << i && !(net->ops[i].caps & STEPAF_TRANSPORT_LOCAL))
             return true;
-    return has_link ? reopened & 1u << peer->link->transport->index : reopened != 0;
+    if (peer->link && peer->link != &peer->nowhere)
+        return reopened & 1u << peer->link->transport->index;
+    for (unsigned t = 0; t < net->n_transports; t++)
+        is_local_only = is_local_only && net->transports[t]->ops->caps & STEPAF_TRANSPORT_LOCAL;
+    return reopened && is_local_only;
 }
 
 static bool is_used(const struct stepaf_ctx *ctx, const struct stepaf_transport *transport)

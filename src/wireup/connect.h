@@ -41,7 +41,8 @@ stepaf_status_t stepaf_ranks_agree(struct stepaf_ctx *ctx, const struct stepaf_a
  * prepared, by its number in the registry; @a reason says why there are no others. */
 uint32_t stepaf_transports_reopen(struct stepaf_ctx *ctx, char reason[STEPAF_REASON_MAX]);
 /* Return whether a process in a lost peer's place may be reached by these transports: by one that
- * reaches other nodes, or the one that has reached the peer. */
+ * reaches other nodes, or the one that has reached the peer. Where no process had the place, one
+ * that reaches this node alone suffices if no other is open. */
 bool stepaf_peer_may_reconnect(const struct stepaf_peer *peer, uint32_t reopened);
 
 /* Return whether the commit continues without what the peer offers, which is unavailable as the

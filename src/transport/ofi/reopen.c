@@ -65,21 +65,21 @@ static stepaf_status_t cannot(const char *what)
     return stepaf_error_set(STEPAF_ERR_TRANSPORT, STEPAF_PHASE_COMMIT, "ofi: %s", what);
 }
 
-/* Return whether some link needs a successor. *live_p: the process of one may still write. A link
- * that was disconnected, and not lost, has never carried a write. */
-static bool has_spent(const struct stepaf_ofi *ofi, bool *live_p)
+/* Count the links that need a successor. *live_p: the process of one may still write. A link that
+ * was disconnected, and not lost, has never carried a write. */
+static uint32_t count_spent(const struct stepaf_ofi *ofi, bool *live_p)
 {
-    bool has = false;
+    uint32_t n = 0;
 
     *live_p = false;
     for (uint32_t p = 0; p < ofi->shared.n_peers; p++) {
         const struct stepaf_fabric_link *link = ofi->shared.links[p];
         if (!stepaf_fabric_is_spent(link))
             continue;
-        has = true;
+        n++;
         *live_p = *live_p || (link->base.dead && !stepaf_fabric_has_ended(link));
     }
-    return has;
+    return n;
 }
 
 /* Return whether writes of tensors to live peers, or to others, are in flight. */
@@ -130,8 +130,6 @@ static stepaf_status_t replace_spent(struct stepaf_ofi *ofi)
     for (uint32_t p = 0; p < ofi->shared.n_peers; p++) {
         if (!stepaf_fabric_is_spent(ofi->shared.links[p]))
             continue;
-        if (ofi->shared.n_senders == STEPAF_FABRIC_PEERS)
-            return cannot("too many processes have been replaced");
         stepaf_status_t status = have_slots(ofi);
         if (status)
             return status;
@@ -184,13 +182,14 @@ stepaf_status_t stepaf_ofi_reopen(struct stepaf_transport *transport)
     struct stepaf_ofi *ofi = (struct stepaf_ofi *)transport;
     bool live;
 
-    if (!has_spent(ofi, &live))
-        return STEPAF_OK;
     if (ofi->ends_together)
         return cannot("ranks cannot return over verbs;ofi_rxm (use transport verbs)");
+    if (!count_spent(ofi, &live))
+        return STEPAF_OK;
     if (!complete_writes(ofi))
         return cannot("writes do not complete");
-    (void)has_spent(ofi, &live); /* more peers may be lost by now */
+    if (count_spent(ofi, &live) > STEPAF_FABRIC_PEERS - ofi->shared.n_senders)
+        return cannot("too many processes have been replaced");
     stepaf_status_t status = change_keys(ofi, live);
     return status ? status : replace_spent(ofi);
 }
